@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command import Command
 from ottla.cli.options import add_bootstrap_server, add_command_config
-from ottla.cli.properties import add_overrides, add_property_file, command_settings, server_settings
+from ottla.cli.properties import (
+    add_overrides,
+    add_property_file,
+    command_settings,
+    load_properties,
+    server_settings,
+)
 from ottla.cli.terminal import Terminal
+from ottla.config.known_keys import shown
 from ottla.errors import ConfigError
 from ottla.structs import INTERNAL_TOPICS
 
@@ -323,8 +330,9 @@ def key_files(host: Host, config: BrokerConfig) -> Iterator[Finding]:
 
 def private_files(config: BrokerConfig) -> list[str]:
     """The files that hold the broker's private keys."""
-    location = config.ssl_keystore_location
-    return [str(location)] if location else []
+    stores = [config.ssl_of(each.listener_name) for each in config.listeners]
+    found = {store.ssl_keystore_location for store in stores} | {config.ssl_keystore_location}
+    return sorted(path for path in found if path)
 
 
 AT_START: Final[tuple[Check, ...]] = (
@@ -471,15 +479,54 @@ def parsed(settings: Mapping[str, str]) -> tuple[BrokerConfig, list[Finding]]:
     """The settings of a file, as far as they have names and are valid, and what is wrong."""
     from ottla.config.broker_config import BrokerConfig
 
-    findings = list(misspelt_settings(settings))
+    misspelt = {name: list(misspelt_settings({name: settings[name]})) for name in settings}
+    findings = [finding for each in misspelt.values() for finding in each]
     try:
-        known = {name: value for name, value in settings.items() if name in BrokerConfig.keys}
-        return BrokerConfig.parse(known), findings
+        others = {name: value for name, value in settings.items() if not misspelt[name]}
+        return BrokerConfig.parse(others), findings
     except ConfigError as error:
         name = error.message.partition("=")[0]
         why, mend = "the broker does not start with it", f"change {name} as the rule says"
         findings.append(Finding("settings", ERROR, error.message, "a valid value", why, mend))
         return BrokerConfig.parse(), findings
+
+
+def rules(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+    """Valid settings that do not go together."""
+    if config.min_insync_replicas > config.default_replication_factor:
+        yield Finding(
+            "settings",
+            WARNING,
+            f"min.insync.replicas={config.min_insync_replicas} is above "
+            f"default.replication.factor={config.default_replication_factor}",
+            "as many replicas as must be in sync, and one more",
+            "topics that are created without a number of replicas refuse each acks=all produce",
+            f"set default.replication.factor={config.min_insync_replicas + 1}",
+        )
+    if config.authorizer_class_name and not config.super_users:
+        yield Finding(
+            "settings",
+            WARNING,
+            f"authorizer.class.name={config.authorizer_class_name} without super.users",
+            "the principal of the brokers, and one of an operator",
+            "brokers cannot fetch from each other, and nobody can add the first ACL",
+            "set super.users=User:NAME;User:NAME",
+        )
+
+
+def secrets_in(path: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Who may read passwords that stand in the property file."""
+    secrets = [name for name, value in settings.items() if shown(name, value) != value]
+    mode = os.stat(path).st_mode
+    if secrets and mode & (stat.S_IRWXO | stat.S_IWGRP):
+        yield Finding(
+            "settings",
+            ERROR,
+            f"{path} has {secrets[0]} and the mode {stat.S_IMODE(mode):04o}",
+            "0640 or less",
+            "anybody on this machine can read the password",
+            f"chmod 600 {path}",
+        )
 
 
 # The cluster
@@ -585,11 +632,14 @@ class DoctorCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.cli.table import TEXT, show_rows
 
-        config, found = parsed(server_settings(arguments))
-        found += examine(self.host, config, ON_DEMAND)
+        settings = server_settings(arguments)
+        config, found = parsed(settings)
+        found += examine(self.host, config, (*ON_DEMAND, rules))
+        if path := arguments.config or arguments.file:
+            found += secrets_in(path, load_properties(path))
         if arguments.bootstrap_server:
-            settings = command_settings(arguments)
-            with terminal.admin(arguments.bootstrap_server, settings) as admin:
+            servers, own = arguments.bootstrap_server, command_settings(arguments)
+            with terminal.admin(servers, own) as admin:
                 found += cluster(admin, self.host)
         found.sort(key=lambda finding: finding.severity != ERROR)
         if arguments.format != TEXT:

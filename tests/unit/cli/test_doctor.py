@@ -217,6 +217,27 @@ def plant_bad_value(host, properties):
     properties.write_text(properties.read_text() + "num.partitions=none\n")
 
 
+def plant_few_replicas(host, properties):
+    properties.write_text(properties.read_text() + "min.insync.replicas=2\n")
+
+
+def plant_no_super_user(host, properties):
+    authorizer = "authorizer.class.name=kafka.security.auth.SimpleAclAuthorizer\n"
+    properties.write_text(properties.read_text() + authorizer)
+
+
+def plant_open_secret(host, properties):
+    properties.write_text(properties.read_text() + "ssl.key.password=SESAME\n")
+    properties.chmod(0o644)
+
+
+def plant_open_key_of_a_listener(host, properties):
+    pem(properties.parent / "other.pem", 365)
+    (properties.parent / "other.pem").chmod(0o604)
+    own = f"listener.name.ssl.ssl.keystore.location={properties.parent}/other.pem\n"
+    properties.write_text(properties.read_text() + own)
+
+
 FAULTS = [
     (plant_open_files, "open files", "warning", "the limit is 4096"),
     (plant_small_buffers, "socket buffers", "warning", "net.core.rmem_max is 65536"),
@@ -238,6 +259,10 @@ FAULTS = [
     (plant_local_name, "advertised address", "error", "an address of this machine alone"),
     (plant_misspelt, "settings", "error", "did you mean log.retention.hours?"),
     (plant_bad_value, "settings", "error", "num.partitions=none"),
+    (plant_few_replicas, "settings", "warning", "min.insync.replicas=2 is above"),
+    (plant_no_super_user, "settings", "warning", "without super.users"),
+    (plant_open_secret, "settings", "error", "has ssl.key.password and the mode 0644"),
+    (plant_open_key_of_a_listener, "private key", "error", "other.pem has the mode 0604"),
 ]
 
 
