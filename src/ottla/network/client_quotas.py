@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+Client = tuple[str, str]
+"""A user and its client id, which may be empty."""
+
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
@@ -57,7 +60,18 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 IP_QUOTA_TYPES: Final[Mapping[str, ConfigType]] = {CONNECTION_CREATION_RATE: INT}
 """The keys of quotas of IP addresses (KIP-612)."""
 
-MAX_IDLE_BUDGETS: Final = 1024
+MAX_IDLE_CLIENTS: Final = 1024
+MEASURED: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+    }
+)
+"""What is measured beside the time of handlers."""
+
 LOG_EVERY_MS: Final = 60_000
 PERCENT_PER_NS: Final = 100 / 1e9
 
@@ -118,11 +132,12 @@ class Rate:
     past: a client that has just come may use the limit of that time at once.
     """
 
-    __slots__ = ("_samples", "_total", "_window_count", "_window_ms")
+    __slots__ = ("_least_seconds", "_samples", "_total", "_window_count", "_window_ms")
 
     def __init__(self, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
+        self._least_seconds = max(1, window_count - 1) * window_ms / 1000
         self._samples: deque[list[float]] = deque()
         """When each window began, and what was used in it."""
         self._total = 0.0
@@ -142,6 +157,8 @@ class Rate:
         return self._total * 1000 / self._elapsed_ms(now_ms)
 
     def delay_ms(self, limit: float, now_ms: int) -> int:
+        if self._total <= limit * self._least_seconds:
+            return 0  # however long the windows are by now
         rate = self.per_second(now_ms)
         if rate <= limit:
             return 0
@@ -251,8 +268,6 @@ class ClientQuota:
         """Of the client ids, where the registry has none for them."""
         self._limits: dict[ClientEntity, float] = {}
         self._budgets: dict[ClientEntity, Budget] = {}
-        self._found: dict[tuple[str, str], Budget | None] = {}
-        self._sweep_at = MAX_IDLE_BUDGETS
         self.is_active = default is not None
 
     def __iter__(self) -> Iterator[Budget]:
@@ -265,18 +280,18 @@ class ClientQuota:
         else:
             self._limits[entity] = limit
         self.is_active = bool(self._limits) or self._default is not None
-        self._found.clear()
 
-    def budget(self, user: str, client_id: str, now_ms: int) -> Budget | None:
-        """The budget that the requests of a client are charged to; None: it has no limit."""
-        client = (user, client_id)
-        try:
-            return self._found[client]
-        except KeyError:
-            if len(self._found) >= self._sweep_at:
-                self._sweep(now_ms)
-            self._found[client] = found = self._find(user, client_id)
-            return found
+    def budget(self, client: Client) -> Budget | None:
+        """The budget that a user's client id is charged to; None: it has no limit."""
+        found = self.limit_of(*client)
+        if found is None:
+            return None
+        owner, limit = found
+        budget = self._budgets.get(owner)
+        if budget is None:
+            budget = self._budgets[owner] = Budget(owner, self._new_meter())
+        budget.limit = limit
+        return budget
 
     def charge(self, budget: Budget, amount: float, now_ms: int) -> int:
         """Note a use; returns for how many milliseconds the client must wait."""
@@ -309,26 +324,25 @@ class ClientQuota:
                 return owner, limit
         return None if self._default is None else (of_client, self._default)
 
-    def _find(self, user: str, client_id: str) -> Budget | None:
-        found = self.limit_of(user, client_id)
-        if found is None:
-            return None
-        owner, limit = found
-        budget = self._budgets.get(owner)
-        if budget is None:
-            budget = self._budgets[owner] = Budget(owner, self._new_meter())
-        budget.limit = limit
-        return budget
-
-    def _sweep(self, now_ms: int) -> None:
-        """Forget the clients that have gone: their number is up to them."""
-        self._found.clear()
+    def forget_idle(self, now_ms: int) -> None:
+        """Forget what a new budget would say as well."""
         self._budgets = {
             entity: budget
             for entity, budget in self._budgets.items()
             if not budget.meter.is_idle(budget.limit, now_ms)
         }
-        self._sweep_at = max(MAX_IDLE_BUDGETS, 2 * len(self._budgets))
+
+
+class Budgets(NamedTuple):
+    """What one client is charged to, kind by kind; None where it has no limit."""
+
+    produce: Budget | None
+    fetch: Budget | None
+    request: Budget | None
+    mutation: Budget | None
+
+
+UNLIMITED: Final = Budgets(None, None, None, None)
 
 
 class ClientQuotas:
@@ -367,17 +381,17 @@ class ClientQuotas:
         }
         self.burst_seconds = max(1, count - 1) * window_ms / 1000
         """A client that was quiet may use the limit of so long at once."""
-        self.is_active = False
-        self._note_activity()
+        self.is_active = any(quota.is_active for quota in self.by_key.values())
+        self._budgets: dict[Client, Budgets] = {}
+        """Of the clients that were seen since a limit has changed."""
+        self._sweep_at = MAX_IDLE_CLIENTS
 
     def update(self, entity: ClientEntity, overrides: Mapping[str, str]) -> None:
         """Take over the quotas of a user or client id; bad values have no effect."""
         for key, quota in self.by_key.items():
             quota.update(entity, limit_in(entity, overrides, key))
-        self._note_activity()
-
-    def _note_activity(self) -> None:
         self.is_active = any(quota.is_active for quota in self.by_key.values())
+        self._budgets.clear()
 
     def context(
         self,
@@ -386,10 +400,32 @@ class ClientQuotas:
         received_ms: int,
         size: int,
         start_ns: int,
-    ) -> MeteredContext:
+    ) -> RequestContext:
         """The context of a request of `size` bytes, whose handling began at `start_ns`."""
-        charges = RequestCharges(self, connection, header, size, start_ns)
+        client = (connection.principal.name, header.client_id or "")
+        budgets = self._budgets.get(client) or self._find(client)
+        if budgets is UNLIMITED or (budgets.request is None and header.api_key not in MEASURED):
+            return RequestContext(connection, header, received_ms)
+        if header.api_key != ApiKey.PRODUCE:
+            size = 0
+        charges = RequestCharges(self, budgets, size, start_ns)
         return MeteredContext(connection, header, received_ms, charges)
+
+    def _find(self, client: Client) -> Budgets:
+        if len(self._budgets) >= self._sweep_at:
+            self._forget_idle()
+        found = Budgets(*(quota.budget(client) for quota in self.by_key.values()))
+        budgets = self._budgets[client] = found if any(found) else UNLIMITED
+        return budgets
+
+    def _forget_idle(self) -> None:
+        """Forget the clients that have gone: their number is up to them."""
+        self._budgets.clear()
+        now_ms, left = self.clock.monotonic_ms(), 0
+        for quota in self.by_key.values():
+            quota.forget_idle(now_ms)
+            left = max(left, len(list(quota)))
+        self._sweep_at = max(MAX_IDLE_CLIENTS, 2 * left)
 
 
 # What one request is charged with.
@@ -399,28 +435,19 @@ class RequestCharges(RequestQuota):
     """The charges of one request: its bytes, its mutations, and the time of its handler."""
 
     __slots__ = (
-        "_client_id",
+        "_budgets",
         "_delay_ms",
         "_handled_ns",
         "_is_exempt",
         "_size",
         "_start_ns",
-        "_user",
         "quotas",
     )
 
-    def __init__(
-        self,
-        quotas: ClientQuotas,
-        connection: Connection,
-        header: RequestHeader,
-        size: int,
-        start_ns: int,
-    ) -> None:
+    def __init__(self, quotas: ClientQuotas, budgets: Budgets, size: int, start_ns: int) -> None:
         self.quotas = quotas
-        self._user = connection.principal.name
-        self._client_id = header.client_id or ""
-        self._size = size if header.api_key == ApiKey.PRODUCE else 0
+        self._budgets = budgets
+        self._size = size
         self._start_ns = start_ns
         self._handled_ns = 0
         self._is_exempt = False
@@ -428,16 +455,16 @@ class RequestCharges(RequestQuota):
 
     @property
     def max_fetch_bytes(self) -> int:
-        budget = self._budget_of_fetches(self.quotas.clock.monotonic_ms())
+        budget = self._budgets.fetch
         if budget is None:
             return MAX_ANSWER_BYTES
         return max(1, min(MAX_ANSWER_BYTES, int(budget.limit * self.quotas.burst_seconds)))
 
     def admits_fetch(self, size: int) -> bool:
-        fetch, now_ms = self.quotas.fetch, self.quotas.clock.monotonic_ms()
-        budget = self._budget_of_fetches(now_ms)
+        budget = self._budgets.fetch
         if budget is None or not size:
             return True
+        fetch, now_ms = self.quotas.fetch, self.quotas.clock.monotonic_ms()
         # A batch that is larger than all that the windows allow would never be sent.
         is_first = budget.meter.is_idle(budget.limit, now_ms)
         delay_ms = fetch.charge(budget, size, now_ms)
@@ -449,17 +476,11 @@ class RequestCharges(RequestQuota):
         budget.meter.record(-size, budget.limit, now_ms)
         return False
 
-    def _budget_of_fetches(self, now_ms: int) -> Budget | None:
-        fetch = self.quotas.fetch
-        return fetch.budget(self._user, self._client_id, now_ms) if fetch.is_active else None
-
     def admit_mutations(self, count: int, *, is_strict: bool) -> None:
-        mutation, now_ms = self.quotas.mutation, self.quotas.clock.monotonic_ms()
-        if not mutation.is_active:
-            return
-        budget = mutation.budget(self._user, self._client_id, now_ms)
+        budget = self._budgets.mutation
         if budget is None:
             return
+        mutation, now_ms = self.quotas.mutation, self.quotas.clock.monotonic_ms()
         if not is_strict:
             self._delay_ms = max(self._delay_ms, mutation.charge(budget, count, now_ms))
             return
@@ -487,23 +508,25 @@ class RequestCharges(RequestQuota):
 
     def timed(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The same coroutine, charged for its steps."""
-        return _timed(coroutine, self) if self.quotas.request.is_active else coroutine
+        return coroutine if self._budgets.request is None else _timed(coroutine, self)
 
     def settle(self, *, is_answered: bool) -> int:
         """Charge what was used; returns for how many milliseconds the client must wait."""
-        quotas = self.quotas
+        quotas, budgets = self.quotas, self._budgets
+        produce = budgets.produce if self._size else None
+        request = budgets.request if is_answered and not self._is_exempt else None
+        if produce is None and request is None:
+            return self._delay_ms
         now_ms = quotas.clock.monotonic_ms()
-        if self._size and quotas.produce.is_active:
-            self._charge(quotas.produce, self._size, now_ms)
-        if is_answered and quotas.request.is_active and not self._is_exempt:
+        if produce is not None:
+            delay_ms = quotas.produce.charge(produce, self._size, now_ms)
+            self._delay_ms = max(self._delay_ms, delay_ms)
+        if request is not None:
             self.end_step()
-            self._charge(quotas.request, self._handled_ns * PERCENT_PER_NS, now_ms)
+            percent = self._handled_ns * PERCENT_PER_NS
+            delay_ms = quotas.request.charge(request, percent, now_ms)
+            self._delay_ms = max(self._delay_ms, delay_ms)
         return self._delay_ms
-
-    def _charge(self, quota: ClientQuota, amount: float, now_ms: int) -> None:
-        budget = quota.budget(self._user, self._client_id, now_ms)
-        if budget is not None:
-            self._delay_ms = max(self._delay_ms, quota.charge(budget, amount, now_ms))
 
 
 class _Step(NamedTuple):

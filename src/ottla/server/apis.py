@@ -101,7 +101,7 @@ class Apis:
             return
         quotas = self.quotas
         start_ns = 0
-        if quotas is not None and quotas.is_active:
+        if quotas is not None and quotas.request.is_active:
             start_ns = self.runtime.clock.monotonic_ns()
         try:
             header, position = decode_request_header(frame)
@@ -120,7 +120,8 @@ class Apis:
             return
         context = quotas.context(connection, header, now_ms, size, start_ns)
         self._call(api.handler, context, body, size)
-        context.quota.end_step()
+        if isinstance(context, MeteredContext):
+            context.quota.end_step()
 
     def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
         """Show a frame to the connection's authenticator; True if it is a request for us."""

@@ -10,7 +10,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.client_quotas import (
-    MAX_IDLE_BUDGETS,
+    MAX_IDLE_CLIENTS,
     ClientQuota,
     ClientQuotas,
     Rate,
@@ -129,11 +129,11 @@ def test_most_specific_of_eight_levels_counts():
     limits = quota()
     for rank, entity in reversed(list(enumerate(LEVELS, 1))):
         limits.update(entity, rank)
-        assert limits.budget("alice", "app", 0).limit == rank
+        assert limits.budget(("alice", "app")).limit == rank
     for rank, entity in enumerate(LEVELS, 1):
-        assert limits.budget("alice", "app", 0).limit == rank
+        assert limits.budget(("alice", "app")).limit == rank
         limits.update(entity, None)
-    assert limits.budget("alice", "app", 0) is None
+    assert limits.budget(("alice", "app")) is None
     assert not limits.is_active
 
 
@@ -154,11 +154,9 @@ def test_budget_is_shared_by_the_tags_of_the_level(level, owner):
     """A default gives each user, client or pair a budget of its own (Y03, Y08)."""
     limits = quota()
     limits.update(level, 5)
-    assert limits.budget("alice", "app", 0).entity == owner
+    assert limits.budget(("alice", "app")).entity == owner
     others = {("alice", "app2"), ("bob", "app"), ("bob", "app2")}
-    shared = {
-        each for each in others if limits.budget(*each, 0) is limits.budget("alice", "app", 0)
-    }
+    shared = {each for each in others if limits.budget(each) is limits.budget(("alice", "app"))}
     if owner.client_id is None:
         assert shared == {("alice", "app2")}
     elif owner.user is None:
@@ -171,52 +169,40 @@ def test_client_without_an_id_is_held_to_the_default():
     """Leaving the id out is no way round a limit."""
     limits = quota()
     limits.update(ClientEntity(client_id=""), 5)
-    assert limits.budget("alice", "", 0).limit == 5
+    assert limits.budget(("alice", "")).limit == 5
 
 
 def test_static_default_stands_behind_all_others():
     """quota.producer.default of Kafka 2.3 is for client ids without a limit of their own."""
     limits = quota(default=100)
     assert limits.is_active
-    assert limits.budget("alice", "app", 0).limit == 100
-    assert limits.budget("bob", "app", 0) is limits.budget("alice", "app", 0)
+    assert limits.budget(("alice", "app")).limit == 100
+    assert limits.budget(("bob", "app")) is limits.budget(("alice", "app"))
     limits.update(ClientEntity(client_id=""), 7)
-    assert limits.budget("alice", "app", 0).limit == 7
+    assert limits.budget(("alice", "app")).limit == 7
 
 
 def test_changed_limit_is_in_force_at_once_and_keeps_what_was_used():
     """The same bytes are too many for the new limit (Y06)."""
     limits = quota()
     limits.update(ClientEntity("alice"), 1000)
-    assert limits.charge(limits.budget("alice", "app", 0), 5000, 0) == 0
+    assert limits.charge(limits.budget(("alice", "app")), 5000, 0) == 0
     limits.update(ClientEntity("alice"), 250)
-    assert limits.charge(limits.budget("alice", "app", 0), 0, 0) == 10_000
+    assert limits.charge(limits.budget(("alice", "app")), 0, 0) == 10_000
 
 
 def test_delay_can_have_an_end():
     """Request quotas hold a client for one window at most, as in Kafka."""
     limits = quota(max_delay_ms=1000)
     limits.update(ClientEntity("alice"), 1)
-    assert limits.charge(limits.budget("alice", "app", 0), 5000, 0) == 1000
-
-
-def test_clients_that_have_gone_are_forgotten():
-    """A client may call itself differently each time."""
-    limits = quota()
-    limits.update(ClientEntity(client_id=""), 5)
-    for number in range(MAX_IDLE_BUDGETS):
-        limits.charge(limits.budget("alice", f"app{number}", 0), 1, 0)
-    limits.budget("alice", "app0", 20_000)
-    assert len(list(limits)) == MAX_IDLE_BUDGETS
-    limits.budget("alice", "one more", 20_000)
-    assert [budget.entity.client_id for budget in limits] == ["one more"]
+    assert limits.charge(limits.budget(("alice", "app")), 5000, 0) == 1000
 
 
 def test_throttled_client_is_logged_once_a_minute(caplog):
     """Otherwise nobody would see why it is slow."""
     limits = quota()
     limits.update(ClientEntity("alice", "app"), 1)
-    budget = limits.budget("alice", "app", 0)
+    budget = limits.budget(("alice", "app"))
     with caplog.at_level(logging.INFO):
         for now_ms in (0, 1000, 60_000):
             limits.charge(budget, 50, now_ms)
@@ -490,3 +476,29 @@ def test_windows_are_set_by_the_broker():
     assert world.context(1).quota.max_fetch_bytes == 1000
     world.context(0, size=2000).respond(ProduceResponse())
     assert world.connection.muted_until_ms == 10_000
+
+
+def test_clients_that_have_gone_are_forgotten(world):
+    """A client may call itself differently each time."""
+    world.limit(ClientEntity(client_id=""), producer_byte_rate=5)
+    for number in range(MAX_IDLE_CLIENTS):
+        world.context(0, client_id=f"app{number}").respond(ProduceResponse())
+    assert len(list(world.quotas.produce)) == MAX_IDLE_CLIENTS
+    world.clock.advance(20_000)
+    world.context(0, client_id="one more").respond(ProduceResponse())
+    assert [budget.entity.client_id for budget in world.quotas.produce] == ["one more"]
+
+
+def test_clients_that_share_a_budget_still_do_when_others_are_forgotten(world):
+    """Also if one of them was quiet."""
+    world.limit(ClientEntity("ANONYMOUS"), producer_byte_rate=100)
+    world.limit(ClientEntity("", ""), producer_byte_rate=100)
+    world.limit(ClientEntity("ANONYMOUS", ""), consumer_byte_rate=100)
+    world.context(0, size=900, client_id="quiet").respond(ProduceResponse())
+    world.clock.advance(20_000)
+    for number in range(MAX_IDLE_CLIENTS):
+        world.context(1, client_id=f"app{number}").respond(MetadataResponse())
+    world.context(0, size=900, client_id="busy").respond(ProduceResponse())
+    response = ProduceResponse()
+    world.context(0, size=200, client_id="quiet").respond(response)
+    assert response.throttle_time_ms == 1000
