@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
+import time
+import warnings
 from collections.abc import Callable, Iterator
 
+import confluent_kafka
+import kafka
 import pytest
 
 from ottla import Admin, NewTopic, Producer
@@ -172,3 +177,64 @@ def test_topics_beyond_the_quota_come_later(broker) -> None:
         admin.create_topics([NewTopic("first", 225)])
         admin.create_topics([NewTopic("second", 1)])
         assert {"first", "second"} <= admin.list_topics()
+
+
+RATE = 20_000
+RECORD_BYTES = 10_000
+RECORDS = 25
+LEAST_S = (RECORDS * RECORD_BYTES - 10 * RATE) / RATE * 0.9
+"""What is beyond the ten seconds that a client may use at once takes at least so long."""
+
+
+def test_kafka_python_is_held_to_its_limit(broker) -> None:
+    """And its own metrics say that it was throttled (Y01, Y10)."""
+    limit(broker, "app", "producer_byte_rate", RATE)
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, client_id="app", batch_size=0
+    )
+    began = time.monotonic()
+    for sent in [producer.send("t", bytes(RECORD_BYTES)) for _ in range(RECORDS)]:
+        sent.get(LIMIT_S)
+    took_s = time.monotonic() - began
+    assert took_s > LEAST_S
+    groups = producer.metrics().values()
+    assert max(group.get("throttle-time-max", 0) for group in groups) > 0
+    producer.close()
+    del producer, sent, groups
+    with warnings.catch_warnings():  # kafka-python leaves sockets to the collector
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def test_librdkafka_is_held_to_its_limit(broker) -> None:
+    """And it tells the program that it was throttled (Y01, Y10)."""
+    limit(broker, "app", "producer_byte_rate", RATE)
+    throttled: list[float] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "client.id": "app",
+            "batch.num.messages": 1,
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
+    )
+    began = time.monotonic()
+    for _ in range(RECORDS):
+        producer.produce("t", bytes(RECORD_BYTES))
+    assert producer.flush(LIMIT_S) == 0
+    took_s = time.monotonic() - began
+    assert took_s > LEAST_S
+    assert max(throttled) > 0
+
+
+def test_our_producer_is_held_to_its_limit(broker) -> None:
+    """It waits by itself, and nothing is lost (Y01, Y10)."""
+    limit(broker, "app", "producer_byte_rate", RATE)
+    began = time.monotonic()
+    with Producer(broker.bootstrap_servers, client_id="app", batch_size=0) as producer:
+        for sent in [producer.send("t", bytes(RECORD_BYTES)) for _ in range(RECORDS)]:
+            sent.result(LIMIT_S)
+    took_s = time.monotonic() - began
+    assert took_s > LEAST_S
+    (budget,) = broker.broker.quotas.produce
+    assert budget.throttle_time_ms > 0
