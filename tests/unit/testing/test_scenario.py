@@ -45,6 +45,17 @@ def test_app_may_take_the_servers_and_the_world():
     assert sorted(seen) == [(), (address,), (address, ScenarioWorld)]
 
 
+def test_app_on_anyio_runs():
+    """FastStream's: it asks the loop who makes tasks."""
+    anyio = pytest.importorskip("anyio", reason="anyio is not installed")
+
+    async def app():
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep, 0.5)
+
+    assert scenario(app).tell(1).is_passed
+
+
 def test_error_of_an_app_fails_the_seed():
     """The story names the app, the error and the line that raised it."""
 

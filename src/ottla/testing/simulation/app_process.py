@@ -153,6 +153,9 @@ class AppLoop(ProcessLoop):
     def remove_signal_handler(self, sig: int) -> bool:
         return self.signal_handlers.pop(sig, None) is not None
 
+    def get_task_factory(self) -> None:
+        """None: tasks are made by the loop itself. anyio asks for it."""
+
     def set_debug(self, enabled: bool) -> None:
         """Do nothing: there is no debug mode."""
 
