@@ -11,6 +11,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (
+    Create,
     NodeExistsError,
     NoNodeError,
     Registry,
@@ -34,9 +35,21 @@ def random_uuid(getrandbits: Callable[[int], int]) -> UUID:
 
 
 async def ensure_persistent_paths(registry: Registry) -> None:
-    """Create the parent nodes of all others, where the cluster is new."""
-    for path in paths.PERSISTENT:
-        await ensure_path(registry, path)
+    """Create the parent nodes of all others, where the cluster is new: all in one write."""
+    wanted = dict.fromkeys(above for path in paths.PERSISTENT for above in _way_to(path))
+    missing = [path for path in wanted if await registry.exists(path) is None]
+    if not missing:
+        return
+    try:
+        await registry.multi([Create(path, b"") for path in missing])
+    except NodeExistsError:  # another broker starts too
+        for path in missing:
+            await ensure_path(registry, path)
+
+
+def _way_to(path: str) -> list[str]:
+    """The nodes above a node, the uppermost first, and the node itself."""
+    return [path[:end] for end, letter in enumerate(path) if letter == "/" and end] + [path]
 
 
 async def ensure_cluster_id(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
@@ -273,6 +274,7 @@ class TreeNode:
         )
 
 
+@lru_cache(maxsize=1024)
 def split_path(path: str) -> tuple[str, str]:
     """Parent and name; RegistryError for what is not a path below the root."""
     parent, slash, name = path.rpartition("/")

@@ -11,17 +11,43 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import (
     broker_end_points,
     ensure_cluster_id,
+    ensure_persistent_paths,
     generate_broker_id,
     live_brokers,
     register_broker,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
 from ottla.structs import EndPoint, Node
 
 END_POINTS = [
     EndPoint("CLIENT", "PLAINTEXT", "outside", 9092),
     EndPoint("INTERNAL", "PLAINTEXT", "::1", 9093),
 ]
+
+
+def test_persistent_paths_are_made_in_one_write(world, monkeypatch):
+    """A new cluster made 24 writes of them; what others have made meanwhile is as good."""
+    registry, writes = world.registry, []
+    multi = registry.multi
+
+    async def counted(operations):
+        writes.append(len(operations))
+        return await multi(operations)
+
+    monkeypatch.setattr(registry, "multi", counted)
+    monkeypatch.setattr(paths, "PERSISTENT", ("/new/a", "/new/b/c"))
+    world.run(ensure_persistent_paths(registry))
+    world.run(ensure_persistent_paths(registry))
+    assert writes == [len(["/new", "/new/a", "/new/b", "/new/b/c"])]
+
+    async def not_yet(path):
+        return None
+
+    monkeypatch.setattr(paths, "PERSISTENT", ("/new/a", "/new/d"))
+    monkeypatch.setattr(registry, "exists", not_yet)
+    world.run(ensure_persistent_paths(registry))
+    assert world.run(registry.children("/new")) == ["a", "b", "d"]
 
 
 def test_cluster_id_is_made_once(world):
