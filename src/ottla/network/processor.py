@@ -303,7 +303,7 @@ class Processor:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config = config
-        self.max_request_bytes = config.socket_request_max_bytes
+        self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._poller = open_poller(config.poller)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)

@@ -241,12 +241,18 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
             if server.trial is not None and client.trial is not None:
                 _try_handshake(server.context, client.trial)
 
+    def days_left(self, now_ms: int) -> float:
+        """How long the certificate holds, in days; negative once it has expired."""
+        own = self.stores.certificate
+        assert own is not None, "a listener has a certificate"
+        return (own.not_after_ms - now_ms) / _DAY_MS
+
     def warn_of_expiry(self, now_ms: int) -> None:
         """Log that the certificate ends within 30, 7 or 1 days, and that it has; each once."""
         own = self.stores.certificate
         if own is None:
             return
-        end, left_days = _day(own.not_after_ms), (own.not_after_ms - now_ms) / _DAY_MS
+        end, left_days = _day(own.not_after_ms), self.days_left(now_ms)
         passed = sum(left_days <= days for days in (*EXPIRY_WARNING_DAYS, 0))
         if passed > self._warned and left_days <= 0:
             logger.error("%s: the certificate of %s has expired, %s", self.what, own.subject, end)

@@ -30,7 +30,7 @@ from ottla.network.processor import Processor, Traffic
 from ottla.registry.tree import Registry, SessionState
 from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import TopicStats
-from ottla.runtime import Disk
+from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import MeasuredLoop
 from ottla.server.consumer_lag import ConsumerLag
 from ottla.server.request_metrics import RequestMetrics
@@ -87,6 +87,7 @@ class BrokerMetrics:
         of_groups(registry, parts.coordinators.groups.manager)
         self.lag = ConsumerLag(parts, registry)
         of_processor(registry, processor)
+        of_certificates(registry, processor, parts.runtime.clock)
         of_loop(registry)
         if parts.config.zookeeper_connect is not None:
             of_session(registry, parts.registry)
@@ -759,6 +760,28 @@ def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
             "Changes of the session at ZooKeeper.",
             partial(counts.__getitem__, name),
         )
+
+
+def of_certificates(registry: MetricsRegistry, processor: Processor, clock: Clock) -> None:
+    """How long certificates hold, and which changes of their files were refused."""
+
+    def days() -> Series:
+        for name, listener in processor.tls.items():
+            yield (("listener", name),), listener.days_left(clock.now_ms())
+
+    def rejected() -> Series:
+        for name, listener in processor.tls.items():
+            yield (("listener", name),), listener.rejected_count
+
+    for name, doc, read in (
+        ("DaysLeft", "Days until the certificate of a listener expires.", days),
+        (
+            "RejectedChanges",
+            "Changed key stores and trust stores that could not be used.",
+            rejected,
+        ),
+    ):
+        registry.register(Family(FamilyName(SERVER, "Certificates", name), Kind.GAUGE, doc, read))
 
 
 def of_server(registry: MetricsRegistry, parts: Parts, state: Callable[[], BrokerState]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from http_pages import bean, get, scrape
 
@@ -227,3 +229,23 @@ def test_broker_without_the_setting_measures_nothing():
         assert broker.broker.metrics is None
         assert broker.broker.apis.measure is None
         assert broker.broker.processor.sent.on_sent is None
+
+
+def test_certificates_have_their_days_left(certificates, tmp_path):
+    """By listener, with the changes of their files that could not be used."""
+    store = tmp_path / "store.pem"
+    store.write_bytes(Path(certificates.server).read_bytes())
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(store),
+        "metrics.listener": "http://127.0.0.1:0",
+    }
+    tags = (("listener", "SSL"),)
+    with InProcessBroker(**settings) as broker:
+        url = str(broker.broker.metrics.end_point)
+        assert scrape(url)["kafka_server_certificates_daysleft", tags] > 300_000
+        store.write_text("nothing")
+        wait_until(
+            lambda: scrape(url)["kafka_server_certificates_rejectedchanges", tags] == 1,
+            "a change that could not be used",
+        )
