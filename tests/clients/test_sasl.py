@@ -15,7 +15,7 @@ import pytest
 import ottla
 from ottla.clients.admin.configs import UserScramCredential
 from ottla.errors import ErrorCode, SaslAuthenticationError
-from ottla.testing import InProcessBroker, wait_until
+from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
 LIMIT_S = 60
 COUNT = 1000
@@ -307,3 +307,70 @@ def test_clients_outlive_their_sessions(broker, certificates):
     with ottla.Admin(None, settings) as admin:
         ends = admin.list_offsets({ottla.TopicPartition(topic, 0): -1 for topic in counts})
     assert {partition.topic: end.offset for partition, end in ends.items()} == counts
+
+
+# Brokers among themselves
+
+
+CLUSTER = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "connections.max.reauth.ms": 1500,
+}
+
+
+def cluster_settings(listener: str, password: str = "brokers") -> dict[str, object]:
+    """One listener for brokers and clients, and the login of the brokers."""
+    entry = f'{PLAIN_MODULE} required username="broker" password="{password}" '
+    users = f'user_broker="brokers" user_alice="{PASSWORD}";'
+    return CLUSTER | {
+        "listeners": f"{listener}://localhost:0",
+        "inter.broker.listener.name": listener,
+        f"listener.name.{listener.lower()}.plain.sasl.jaas.config": entry + users,
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_brokers_log_in_to_each_other(protocol, certificates):
+    """They replicate over many sessions of a second and a half; no follower ever falls behind."""
+    settings = cluster_settings(protocol)
+    if protocol == "SASL_SSL":
+        settings |= {
+            "ssl.keystore.location": certificates.server,
+            "ssl.truststore.location": certificates.ca,
+        }
+    with InProcessCluster(3, **settings) as cluster:
+        servers = ",".join(f"localhost:{port}" for port in cluster.ports.values())
+        login = {
+            "bootstrap.servers": servers,
+            "security.protocol": protocol,
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+        } | ({"ssl.truststore.location": certificates.ca} if protocol == "SASL_SSL" else {})
+        with ottla.Producer(None, login, acks="all") as producer:
+            count = 0
+
+            def sessions() -> int:
+                """How often brokers have logged in again, on the connections that are open."""
+                connections = [
+                    connection
+                    for broker_id in cluster.ports
+                    for connection in cluster.broker(broker_id).processor.connections
+                ]
+                logins = [each.authenticator for each in connections if each.authenticator]
+                return max(
+                    (each.login_count for each in logins if each.principal.name == "broker"),
+                    default=0,
+                )
+
+            def write() -> None:
+                nonlocal count
+                producer.send("replicated", b"%d" % count).result(LIMIT_S)
+                count += 1
+
+            wait_until(lambda: sessions() >= 3, "three sessions", LIMIT_S, meanwhile=write)
+        with ottla.Admin(None, login) as admin:
+            described = admin.describe_topics(["replicated"])["replicated"]
+        assert count
+        assert all(len(each.isr) == 3 for each in described.partitions)

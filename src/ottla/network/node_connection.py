@@ -130,15 +130,15 @@ class NodeConnection:
 
     @property
     def is_ready(self) -> bool:
-        is_open = self.channel is not None and not self.channel.is_closed
-        return is_open and self._connecting is None and not self._has_old_login
+        return self.channel is not None and not self.channel.is_closed
 
     @property
-    def _has_old_login(self) -> bool:
+    def _must_log_in(self) -> bool:
         """Whether the session at the broker ends soon, or has ended (KIP-368)."""
         if self._login_again_ms == NEVER_MS:
             return False
-        return self._runtime.clock.monotonic_ms() >= self._login_again_ms
+        is_due = self._runtime.clock.monotonic_ms() >= self._login_again_ms
+        return is_due or self._connecting is not None
 
     @property
     def is_backing_off(self) -> bool:
@@ -153,7 +153,7 @@ class NodeConnection:
 
     async def ready(self) -> None:
         """Connect, or log in again, unless that is done; callers wait for the same attempt."""
-        if self.is_ready:
+        if self.is_ready and not self._must_log_in:
             return
         if self._is_closed:
             raise self._unreachable("the connection was closed")
@@ -173,7 +173,12 @@ class NodeConnection:
             raise self._unreachable("the connection was closed") from None
 
     def send(self, request: Request, version: int, timeout_ms: int) -> asyncio.Future[Response]:
-        """Send at once; without an answer in time the connection is given up, as it is in order."""
+        """Send at once; without an answer in time the connection is given up, as it is in order.
+
+        Where the session ends soon, requests follow the login that begins the next one.
+        """
+        if self._must_log_in:
+            return asyncio.ensure_future(self._send_after_login(request, version, timeout_ms))
         channel = self._open_channel()
         future = channel.send(request, version)
         self._watch(future, channel, timeout_ms, type(request).__name__)
@@ -181,8 +186,22 @@ class NodeConnection:
 
     def send_without_response(self, request: Request, version: int) -> None:
         """Send a request that brokers do not answer: Produce with acks=0."""
+        if self._must_log_in:
+            later = asyncio.ensure_future(self._send_after_login(request, version, None))
+            later.add_done_callback(lambda task: task.cancelled() or task.exception())
+            return
         self._open_channel().send_without_response(request, version)
         self.last_used_ms = self._runtime.clock.monotonic_ms()
+
+    async def _send_after_login(
+        self, request: Request, version: int, timeout_ms: int | None
+    ) -> Response:
+        """Requests keep their order: all wait for the same login."""
+        await self.ready()
+        if timeout_ms is not None:
+            return await self.send(request, version, timeout_ms)
+        self.send_without_response(request, version)
+        return Response()
 
     def version_of(self, request: type[Request], low: int = 0, high: int = HIGHEST_VERSION) -> int:
         """The highest version within `low` and `high` that both sides know."""
@@ -208,7 +227,7 @@ class NodeConnection:
         self._drop(reason)
 
     def _open_channel(self) -> Channel:
-        if self.channel is None or self.channel.is_closed or self._connecting is not None:
+        if self.channel is None or self.channel.is_closed:
             raise self._unreachable("it is not connected")
         return self.channel
 
