@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, one_of
 from ottla.config.endpoint import SUPPORTED_PROTOCOLS
-from ottla.config.known_keys import ADMIN_NAMES, CLIENT_REFUSED, Refusal
+from ottla.config.known_keys import ADMIN_UNUSED, CLIENT_REFUSED, Refusal
 from ottla.config.sasl_config import SaslClientConfig
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
@@ -115,7 +115,7 @@ class ClientConfig(SaslClientConfig, SslConfig, group=True):
 class AdminConfig(ClientConfig):
     """Everything that an admin client is set up with."""
 
-    unused: ClassVar[Collection[str]] = ADMIN_NAMES
+    unused: ClassVar[Mapping[str, str]] = ADMIN_UNUSED
 
     default_api_timeout_ms: int = config_key(
         default=60000,

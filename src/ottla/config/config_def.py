@@ -123,8 +123,8 @@ class ConfigTable(metaclass=ConfigTableType):
 
     __slots__ = ("_given", "_raw")
 
-    unused: ClassVar[Collection[str]] = frozenset()
-    """Names that Kafka has and Ottla does nothing with: accepted with a warning that says so."""
+    unused: ClassVar[Mapping[str, str]] = {}
+    """Names that Kafka has and Ottla does nothing with, and why: accepted with a warning."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
     """Names that Kafka has and that must not be set, as Ottla would not do what they ask for."""
@@ -194,9 +194,9 @@ class ConfigTable(metaclass=ConfigTableType):
         if (cls.__name__, name) in _warned:
             return
         _warned.add((cls.__name__, name))
-        known = name in cls.unused
-        reason = "known to Kafka, not used by Ottla" if known else "not a setting that is known"
-        logger.warning("%s: %s %s", name, reason, f"({cls.__name__})")
+        why = cls.unused.get(name)
+        reason = f"has no effect in Ottla: {why}" if why else "not a setting that is known"
+        logger.warning("%s: %s (%s)", name, reason, cls.__name__)
 
     def is_given(self, name: str) -> bool:
         """Whether the setting was set, not left at its default."""

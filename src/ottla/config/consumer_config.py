@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, STRING, at_least, one_of
-from ottla.config.known_keys import CONSUMER_NAMES
+from ottla.config.known_keys import CONSUMER_UNUSED
 from ottla.errors import ConfigError
 
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -21,7 +21,7 @@ CLASSIC_ONLY: Final = frozenset(
 class ConsumerConfig(ClientConfig):
     """Everything that a consumer is set up with."""
 
-    unused: ClassVar[Collection[str]] = CONSUMER_NAMES
+    unused: ClassVar[Mapping[str, str]] = CONSUMER_UNUSED
 
     group_id: str | None = config_key(
         default=None,

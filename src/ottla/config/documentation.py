@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig
-from ottla.config.config_def import ConfigKey, ConfigTableType, Importance
+from ottla.config.config_def import ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
@@ -25,15 +25,16 @@ A broker reads a properties file (`ottla broker --config server.properties`), an
 (`Producer("localhost:9092", linger_ms=5)`) or a dict with Kafka's keys. A value that breaks its
 rule is an error that names key, value and rule.
 
-A key that Kafka has and Ottla does not use is accepted with a warning, and so is one that is
-unknown; of topics, unknown keys are refused. Two kinds of keys stop the start: a misspelt one
-(`zookeeper.conect`: did you mean `zookeeper.connect`?), and one that asks for what would not be
-done, see [security.md](security.md); with Kafka's default it passes. The same holds for topic
-settings without effect (`preallocate`, `remote.*`, `local.retention.*`). A file for KRaft
+A key that Kafka has and Ottla does not use is accepted with a warning that says why
+([without effect](#without-effect)), and so is one that is unknown; of topics, unknown keys are
+refused. Two kinds of keys stop the start: a misspelt one (`zookeeper.conect`: did you mean
+`zookeeper.connect`?), and one that asks for what would not be done, see
+[security.md](security.md); with Kafka's default it passes. The same holds for topic settings
+without effect (`preallocate`, `remote.*`, `local.retention.*`). A file for KRaft
 (`process.roles`, `node.id`, `controller.quorum.voters`) is refused: set `broker.id` in its place.
 """
 
-SECTIONS: Final[tuple[tuple[str, str, ConfigTableType], ...]] = (
+SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
     ("Broker", "Settings of the properties file of a broker.", BrokerConfig),
     (
         "Topic",
@@ -70,10 +71,22 @@ def configuration_page() -> str:
     """The whole page in Markdown."""
     parts = [INTRODUCTION]
     parts += [_section(title, text, table) for title, text, table in SECTIONS]
+    parts.append(_without_effect())
     return "\n".join(parts)
 
 
-def _section(title: str, text: str, table: ConfigTableType) -> str:
+def _without_effect() -> str:
+    """The settings that are passed over: a row for each reason and the tables that give it."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for title, _, table in SECTIONS:
+        for name, reason in sorted(table.unused.items()):
+            names.setdefault((title, reason), []).append(name)
+    rows = (f"| {title} | {_codes(found)} | {reason} |" for (title, reason), found in names.items())
+    head = "| of | settings | why |\n|---|---|---|"
+    return f"## Without effect\n\nAccepted with a warning.\n\n{head}\n" + "\n".join(rows) + "\n"
+
+
+def _section(title: str, text: str, table: type[ConfigTable]) -> str:
     rows = sorted(
         table.keys.values(), key=lambda row: (IMPORTANCES.index(row.importance), row.name)
     )

@@ -21,107 +21,213 @@ class Refusal(NamedTuple):
     default: str = ""
 
 
-def _names(*lines: str) -> frozenset[str]:
-    return frozenset(name for line in lines for name in line.split())
+def _names(*lines: str) -> tuple[str, ...]:
+    return tuple(name for line in lines for name in line.split())
 
 
-BROKER_NAMES: Final = _names(
-    "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms",
-    "alter.log.dirs.replication.quota.window.num",
-    "alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter",
-    "background.threads broker.heartbeat.interval.ms broker.session.timeout.ms",
-    "control.plane.listener.name",
-    "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms",
-    "controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms",
-    "controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms",
-    "controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms",
-    "delete.records.purgatory.purge.interval.requests early.start.listeners",
-    "eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests",
-    "group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms",
-    "group.coordinator.new.enable group.coordinator.threads group.share.assignors",
-    "group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms",
-    "group.share.max.groups group.share.max.heartbeat.interval.ms",
-    "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms",
-    "group.share.max.share.sessions group.share.max.size group.share.min.heartbeat.interval.ms",
-    "group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms",
-    "group.share.partition.max.record.locks group.share.persister.class.name",
-    "group.share.record.lock.duration.ms group.share.session.timeout.ms",
-    "group.streams.heartbeat.interval.ms group.streams.max.heartbeat.interval.ms",
-    "group.streams.max.session.timeout.ms group.streams.max.size",
-    "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms",
-    "group.streams.min.session.timeout.ms group.streams.num.standby.replicas",
-    "group.streams.session.timeout.ms initial.broker.registration.timeout.ms",
-    "inter.broker.protocol.version internal.metadata.delete.delay.millis",
-    "internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes",
-    "internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs",
-    "kafka.metrics.reporters log.dir.failure.timeout.ms log.initial.task.delay.ms",
-    "log.local.retention.bytes log.local.retention.ms log.message.format.version log.preallocate",
-    "metadata.log.dir",
-    "metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms",
-    "metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms",
-    "metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms",
-    "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms",
-    "num.io.threads num.network.threads num.replica.alter.log.dirs.threads",
-    "offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec",
-    "producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests",
-    "remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms",
-    "remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size",
-    "remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num",
-    "remote.log.manager.copy.quota.window.size.seconds",
-    "remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second",
-    "remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds",
-    "remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms",
-    "remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter",
-    "remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes",
-    "remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path",
-    "remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name",
-    "remote.log.reader.max.pending.tasks remote.log.reader.threads",
-    "remote.log.storage.manager.class.name remote.log.storage.manager.class.path",
-    "remote.log.storage.manager.impl.prefix remote.log.storage.system.enable",
-    "replica.socket.receive.buffer.bytes server.max.startup.time.ms",
-    "share.coordinator.append.linger.ms share.coordinator.cold.partition.snapshot.interval.ms",
-    "share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot",
-    "share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr",
-    "share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms",
-    "share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes",
-    "share.coordinator.threads share.coordinator.write.timeout.ms",
-    "share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms ssl.protocol",
-    "telemetry.max.bytes transaction.partition.verification.enable",
-    "transaction.state.log.load.buffer.size transaction.two.phase.commit.enable",
-    "unclean.leader.election.interval.ms unstable.api.versions.enable",
-    "unstable.feature.versions.enable zookeeper.clientCnxnSocket",
-    "zookeeper.metadata.migration.min.batch.size zookeeper.sync.time.ms",
+def _reasons(named: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """The reason of each name, where there are the names of each reason."""
+    return {name: reason for reason, names in named.items() for name in names}
+
+
+BROKER_UNUSED: Final = _reasons(
+    {
+        "KRaft's; the controller here is elected in ZooKeeper or the registry": _names(
+            "broker.heartbeat.interval.ms broker.session.timeout.ms",
+            "controller.performance.always.log.threshold.ms",
+            "controller.performance.sample.period.ms controller.quorum.append.linger.ms",
+            "controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms",
+            "controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms",
+            "controller.quorum.retry.backoff.ms early.start.listeners",
+            "eligible.leader.replicas.enable initial.broker.registration.timeout.ms",
+            "internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes",
+            "internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes",
+            "log.dir.failure.timeout.ms metadata.log.dir",
+            "metadata.log.max.record.bytes.between.snapshots",
+            "metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes",
+            "metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms",
+            "metadata.max.retention.bytes metadata.max.retention.ms server.max.startup.time.ms",
+            "unclean.leader.election.interval.ms unstable.api.versions.enable",
+            "unstable.feature.versions.enable zookeeper.metadata.migration.min.batch.size",
+        ),
+        "there are no share groups and no groups of the Streams protocol": _names(
+            "group.share.assignors group.share.delivery.count.limit group.share.enable",
+            "group.share.heartbeat.interval.ms group.share.max.groups",
+            "group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms",
+            "group.share.max.session.timeout.ms group.share.max.share.sessions",
+            "group.share.max.size group.share.min.heartbeat.interval.ms",
+            "group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms",
+            "group.share.partition.max.record.locks group.share.persister.class.name",
+            "group.share.record.lock.duration.ms group.share.session.timeout.ms",
+            "group.streams.heartbeat.interval.ms group.streams.max.heartbeat.interval.ms",
+            "group.streams.max.session.timeout.ms group.streams.max.size",
+            "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms",
+            "group.streams.min.session.timeout.ms group.streams.num.standby.replicas",
+            "group.streams.session.timeout.ms share.coordinator.append.linger.ms",
+            "share.coordinator.cold.partition.snapshot.interval.ms",
+            "share.coordinator.load.buffer.size",
+            "share.coordinator.snapshot.update.records.per.snapshot",
+            "share.coordinator.state.topic.compression.codec",
+            "share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions",
+            "share.coordinator.state.topic.prune.interval.ms",
+            "share.coordinator.state.topic.replication.factor",
+            "share.coordinator.state.topic.segment.bytes share.coordinator.threads",
+            "share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests",
+        ),
+        "there is no tiered storage": _names(
+            "log.local.retention.bytes log.local.retention.ms remote.fetch.max.wait.ms",
+            "remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes",
+            "remote.log.manager.copier.thread.pool.size",
+            "remote.log.manager.copy.max.bytes.per.second",
+            "remote.log.manager.copy.quota.window.num",
+            "remote.log.manager.copy.quota.window.size.seconds",
+            "remote.log.manager.expiration.thread.pool.size",
+            "remote.log.manager.fetch.max.bytes.per.second",
+            "remote.log.manager.fetch.quota.window.num",
+            "remote.log.manager.fetch.quota.window.size.seconds",
+            "remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms",
+            "remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter",
+            "remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes",
+            "remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path",
+            "remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name",
+            "remote.log.reader.max.pending.tasks remote.log.reader.threads",
+            "remote.log.storage.manager.class.name remote.log.storage.manager.class.path",
+            "remote.log.storage.manager.impl.prefix remote.log.storage.system.enable",
+        ),
+        "one thread serves all requests, and slow work has threads of its own": _names(
+            "background.threads group.coordinator.threads num.io.threads num.network.threads",
+            "num.replica.alter.log.dirs.threads",
+        ),
+        "a connection has one request in flight, and none waits in a queue": _names(
+            "queued.max.request.bytes queued.max.requests",
+        ),
+        "an operation leaves its purgatory when it is complete": _names(
+            "delete.records.purgatory.purge.interval.requests",
+            "fetch.purgatory.purge.interval.requests producer.purgatory.purge.interval.requests",
+        ),
+        "versions are negotiated for each connection, and records are kept in format 2": _names(
+            "inter.broker.protocol.version log.message.format.version",
+        ),
+        "segments grow as they are written": _names(
+            "log.preallocate",
+        ),
+        "reporters of Java cannot be run, and windows are Kafka's defaults": _names(
+            "auto.include.jmx.reporter kafka.metrics.polling.interval.secs",
+            "kafka.metrics.reporters metric.reporters metrics.num.samples metrics.recording.level",
+            "metrics.sample.window.ms",
+        ),
+        "the controller's requests come on the listener of the brokers": _names(
+            "control.plane.listener.name",
+        ),
+        "replica.alter.log.dirs.io.max.bytes.per.second limits these moves": _names(
+            "alter.log.dirs.replication.quota.window.num",
+            "alter.log.dirs.replication.quota.window.size.seconds",
+        ),
+        "internal topics are written uncompressed, and by every in-sync replica": _names(
+            "group.coordinator.append.linger.ms offsets.commit.required.acks",
+            "offsets.load.buffer.size offsets.topic.compression.codec",
+            "transaction.state.log.load.buffer.size",
+        ),
+        "groups of consumers (KIP-848) are always served": _names(
+            "group.consumer.regex.refresh.interval.ms group.coordinator.new.enable",
+        ),
+        "transactional batches are always verified, and transactions have one phase": _names(
+            "transaction.partition.verification.enable transaction.two.phase.commit.enable",
+        ),
+        "brokers connect with socket.receive.buffer.bytes and a time limit of theirs": _names(
+            "replica.socket.receive.buffer.bytes socket.connection.setup.timeout.max.ms",
+            "socket.connection.setup.timeout.ms",
+        ),
+        "brokers repeat AddPartitionsToTxn at a pace of their own": _names(
+            "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms",
+        ),
+        "the versions of TLS are those of ssl.enabled.protocols": _names(
+            "ssl.protocol",
+        ),
+        "the rounds of retention are counted from when the logs are loaded": _names(
+            "log.initial.task.delay.ms",
+        ),
+        "clients' own metrics are not collected": _names(
+            "telemetry.max.bytes",
+        ),
+        "the ZooKeeper client is kazoo, which has neither": _names(
+            "zookeeper.clientCnxnSocket zookeeper.sync.time.ms",
+        ),
+    }
 )
-"""Settings of a broker that are passed over."""
+"""Settings of a broker that are passed over, and why they would change nothing."""
 
-TOPIC_NAMES: Final = _names(
-    "message.format.version",
+TOPIC_UNUSED: Final = _reasons(
+    {
+        "records are kept in format 2, as since Kafka 3.0": _names(
+            "message.format.version",
+        ),
+    }
 )
 """Settings of a topic that are passed over, as Kafka 3 passes them over itself."""
 
-_CLIENT_NAMES: Final = _names(
-    "auto.include.jmx.reporter client.dns.lookup enable.metrics.push",
-    "metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters",
-    "metrics.num.samples metrics.recording.level metrics.sample.window.ms",
-    "socket.connection.setup.timeout.max.ms ssl.protocol",
-)
-
-SSL_NAMES: Final = _names("ssl.protocol")
+SSL_UNUSED: Final = {"ssl.protocol": BROKER_UNUSED["ssl.protocol"]}
 """Those of a broker that may also be set for one listener."""
 
-PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(
-    "metadata.max.idle.ms partitioner.adaptive.partitioning.enable",
-    "partitioner.availability.timeout.ms transaction.two.phase.commit.enable",
-    "key.deserializer value.deserializer",  # one dict for a producer and a consumer is common
+_CLIENT_UNUSED: Final = _reasons(
+    {
+        "reporters of Java cannot be run, and nothing is pushed to brokers": _names(
+            "auto.include.jmx.reporter enable.metrics.push metric.reporters metrics.num.samples",
+            "metrics.recording.level metrics.sample.window.ms",
+        ),
+        "every address of a name is tried": _names(
+            "client.dns.lookup",
+        ),
+        "a client that reaches none of its brokers always asks bootstrap.servers again": _names(
+            "metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy",
+        ),
+        "each attempt has socket.connection.setup.timeout.ms": _names(
+            "socket.connection.setup.timeout.max.ms",
+        ),
+        "the versions of TLS are those of ssl.enabled.protocols": _names(
+            "ssl.protocol",
+        ),
+    }
 )
 
-CONSUMER_NAMES: Final = _CLIENT_NAMES | _names(
-    "internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported",
-    "share.acknowledgement.mode key.serializer value.serializer",
+PRODUCER_UNUSED: Final = _CLIENT_UNUSED | _reasons(
+    {
+        "metadata of a topic that was written are kept until the producer is closed": _names(
+            "metadata.max.idle.ms",
+        ),
+        "the sticky partitioner does not weigh brokers": _names(
+            "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
+        ),
+        "transactions have one phase": _names(
+            "transaction.two.phase.commit.enable",
+        ),
+        "only a consumer has it; one dict for both is common": _names(
+            "key.deserializer value.deserializer",
+        ),
+    }
 )
 
-ADMIN_NAMES: Final = _CLIENT_NAMES | _names("bootstrap.controllers")
+CONSUMER_UNUSED: Final = _CLIENT_UNUSED | _reasons(
+    {
+        "settings of Kafka's own tests": _names(
+            "internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported",
+        ),
+        "there are no share groups": _names(
+            "share.acknowledgement.mode",
+        ),
+        "only a producer has it; one dict for both is common": _names(
+            "key.serializer value.serializer",
+        ),
+    }
+)
+
+ADMIN_UNUSED: Final = _CLIENT_UNUSED | _reasons(
+    {
+        "there are no KRaft controllers": _names(
+            "bootstrap.controllers",
+        ),
+    }
+)
 
 _OPENSSL: Final = "TLS is OpenSSL's here, and no class or provider of Java can be put in its place"
 

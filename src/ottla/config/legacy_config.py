@@ -100,9 +100,11 @@ class ZooKeeperConsumerConfig(LegacyConfig):
         "auto.offset.reset": "autooffset.reset",
         "rebalance.max.retries": "rebalance.retries.max",
     }
-    unused: ClassVar[Collection[str]] = frozenset(
-        ("zk.synctime.ms", "zookeeper.sync.time.ms", "partition.assignment.strategy")
-    )
+    unused: ClassVar[Mapping[str, str]] = {
+        "zk.synctime.ms": "each read of ZooKeeper is followed by its watch",
+        "zookeeper.sync.time.ms": "each read of ZooKeeper is followed by its watch",
+        "partition.assignment.strategy": "the consumers of the 0.7 design take ranges",
+    }
 
     groupid: str | None = config_key(
         default=None,
@@ -219,9 +221,11 @@ class LegacyProducerConfig(LegacyConfig):
         "message.send.max.retries": "num.retries",
         "send.buffer.bytes": "buffer.size",
     }
-    unused: ClassVar[Collection[str]] = frozenset(
-        ("reconnect.interval", "reconnect.time.interval.ms", "zk.synctime.ms")
-    )
+    unused: ClassVar[Mapping[str, str]] = {
+        "reconnect.interval": "a connection is kept while it works",
+        "reconnect.time.interval.ms": "a connection is kept while it works",
+        "zk.synctime.ms": "each read of ZooKeeper is followed by its watch",
+    }
 
     broker_list: tuple[str, ...] = config_key(
         default=(),

@@ -7,7 +7,7 @@ lower case there. `listener.name.<name>.max.connection.creation.rate` holds besi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
@@ -22,9 +22,9 @@ from ottla.config.config_type import (
     one_of,
 )
 from ottla.config.known_keys import (
-    BROKER_NAMES,
     BROKER_REFUSED,
-    SSL_NAMES,
+    BROKER_UNUSED,
+    SSL_UNUSED,
     Refusal,
     refuse,
 )
@@ -115,14 +115,14 @@ class PasswordEncoderConfig(ConfigTable, group=True):
 class ListenerSslSettings(ClientAuthConfig, SslSettings):
     """TLS of one listener."""
 
-    unused: ClassVar[Collection[str]] = SSL_NAMES
+    unused: ClassVar[Mapping[str, str]] = SSL_UNUSED
     refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
 
 
 class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, group=True):
     """TLS of all listeners, and what single ones override."""
 
-    unused: ClassVar[Collection[str]] = BROKER_NAMES
+    unused: ClassVar[Mapping[str, str]] = BROKER_UNUSED
     refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
 
     __slots__ = ("_of_listeners", "connection_creation_rates")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ottla.config.client_config import ClientConfig
@@ -20,14 +20,14 @@ from ottla.config.config_type import (
     between,
     one_of,
 )
-from ottla.config.known_keys import PRODUCER_NAMES
+from ottla.config.known_keys import PRODUCER_UNUSED
 from ottla.errors import ConfigError
 
 
 class ProducerConfig(ClientConfig):
     """Everything that a producer is set up with."""
 
-    unused: ClassVar[Collection[str]] = PRODUCER_NAMES
+    unused: ClassVar[Mapping[str, str]] = PRODUCER_UNUSED
 
     acks: int = config_key(
         default="all",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from ottla.config.broker_config import BrokerConfig
@@ -22,14 +22,14 @@ from ottla.config.config_type import (
     one_of,
     throttled_replicas,
 )
-from ottla.config.known_keys import TOPIC_NAMES, TOPIC_REFUSED, Refusal, refuse
+from ottla.config.known_keys import TOPIC_REFUSED, TOPIC_UNUSED, Refusal, refuse
 from ottla.errors import ConfigError
 
 
 class TopicConfig(ConfigTable):
     """Everything that one topic is set up with: its own values over those of the broker."""
 
-    unused: ClassVar[Collection[str]] = TOPIC_NAMES
+    unused: ClassVar[Mapping[str, str]] = TOPIC_UNUSED
     refused: ClassVar[Mapping[str, Refusal]] = TOPIC_REFUSED
 
     cleanup_policy: tuple[str, ...] = config_key(

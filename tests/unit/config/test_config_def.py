@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 import pytest
 
@@ -26,7 +27,7 @@ class Right(ConfigTable, group=True):
 class Both(Left, Right):
     """Both parts and a row of its own."""
 
-    unused = ("other.key",)
+    unused: ClassVar = {"other.key": "nothing is other"}
 
     own_secret: str = config_key(default="x", type=PASSWORD, doc="Own.")
 
@@ -106,7 +107,7 @@ def test_key_of_kafka_is_called_so(caplog):
     with caplog.at_level(logging.WARNING):
         Both.parse({"other.key": "1"})
 
-    assert "known to Kafka, not used by Ottla" in caplog.text
+    assert "other.key: has no effect in Ottla: nothing is other (Both)" in caplog.text
 
 
 def test_repr_shows_what_was_given_but_no_secret():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.known_keys import TOPIC_NAMES
+from ottla.config.known_keys import TOPIC_UNUSED
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError
 
@@ -64,10 +64,10 @@ def test_bad_override_is_refused(name, value):
 
 def test_settings_that_only_kafka_uses_are_accepted():
     """Tools and older clients set them, or say Kafka's defaults."""
-    TopicConfig.validate(dict.fromkeys(TOPIC_NAMES, "1"))
+    TopicConfig.validate(dict.fromkeys(TOPIC_UNUSED, "1"))
     TopicConfig.validate({"preallocate": "false", "local.retention.ms": "-2"})
 
-    assert not set(TopicConfig.keys) & TOPIC_NAMES
+    assert not set(TopicConfig.keys) & set(TOPIC_UNUSED)
 
 
 @pytest.mark.parametrize(
