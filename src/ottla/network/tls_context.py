@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_type import Password
-from ottla.config.endpoint import is_tls
+from ottla.config.endpoint import is_sasl, is_tls
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import HTTPS, PKCS12, TLS_1_2, TLS_1_3, SslSettings, ssl_settings
 from ottla.errors import ConfigError
@@ -171,7 +171,7 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
     """TLS of one listener: what handshakes are done with, and how clients are named after them.
 
     With `serves_brokers` the broker also connects to others with it: it shows the certificate of
-    that listener, and trusts what the listener trusts.
+    that listener, and trusts what the listener trusts. With `has_login` clients are named by SASL.
     """
 
     def __init__(
@@ -180,8 +180,10 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
         what: str = "listener SSL",
         *,
         serves_brokers: bool = False,
+        has_login: bool = False,
     ) -> None:
         self._mapper = SslPrincipalMapper(settings.ssl_principal_mapping_rules)
+        self._has_login = has_login
         self._warned = 0
         super().__init__(what, settings, brokers_stores if serves_brokers else listener_stores)
 
@@ -192,7 +194,7 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
             NoMatchingRuleError: no mapping rule matches the name in it.
             ValueError: it cannot be read.
         """
-        if certificate is None:
+        if certificate is None or self._has_login:
             return ANONYMOUS
         return KafkaPrincipal.user(self._mapper.name_of(Certificate.parse(certificate).subject))
 
@@ -280,7 +282,10 @@ class BrokerTls:
                 continue
             try:
                 self.listeners[name] = ListenerTls(
-                    config.ssl_of(name), f"listener {name}", serves_brokers=name == brokers
+                    config.ssl_of(name),
+                    f"listener {name}",
+                    serves_brokers=name == brokers,
+                    has_login=is_sasl(end_point.security_protocol),
                 )
             except ConfigError as error:
                 raise ConfigError(f"listener {end_point}: {error.message}") from None

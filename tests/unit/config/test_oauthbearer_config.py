@@ -147,3 +147,24 @@ def test_client_without_a_token_is_refused(settings, reason):
     """Before it connects, and without showing a secret."""
     with pytest.raises(ConfigError, match=re.escape(reason)):
         AdminConfig.parse(CLIENT | settings)
+
+
+def test_brokers_log_in_to_each_other_with_tokens():
+    """By the settings of their listener, as any client does."""
+    among = {
+        "zookeeper.connect": "here:2181",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        PREFIX + "sasl.oauthbearer.token.endpoint.url": "https://host/token",
+    }
+    entry = {PREFIX + "sasl.jaas.config": jaas(clientId="broker", clientSecret="SESAME")}
+    login = BrokerConfig.parse(LISTENER | JWKS | among | entry).inter_broker_login()
+
+    assert login.mechanism == "OAUTHBEARER"
+    assert login.options == {
+        "url": "https://host/token",
+        "clientId": "broker",
+        "clientSecret": "SESAME",
+    }
+    with pytest.raises(ConfigError, match=r"sasl\.jaas\.config: must be set, for the login"):
+        BrokerConfig.parse(LISTENER | JWKS | among)

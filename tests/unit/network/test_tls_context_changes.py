@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.ssl_config import SslSettings
 from ottla.errors import ConfigError
 from ottla.network.tls_context import LOOK_MS, BrokerTls, ClientTls, client_context
+from ottla.security.principal import ANONYMOUS, NoMatchingRuleError
 from ottla.testing import mock_runtime
 
 BROKER = {
@@ -308,3 +310,30 @@ def test_a_client_without_files_looks_at_none(certificates):
     client.read_changed = None
 
     assert runtime.scheduler.run(client.current(runtime.background)) is client.context
+
+
+@pytest.mark.parametrize(
+    ("protocol", "is_named"), [("SSL", True), ("SASL_SSL", False)], ids=["SSL", "SASL_SSL"]
+)
+def test_rules_for_names_do_not_hold_where_clients_log_in(tmp_path, protocol, is_named):
+    """A client of SASL_SSL was closed although its login was good: no rule matched its name."""
+    operator = Operator(tmp_path)
+    config = BrokerConfig.parse(
+        {
+            "listeners": f"{protocol}://:9093",
+            "ssl.keystore.location": str(operator.store),
+            "ssl.truststore.location": str(operator.trust),
+            "ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:CN=nobody/nobody/",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256" if protocol == "SASL_SSL" else "GSSAPI",
+        }
+    )
+    listener = BrokerTls(config).listeners[protocol]
+    pem = operator.pem().decode()
+    der = ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN CERTIFICATE") :].split("\n\n")[0])
+
+    if is_named:
+        with pytest.raises(NoMatchingRuleError):
+            listener.principal_of(der)
+    else:
+        assert listener.principal_of(der) == ANONYMOUS
