@@ -158,6 +158,11 @@ ELSEWHERE = (
         "cli/four_letter_words",
     ),
     Elsewhere(
+        "tests/system/zookeeper/test_acls.py",
+        "the nodes of ACLs are written to a real ZooKeeper",
+        "cli/zookeeper_acls",
+    ),
+    Elsewhere(
         "tests/system/cluster/test_cluster_command.py",
         "a command that starts processes",
         "cli/cluster/command cli/cluster/layout",

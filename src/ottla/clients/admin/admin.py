@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from ottla.clients.admin.acls import AclAdmin
 from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.configs import (
     ClientQuotaAdmin,
@@ -46,6 +47,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
 from ottla.protocol.reassignments import ElectionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
+from ottla.security.acls import AclBinding, AclBindingFilter
 from ottla.structs import ClientEntity, IsolationLevel, TopicPartition
 
 T = TypeVar("T")
@@ -73,6 +75,7 @@ class Admin(ClosedOnExit):
         self._topics = TopicAdmin(self._client)
         self._configs = ConfigAdmin(self._client)
         self._quotas = ClientQuotaAdmin(self._client)
+        self._acls = AclAdmin(self._client)
         self._groups = GroupAdmin(self._client)
         self._offsets = OffsetAdmin(self._client)
         self._log_dirs = LogDirAdmin(self._client)
@@ -243,6 +246,22 @@ class Admin(ClosedOnExit):
     ) -> None:
         """Change some settings and leave the others as they are."""
         checked(self._run(self._configs.incremental_alter_configs(changes, validate_only)))
+
+    # Access control lists
+
+    def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
+        """The ACLs that match, or all of them; SECURITY_DISABLED without an authorizer."""
+        return self._run(self._acls.describe_acls(wanted or AclBindingFilter()))
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Add ACLs; those that are there already are left as they are."""
+        checked(self._run(self._acls.create_acls(list(bindings))))
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter]
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Remove what each filter matches, and return it."""
+        return checked(self._run(self._acls.delete_acls(list(filters))))
 
     # Groups
 

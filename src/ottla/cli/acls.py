@@ -1,0 +1,604 @@
+"""`ottla acls`: list, add and remove ACLs, and say what follows from them.
+
+--add, --remove and --list print what Kafka's `kafka-acls` prints. `explain`, `who-can` and `test`
+are Ottla's own: they read all ACLs, and decide by them as a broker does.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_flag,
+    add_repeated,
+    bootstrap_server,
+    forbid_with,
+    given,
+    key_values,
+    only_with,
+    require,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.config.authorizer_config import AUTHORIZERS
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.security.acls import (
+        AccessControlEntry,
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclTable,
+        Named,
+        PatternType,
+        Resource,
+        ResourcePattern,
+        ResourceType,
+    )
+    from ottla.security.principal import KafkaPrincipal
+
+N = TypeVar("N", bound="Named")
+
+ACTIONS: Final = ("explain", "who-can", "test")
+CHANGES: Final = ("--add", "--remove", "--list")
+RESOURCES: Final = {
+    "topic": "TOPIC",
+    "group": "GROUP",
+    "transactional_id": "TRANSACTIONAL_ID",
+    "delegation_token": "DELEGATION_TOKEN",
+    "user_principal": "USER",
+}
+RESOURCE_OPTIONS: Final = tuple(f"--{name.replace('_', '-')}" for name in RESOURCES)
+ANY_RESOURCE: Final = "--topic <topic> or --cluster or --group <group> or --transactional-id <id>"
+PRINCIPALS_AND_HOSTS: Final = (
+    "--allow-principal",
+    "--allow-host",
+    "--deny-principal",
+    "--deny-host",
+)
+VERDICTS: Final = {"allow": True, "deny": False}
+
+
+class AclSource(Protocol):
+    """What reads and writes ACLs: an admin client, or ZooKeeper."""
+
+    def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]: ...
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None: ...
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter]
+    ) -> Mapping[AclBindingFilter, list[AclBinding]]: ...
+
+
+class AclsCommand(Command):
+    """Shows and changes ACLs, and decides by them."""
+
+    name = "acls"
+    help = "List, add and remove access control lists; explain who may do what."
+    examples = (
+        "ottla acls --bootstrap-server localhost:9092 --list --topic orders",
+        "ottla acls --add --allow-principal User:alice --producer --topic orders",
+        "ottla acls explain --principal User:alice --operation Read --topic orders",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "action",
+            metavar="ACTION",
+            nargs="?",
+            choices=ACTIONS,
+            help="explain names the ACL that decides, who-can lists principals, test checks the "
+            "expectations in a file. Left out with --add, --remove and --list.",
+        )
+        parser.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            help="test: lines as `allow User:alice Read topic orders` or "
+            "`deny User:bob Write group g from 10.0.0.1`; # begins a comment.",
+        )
+        add_bootstrap_server(parser, ())
+        add_command_config(parser)
+        parser.add_argument(
+            "--authorizer",
+            metavar="CLASS",
+            help="With --authorizer-properties, as older tools have it: one of the classes that "
+            "authorizer.class.name may be.",
+        )
+        add_repeated(
+            parser,
+            "--authorizer-properties",
+            "KEY=VALUE",
+            "In the place of --bootstrap-server: zookeeper.connect=HOST:PORT/PATH, to read and "
+            "write the ACLs there, as before the first broker runs.",
+        )
+        add_flag(parser, "--add", "Add ACLs.")
+        add_flag(parser, "--remove", "Remove ACLs, after a question.")
+        add_flag(parser, "--list", "List the ACLs of the resources, or all of them.")
+        self._add_resources(parser)
+        self._add_entries(parser)
+        add_flag(parser, "--force", "Ask no question.")
+
+    def _add_resources(self, parser: ArgumentParser) -> None:
+        add_repeated(parser, "--topic", "TOPIC", "A topic; * is every topic. May be repeated.")
+        add_repeated(parser, "--group", "GROUP", "A group; * is every group. May be repeated.")
+        add_flag(parser, "--cluster", "The cluster.")
+        add_repeated(
+            parser, "--transactional-id", "ID", "A transactional id; * is every id. Repeatable."
+        )
+        add_repeated(parser, "--delegation-token", "ID", "A delegation token. May be repeated.")
+        add_repeated(parser, "--user-principal", "TYPE:NAME", "A user as a resource. Repeatable.")
+        parser.add_argument(
+            "--resource-pattern-type",
+            metavar="TYPE",
+            default="literal",
+            help="How names are meant: literal (the default) or prefixed; with --list and "
+            "--remove also match (all that count for the name) and any.",
+        )
+
+    def _add_entries(self, parser: ArgumentParser) -> None:
+        add_repeated(
+            parser, "--operation", "OPERATION", "As Read; All is the default. May be repeated."
+        )
+        add_repeated(parser, "--allow-principal", "TYPE:NAME", "Who may do it: User:alice, User:*.")
+        add_repeated(parser, "--deny-principal", "TYPE:NAME", "Who may not do it.")
+        add_repeated(
+            parser, "--allow-host", "HOST", "Where from it may: an address, a network, or *."
+        )
+        add_repeated(parser, "--deny-host", "HOST", "Where from it may not.")
+        add_repeated(
+            parser, "--principal", "TYPE:NAME", "--list: whose ACLs are listed; explain: who asks."
+        )
+        parser.add_argument(
+            "--host", metavar="HOST", help="explain, who-can: the address that somebody asks from."
+        )
+        add_flag(parser, "--producer", "Shorthand: Write, Describe and Create on the topics.")
+        add_flag(parser, "--consumer", "Shorthand: Read and Describe on topics, Read on groups.")
+        add_flag(parser, "--idempotent", "With --producer: IdempotentWrite on the cluster.")
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        check(arguments)
+        with open_source(arguments, terminal) as source:
+            if arguments.action == "explain":
+                return explain(source, arguments, terminal)
+            if arguments.action == "who-can":
+                return who_can(source, arguments, terminal)
+            if arguments.action == "test":
+                return test(source, arguments, terminal)
+            try:
+                return change(source, arguments, terminal)
+            except KafkaError as error:
+                raise CommandError(f"Error while executing ACL command: {error}") from error
+
+
+def check(arguments: Namespace) -> None:
+    """UsageError where options do not fit together, in the words of Kafka's tool."""
+    if given(arguments, "--authorizer-properties") and given(arguments, "--bootstrap-server"):
+        raise UsageError(
+            "The --authorizer-properties option can only be used without --bootstrap-server"
+        )
+    only_with(arguments, ("--authorizer",), "--authorizer-properties")
+    if arguments.authorizer not in (None, *AUTHORIZERS):
+        raise UsageError(f"--authorizer may be {' or '.join(AUTHORIZERS)}")
+    if arguments.action is not None:
+        check_question(arguments)
+        return
+    if sum(given(arguments, option) for option in CHANGES) != 1:
+        raise UsageError("Command must include exactly one action: --list, --add, --remove. ")
+    only_with(arguments, ("--principal",), "--list")
+    forbid_with(
+        arguments,
+        "--list",
+        ("--producer", "--consumer", "--operation", *PRINCIPALS_AND_HOSTS),
+    )
+    for shorthand in ("--producer", "--consumer"):
+        forbid_with(arguments, shorthand, ("--operation", "--deny-principal", "--deny-host"))
+    if arguments.producer and not arguments.topic:
+        raise UsageError("With --producer you must specify a --topic")
+    only_with(arguments, ("--idempotent",), "--producer")
+    if arguments.consumer and not (
+        arguments.topic
+        and arguments.group
+        and (arguments.producer or not (arguments.cluster or arguments.transactional_id))
+    ):
+        raise UsageError(
+            "With --consumer you must specify a --topic and a --group and no --cluster or "
+            "--transactional-id option should be specified."
+        )
+
+
+def check_question(arguments: Namespace) -> None:
+    """The options of explain, who-can and test."""
+    for option in (*CHANGES, "--producer", "--consumer", "--allow-principal", "--deny-principal"):
+        if given(arguments, option):
+            raise UsageError(f"option {option} cannot be used with {arguments.action}")
+    if arguments.action == "test":
+        if arguments.file is None:
+            raise UsageError("test needs a FILE of expectations")
+        return
+    require(arguments, "--operation")
+    if arguments.action == "explain":
+        require(arguments, "--principal")
+    if len(named(arguments)) + arguments.cluster != 1:
+        raise UsageError(f"{arguments.action} needs exactly one resource: {ANY_RESOURCE}")
+
+
+def named(arguments: Namespace) -> list[tuple[str, str]]:
+    """The types and names of the resources that the options name, but for the cluster."""
+    return [
+        (type_, name.strip())
+        for option, type_ in RESOURCES.items()
+        for name in getattr(arguments, option)
+    ]
+
+
+@contextmanager
+def open_source(arguments: Namespace, terminal: Terminal) -> Iterator[AclSource]:
+    """The admin client, or ZooKeeper where --authorizer-properties names one."""
+    if not arguments.authorizer_properties:
+        servers = bootstrap_server(arguments)
+        with terminal.admin(servers, command_settings(arguments)) as admin:
+            yield admin
+        return
+    properties = key_values(arguments.authorizer_properties)
+    connect = properties.get("zookeeper.connect")
+    if not connect:
+        raise UsageError("--authorizer-properties needs zookeeper.connect=HOST:PORT/PATH")
+    from ottla.cli.zookeeper_acls import stored_acls
+
+    with stored_acls(connect) as stored:
+        yield stored
+
+
+# --add, --remove, --list
+
+
+def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
+    """Do what the option says, and list what there is afterwards."""
+    if arguments.add:
+        add(source, arguments, terminal)
+    elif arguments.remove:
+        remove(source, arguments, terminal)
+    show(source, arguments, terminal)
+    return 0
+
+
+def add(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
+    """Add the ACLs that the options describe."""
+    from ottla.security.acls import AclBinding, PatternType, check_binding
+
+    pattern_type = parse_pattern_type(arguments)
+    if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise UsageError(
+            f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding "
+            "acls."
+        )
+    wanted = wanted_acls(arguments)
+    if not all(wanted.values()):
+        raise UsageError(
+            "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
+        )
+    for pattern, entries in wanted.items():
+        bindings = [AclBinding(pattern, entry) for entry in entries]
+        try:
+            for binding in bindings:
+                check_binding(binding)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        print_acls(terminal, f"Adding ACLs for resource `{pattern}`: ", entries)
+        source.create_acls(bindings)
+
+
+def remove(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
+    """Remove ACLs of the resources: those that the options describe, or all of them."""
+    from ottla.security.acls import AclBindingFilter
+
+    wanted = wanted_acls(arguments)
+    for pattern, entries in wanted.items():
+        of_pattern = AclBindingFilter(pattern.type, pattern.name, pattern.pattern_type)
+        if not entries:
+            question = (
+                f"Are you sure you want to delete all ACLs for resource filter `{pattern}`? (y/n)"
+            )
+            filters = [of_pattern]
+        else:
+            lines = "\n".join(f"\t{entry}" for entry in entries)
+            question = (
+                f"Are you sure you want to remove ACLs: \n {lines} \n"
+                f" from resource filter `{pattern}`? (y/n)"
+            )
+            filters = [
+                of_pattern._replace(
+                    principal=entry.principal,
+                    host=entry.host,
+                    operation=entry.operation,
+                    permission=entry.permission,
+                )
+                for entry in entries
+            ]
+        if arguments.force or is_confirmed(terminal, question):
+            source.delete_acls(filters)
+
+
+def is_confirmed(terminal: Terminal, question: str) -> bool:
+    terminal.print(question)
+    return terminal.ask("").lower() == "y"
+
+
+def show(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
+    """List the ACLs of the resources that the options name, or all."""
+    from ottla.security.acls import AclBindingFilter
+
+    filters = [
+        AclBindingFilter(pattern.type, pattern.name, pattern.pattern_type)
+        for pattern in resource_patterns(arguments)
+    ]
+    found: dict[ResourcePattern, list[AccessControlEntry]] = {}
+    for each in filters or [AclBindingFilter()]:
+        for pattern, entry in source.describe_acls(each):
+            if entry not in found.setdefault(pattern, []):
+                found[pattern].append(entry)
+    if not arguments.principal:
+        show_patterns(terminal, found)
+    for principal in arguments.principal:
+        terminal.print(f"ACLs for principal `{principal}`")
+        of_principal = {
+            pattern: [entry for entry in entries if entry.principal == principal]
+            for pattern, entries in found.items()
+        }
+        show_patterns(terminal, {key: value for key, value in of_principal.items() if value})
+
+
+def show_patterns(
+    terminal: Terminal, found: Mapping[ResourcePattern, list[AccessControlEntry]]
+) -> None:
+    for pattern, entries in found.items():
+        print_acls(terminal, f"Current ACLs for resource `{pattern}`: ", entries)
+
+
+def print_acls(terminal: Terminal, title: str, entries: Iterable[AccessControlEntry]) -> None:
+    """The title, a line for each ACL and an empty one: with the blanks of Kafka's tool."""
+    lines = "\n".join(f"\t{entry}" for entry in entries)
+    terminal.print(f"{title}\n {lines} \n")
+
+
+def parse_pattern_type(arguments: Namespace) -> PatternType:
+    from ottla.security.acls import PatternType
+
+    return parsed(PatternType, arguments.resource_pattern_type, "--resource-pattern-type")
+
+
+def parsed(table: type[N], word: str, option: str) -> N:
+    """The member that the word of an option names."""
+    try:
+        return table.parse(word)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
+    """The patterns of the resources that the options name."""
+    from ottla.security.acls import CLUSTER_NAME, PatternType, ResourcePattern, ResourceType
+
+    pattern_type = parse_pattern_type(arguments)
+    found = [
+        ResourcePattern(ResourceType[type_], name, pattern_type) for type_, name in named(arguments)
+    ]
+    if arguments.cluster:
+        found.append(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))
+    return found
+
+
+def wanted_acls(arguments: Namespace) -> dict[ResourcePattern, list[AccessControlEntry]]:
+    """The ACLs that the options describe, by resource; none where they name no principal."""
+    from ottla.security.acls import CLUSTER, OPERATIONS, AclOperation, ResourcePattern, ResourceType
+
+    op = AclOperation
+    patterns = resource_patterns(arguments)
+    wanted: dict[ResourcePattern, list[AccessControlEntry]] = {}
+
+    def note(types: Iterable[ResourceType], *operations: AclOperation) -> None:
+        for pattern in patterns:
+            if pattern.type in types:
+                wanted.setdefault(pattern, []).extend(
+                    each for each in entries(arguments, operations) if each not in wanted[pattern]
+                )
+
+    if arguments.producer:
+        note({ResourceType.TOPIC}, op.WRITE, op.DESCRIBE, op.CREATE)
+        note({ResourceType.TRANSACTIONAL_ID}, op.WRITE, op.DESCRIBE)
+        if arguments.idempotent:
+            cluster = ResourcePattern(*CLUSTER)
+            wanted[cluster] = entries(arguments, (op.IDEMPOTENT_WRITE,))
+    if arguments.consumer:
+        note({ResourceType.TOPIC}, op.READ, op.DESCRIBE)
+        note({ResourceType.GROUP}, op.READ)
+    if not (arguments.producer or arguments.consumer):
+        words = arguments.operation or ["All"]
+        note(ResourceType, *(parsed(op, word, "--operation") for word in words))
+    if not wanted:
+        raise UsageError(f"You must provide at least one resource: {ANY_RESOURCE}")
+    for pattern, found in wanted.items():
+        known = OPERATIONS[pattern.type] | {op.ALL}
+        if any(entry.operation not in known for entry in found):
+            names = ",".join(operation.name for operation in sorted(known))
+            raise UsageError(f"ResourceType {pattern.type.name} only supports operations {names}")
+    return wanted
+
+
+def entries(arguments: Namespace, operations: Iterable[AclOperation]) -> list[AccessControlEntry]:
+    """One ACL for each principal, host and operation; hosts are `*` where none is named."""
+    from ottla.security.acls import AccessControlEntry, AclPermissionType
+
+    return [
+        AccessControlEntry(principal.strip(), host.strip(), operation, permission)
+        for permission, principals, hosts in (
+            (AclPermissionType.ALLOW, arguments.allow_principal, arguments.allow_host),
+            (AclPermissionType.DENY, arguments.deny_principal, arguments.deny_host),
+        )
+        for principal in principals
+        for host in hosts or ["*"]
+        for operation in operations
+    ]
+
+
+# What follows from the ACLs
+
+
+def explain(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
+    """Say for each operation whether it is allowed, and which ACL decided; 1 if one is not."""
+    table = load_table(source, terminal)
+    resource, host = asked_resource(arguments), arguments.host or "*"
+    status = 0
+    for who in arguments.principal:
+        for operation in asked_operations(arguments):
+            decision = table.decide(principal(who), host, operation, resource)
+            verdict = "ALLOWED" if decision.is_allowed else "DENIED"
+            status = status if decision.is_allowed else 1
+            terminal.print(
+                f"{who} {verdict} {operation.title} on {resource.type.title}:{resource.name}"
+                + (f" from {arguments.host}" if arguments.host else "")
+            )
+            terminal.print(f"  because {decision.reason}")
+            if decision.binding is not None:
+                terminal.print(f"  {decision.binding.pattern} {decision.binding.entry}")
+    return status
+
+
+def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
+    """List who may do all the operations: principals that ACLs name, and super users."""
+    from ottla.security.acls import WILDCARD_PRINCIPAL
+
+    table = load_table(source, terminal)
+    resource, host = asked_resource(arguments), arguments.host or "*"
+    operations = asked_operations(arguments)
+    known = {entry.principal for _, entry in table} | {str(each) for each in table.super_users}
+    for who in sorted(known | {WILDCARD_PRINCIPAL}):
+        decisions = [table.decide(principal(who), host, each, resource) for each in operations]
+        if not all(decision.is_allowed for decision in decisions):
+            continue
+        binding = decisions[0].binding
+        why = decisions[0].reason if binding is None else f"{binding.pattern} {binding.entry}"
+        others = " (everybody else)" if who == WILDCARD_PRINCIPAL else ""
+        terminal.print(f"{who}{others}: {why}")
+    return 0
+
+
+def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
+    """Check the expectations of a file; a line for each that fails, and 1 if there is one."""
+    table = load_table(source, terminal)
+    count = failed = 0
+    try:
+        with open(arguments.file, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise CommandError(f"{arguments.file}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        place = f"{arguments.file}:{number}"
+        expected, who, host, operation, resource = expectation(place, words)
+        decision = table.decide(principal(who), host, operation, resource)
+        count += 1
+        if decision.is_allowed is not expected:
+            failed += 1
+            why = decision.reason if decision.binding is None else str(decision.binding)
+            terminal.print(f"{place}: not so: {' '.join(words)}: {why}")
+    terminal.print(f"{count} expectations, {failed} not met")
+    return 1 if failed else 0
+
+
+def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperation, Resource]:
+    """What a line of the file says: verdict, principal, host, operation and resource."""
+    from ottla.security.acls import AclOperation, Resource, ResourceType
+
+    host = "*"
+    if len(words) > 2 and words[-2] == "from":
+        *words, _, host = words
+    if len(words) == 4 and words[3].lower() == "cluster":
+        words = [*words, "kafka-cluster"]
+    if len(words) != 5 or words[0].lower() not in VERDICTS:
+        raise CommandError(
+            f"{place}: a line is `allow|deny PRINCIPAL OPERATION TYPE NAME [from HOST]`, not "
+            f"`{' '.join(words)}`"
+        )
+    verdict, who, operation, type_, name = words
+    return (
+        VERDICTS[verdict.lower()],
+        who,
+        host,
+        parsed(AclOperation, operation, place),
+        Resource(parsed(ResourceType, type_, place), name),
+    )
+
+
+def principal(text: str) -> KafkaPrincipal:
+    from ottla.security.principal import KafkaPrincipal
+
+    try:
+        return KafkaPrincipal.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def asked_operations(arguments: Namespace) -> list[AclOperation]:
+    from ottla.security.acls import AclOperation
+
+    return [parsed(AclOperation, word, "--operation") for word in arguments.operation]
+
+
+def asked_resource(arguments: Namespace) -> Resource:
+    from ottla.security.acls import CLUSTER, Resource, ResourceType
+
+    if arguments.cluster:
+        return CLUSTER
+    ((type_, name),) = named(arguments)
+    return Resource(ResourceType[type_], name)
+
+
+def load_table(source: AclSource, terminal: Terminal) -> AclTable:
+    """All ACLs, and what the brokers' files say of super users and of what has no ACL."""
+    from ottla.security.acls import AclTable, parse_super_users
+
+    settings = broker_settings(source)
+    if settings is None:
+        terminal.note(
+            "super.users and allow.everyone.if.no.acl.found are not known here: it is assumed "
+            "that there are no super users, and that what has no ACL is denied"
+        )
+        settings = {}
+    table = AclTable(
+        parse_super_users(settings.get("super.users") or ""),
+        (settings.get("allow.everyone.if.no.acl.found") or "false").lower() == "true",
+    )
+    table.add(source.describe_acls())
+    return table
+
+
+def broker_settings(source: AclSource) -> dict[str, str | None] | None:
+    """The settings of a broker; None where they cannot be read."""
+    describe = getattr(source, "describe_configs", None)
+    if describe is None:
+        return None
+    from ottla.clients.admin.descriptions import ConfigResource
+    from ottla.protocol.configs import ConfigResourceType
+
+    admin: Admin = source  # type: ignore[assignment]  # it has an admin client's methods
+    try:
+        broker = str(admin.describe_cluster().nodes[0].id)
+        resource = ConfigResource(ConfigResourceType.BROKER, broker)
+        entries = admin.describe_configs([resource])[resource]
+    except KafkaError:
+        return None
+    return {name: entry.value for name, entry in entries.items()}

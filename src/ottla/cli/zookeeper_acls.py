@@ -1,0 +1,82 @@
+"""ACLs as ZooKeeper has them: `ottla acls --authorizer-properties zookeeper.connect=...`.
+
+This is how the first ACLs are made, before any broker runs. Brokers that run follow the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ottla.cli.zookeeper_session import address, reachable
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import KafkaError
+from ottla.registry.acl_store import AclStore
+from ottla.registry.zookeeper import ZooKeeperRegistry
+from ottla.registry.zookeeper_session import ZooKeeperSettings
+from ottla.runtime.io_thread import IoThread
+from ottla.runtime.runtime import real_runtime
+from ottla.security.acls import AclBinding, AclBindingFilter, AclTable
+
+T = TypeVar("T")
+
+
+class StoredAcls:
+    """The ACLs of a cluster, with the methods of an admin client."""
+
+    def __init__(self, io: IoThread, store: AclStore) -> None:
+        self._io = io
+        self._store = store
+
+    def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
+        """The ACLs that match, or all of them."""
+        self._io.run(self._store.load())
+        return [each for each in self._store.table if wanted is None or wanted.matches(each)]
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Add ACLs; the first error is raised."""
+        outcomes = self._io.run(self._store.add(list(bindings)))
+        _raise_first(outcomes.values())
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter]
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Remove what each filter matches; the first error is raised."""
+        wanted = list(filters)
+        self._io.run(self._store.load())
+        removed = self._io.run(self._store.remove(wanted))
+        _raise_first(error for outcomes in removed for error in outcomes.values())
+        return {each: list(found) for each, found in zip(wanted, removed, strict=True)}
+
+
+def _raise_first(errors: Iterable[KafkaError | None]) -> None:
+    for error in filter(None, errors):
+        raise error
+
+
+@contextmanager
+def stored_acls(connect: str) -> Iterator[StoredAcls]:
+    """A session for the block; CommandError where no server answers."""
+    servers, _ = address(connect)
+    reachable(servers)
+    io = IoThread("ottla-acls")
+    try:
+        store = io.run(_open(connect))
+        try:
+            yield StoredAcls(io, store)
+        finally:
+            io.run(store.registry.close())
+    finally:
+        io.close()
+
+
+async def _open(connect: str) -> AclStore:
+    runtime = real_runtime(asyncio.get_running_loop(), 1)
+    config = BrokerConfig.parse({"zookeeper.connect": connect})
+    registry = ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
+    await registry.start()
+    store = AclStore(runtime, registry, AclTable())
+    await store.ensure_paths()
+    return store
