@@ -17,6 +17,7 @@ from ottla.protocol import (
     offsets,
     produce,
     reassignments,
+    sasl,
     topics,
     transactions,
 )
@@ -568,6 +569,22 @@ ROWS = [
             validate_only=True,
         ),
         on_cluster(Op.ALTER_CONFIGS),
+        CLUSTER_DENIED,
+        CLUSTER_DENIED,
+    ),
+    Row(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        lambda version, topic: sasl.DescribeUserScramCredentialsRequest(users=None),
+        on_cluster(Op.DESCRIBE),
+        CLUSTER_DENIED,
+        NOTHING,
+    ),
+    Row(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        lambda version, topic: sasl.AlterUserScramCredentialsRequest(
+            deletions=[sasl.ScramCredentialDeletion(name="nobody", mechanism=1)]
+        ),
+        on_cluster(Op.ALTER),
         CLUSTER_DENIED,
         CLUSTER_DENIED,
     ),
