@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
-.PHONY: help demo test suites lint types tidy unit property simulation simulate clients system spark peers \
+.PHONY: help demo test lint types tidy unit property simulation simulate clients system spark peers \
         bench soak chaos dist lock clean
 
 help:  ## what can be made
@@ -25,10 +25,13 @@ $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log)
 	@$(PY) -m ottla demo $(if $(LOG),--log "$(LOG)") $(DEMO_ARGS)
 
-test: lint types tidy suites  ## every default test
+# Some suites compute, and others mostly wait for processes: twice as many as there are cores keep
+# these busy. The longest begin first, so that none is left alone at the end.
+JOBS ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+DEFAULT := lint spark system clients simulation unit property types tidy
 
-suites: $(READY)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target system spark unit simulation clients property
+test: $(READY)  ## every default test
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
 
 lint: $(READY)  ## ruff: style and format
 	$(VENV)/bin/ruff check src tests benchmarks release setup.py
@@ -55,11 +58,14 @@ simulate: $(READY)  ## one of them again, exactly: what broke, and what came of 
 clients: $(READY)  ## real clients of other libraries, and ours, with a real broker
 	$(VENV)/bin/pytest tests/clients
 
+# Each worker has brokers, a ZooKeeper and a Spark session of its own, which its files share.
+WORKERS := -n 2 --dist loadfile
+
 system: $(READY)  ## real processes, real ZooKeeper, the commands
-	$(VENV)/bin/pytest tests/system -m "not spark"
+	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
-	$(VENV)/bin/pytest tests/system -m spark
+	$(VENV)/bin/pytest tests/system -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs

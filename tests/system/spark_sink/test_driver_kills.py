@@ -12,7 +12,7 @@ def test_copy_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_pa
     servers = start_broker().bootstrap_servers
 
     killed = copy_with_kills(
-        servers, tmp_path, records=8_000, per_batch=500, kills=2, longest_s=1, seed=6, spark=spark
+        servers, tmp_path, records=4_000, per_batch=500, kills=2, longest_s=1, seed=6, spark=spark
     )
 
     assert killed == 2

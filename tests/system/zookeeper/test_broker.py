@@ -91,7 +91,7 @@ def test_znodes_look_like_kafkas(start_broker, znodes):
         *("isr_change_notification", "log_dir_event_notification"),
     }
     assert set(znodes.names("/config")) == {
-        *("brokers", "changes", "clients", "topics", "users"),
+        *("brokers", "changes", "clients", "ips", "topics", "users"),
         "groups",  # Kafka has settings of groups without ZooKeeper alone
     }
     controller = znodes.json("/controller")
