@@ -41,14 +41,14 @@ SHORT_OPTIONS: Final = {
     "--group": "groups",
     "--user": "users",
     "--user-defaults": "users",
+    "--broker-logger": "broker-loggers",
     "--client": "clients",
     "--client-defaults": "clients",
     "--ip": "ips",
     "--ip-defaults": "ips",
 }
 UNITS: Final = {".ms": TIMES, ".bytes": SIZES}
-ENTITY_TYPES: Final = ("topics", "brokers", "groups")
-LATER_ENTITY_TYPES: Final = ("broker-loggers",)
+ENTITY_TYPES: Final = ("topics", "brokers", "groups", "broker-loggers")
 CLIENT_TYPES: Final = {"users": "user", "clients": "client_id", "ips": "ip"}
 """The types whose settings are quotas, and the attributes of `ClientEntity`."""
 ALL_TYPES: Final = (*ENTITY_TYPES, *CLIENT_TYPES)
@@ -80,7 +80,7 @@ class Entity(NamedTuple):
         from ottla.clients.admin.descriptions import ConfigResource
         from ottla.protocol.configs import ConfigResourceType
 
-        return ConfigResource(ConfigResourceType[self.label.upper()], self.name)
+        return ConfigResource(ConfigResourceType[self.label.upper().replace("-", "_")], self.name)
 
 
 class ConfigsCommand(Command):
@@ -206,7 +206,7 @@ def _add_entity(parser: ArgumentParser) -> None:
         if option.endswith("-defaults"):
             add_flag(parser, option, f"Short for --entity-type {kind} --entity-default.")
         else:
-            name = "ID" if kind == "brokers" else "NAME"
+            name = "ID" if kind in ("brokers", "broker-loggers") else "NAME"
             text = f"Short for --entity-type {kind} --entity-name {name}."
             parser.add_argument(option, metavar=name, help=text)
 
@@ -216,10 +216,6 @@ def entity_parts(arguments: Namespace) -> dict[str, str | None]:
     kinds: list[str] = arguments.entity_type
     names: list[str | None] = list(arguments.entity_names)
     for kind in kinds:
-        if kind in LATER_ENTITY_TYPES:
-            raise CommandError(
-                f"Ottla has no settings of {kind} yet; --entity-type may be {', '.join(ALL_TYPES)}"
-            )
         if kind not in ALL_TYPES:
             raise UsageError(f"--entity-type may be {', '.join(ALL_TYPES)}, not '{kind}'")
     if len(names) > len(kinds):
@@ -254,7 +250,9 @@ def entity(arguments: Namespace) -> tuple[str, str | None]:
 
 
 def _checked(kind: str, name: str | None) -> tuple[str, str | None]:
-    if kind == "brokers" and name and not name.isdigit():
+    if kind == "broker-loggers" and name is None:
+        raise UsageError("each broker has its own loggers: --entity-name is needed, a broker's id")
+    if kind in ("brokers", "broker-loggers") and name and not name.isdigit():
         raise UsageError(f"a broker is named by its id, a number, not '{name}'")
     return kind, name
 
@@ -313,7 +311,7 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
         _print_entries(_own(what, settings), terminal)
     else:
         terminal.print(
-            f"Configs for broker {what.name} are:"
+            f"Configs for {what.label} {what.name} are:"
             if what.name
             else "Default config for brokers in the cluster are:"
         )
@@ -503,7 +501,7 @@ def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dic
 def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     """The settings that were made for this entity."""
     if what.type != "brokers":
-        wanted = f"DYNAMIC_{what.label.upper()}_CONFIG"
+        wanted = f"DYNAMIC_{what.label.upper()}_CONFIG".replace("-", "_")
     else:
         wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
     return [entry for entry in settings if entry.source.name == wanted]
@@ -555,7 +553,7 @@ def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
     if what.type == "groups":
         return f"Completed updating config for group {what.name}."
     if what.name:
-        return f"Completed updating config for broker: {what.name}."
+        return f"Completed updating config for {what.label}: {what.name}."
     return "Completed updating default config for brokers in the cluster,"
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from ottla.cli.configs import in_words, parse_added
-from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
-from ottla.protocol.configs import ConfigSource
+from ottla.cli.configs import Entity, completed, in_words, parse_added
+from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSynonym
+from ottla.protocol.configs import ConfigResourceType, ConfigSource
 from ottla.structs import ClientEntity
 
 DYNAMIC = ConfigSource.DYNAMIC_BROKER_CONFIG
@@ -178,12 +178,22 @@ def test_options_that_do_not_fit_are_one_line(tool, cluster, words):
     assert not cluster.changes
 
 
-def test_entities_without_settings_yet_are_named(tool, cluster):
-    """Loggers are no typing mistake, they are not there yet."""
+def test_loggers_are_those_of_one_broker(tool, cluster):
+    """Without its id it is not said whose they are."""
     outcome = tool("configs", "--describe", "--entity-type", "broker-loggers")
 
     assert outcome.status == 1
-    assert "no settings of broker-loggers yet" in outcome.err
+    assert "--entity-name is needed" in outcome.err
+
+
+def test_loggers_are_asked_of_the_broker_as_a_resource_of_their_own():
+    """It is no broker, whose settings have the same id."""
+    resource = Entity("broker-loggers", "0").resource()
+
+    assert resource == ConfigResource(ConfigResourceType.BROKER_LOGGER, "0")
+    assert completed(Entity("broker-loggers", "0"), as_by_zookeeper=False) == (
+        "Completed updating config for broker-logger: 0."
+    )
 
 
 def test_settings_of_a_group_are_shown_and_changed(tool, cluster):

@@ -9,7 +9,10 @@ overrides, which is why IncrementalAlterConfigs came (KIP-339).
 Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
 (KIP-569).
 
-Gaps: no loggers and client metrics as resources.
+Loggers of a broker are a resource of their own (KIP-412), which only IncrementalAlterConfigs
+changes: `broker_loggers`.
+
+Gaps: no client metrics as resources.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from ottla.protocol.configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.registry import paths
+from ottla.server import broker_loggers
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import (
     DescribedConfig,
@@ -108,6 +112,10 @@ class ConfigsHandler:
             error_message="",
         )
         try:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                self._check_own_loggers(resource)
+                result.configs = broker_loggers.describe(resource.configuration_keys)
+                return result
             entries = await self._entries(self._entity(resource))
         except KafkaError as error:
             result.error_code, result.error_message = int(error.error), error_message(error)
@@ -155,6 +163,11 @@ class ConfigsHandler:
         self, context: RequestContext, body: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         async def alter(resource: IncrementalAlterConfigsResource) -> None:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                self._check_own_loggers(resource)
+                _refuse_duplicates(each.name for each in resource.configs)
+                broker_loggers.alter(resource.configs, validate_only=body.validate_only)
+                return
             entity = self._entity(resource)
             current = await self.entities.read(*entity)
             if entity.type == BROKERS:
@@ -221,6 +234,15 @@ class ConfigsHandler:
             f"({ConfigResourceType.TOPIC:d}), brokers ({ConfigResourceType.BROKER:d}) and groups "
             f"({ConfigResourceType.GROUP:d}) have settings here",
         )
+
+    def _check_own_loggers(self, resource: Resource) -> None:
+        """KafkaError where loggers of another broker are meant: each has its own."""
+        if resource.resource_name != self.dynamic_config.broker_name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {resource.resource_name!r}: this is broker "
+                f"{self.dynamic_config.broker_name}; ask the broker itself for its loggers",
+            )
 
     async def _write(
         self, entity: ConfigEntity, config: dict[str, str], validate_only: bool

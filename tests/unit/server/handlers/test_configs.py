@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -146,7 +147,7 @@ def test_broker_is_described_under_its_own_id_only(world):
         (TOPIC, "no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC, "../t", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "x" * 5000, ErrorCode.INVALID_REQUEST),
-        (LOGGER, "3", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "4", ErrorCode.INVALID_REQUEST),
         (99, "t", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -160,6 +161,21 @@ def test_resource_that_is_not_here_is_refused(world, type, name, error):
 
     assert {answer.error_code for answer in answers} == {error}
     assert all(0 < len(answer.error_message) <= 1000 for answer in answers)
+
+
+def test_loggers_of_the_broker_are_a_resource(world):
+    """Shown and changed while the broker runs; nothing is stored, and AlterConfigs cannot."""
+    name = "ottla.server.broker"
+    before = logging.getLogger(name).level
+    try:
+        answer = world.change((SET, name, "ERROR"), type=LOGGER, name="3")
+        (shown,) = world.describe(LOGGER, "3", [name]).configs
+    finally:
+        logging.getLogger(name).setLevel(before)
+
+    assert answer.error_code == ErrorCode.NONE
+    assert (shown.value, shown.config_source, shown.read_only) == ("ERROR", 6, False)
+    assert world.alter(LOGGER, "3", {name: "INFO"}).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_alter_takes_the_place_of_all_overrides(world):
