@@ -24,6 +24,14 @@ from ottla.cli.options import (
 from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
+from ottla.cli.users import (
+    MECHANISMS,
+    alter_scram,
+    describe_scram,
+    scram_changes,
+    scram_stored,
+    without_keys,
+)
 from ottla.config.config_type import DOUBLE
 from ottla.structs import ClientEntity
 
@@ -166,7 +174,11 @@ class ConfigsCommand(Command):
         if action == "--alter":
             if None in components.values():
                 raise UsageError("--alter needs --entity-name or --entity-default for each type")
-            changes = quota_changes(Changes.of(arguments), components)
+            wanted = Changes.of(arguments)
+            if set(MECHANISMS) & {*wanted.added, *wanted.deleted}:
+                _alter_scram(arguments, wanted, components, terminal)
+                return
+            changes = quota_changes(wanted, components)
         if arguments.zookeeper and not arguments.bootstrap_server:
             in_nodes(arguments, components, changes, terminal)
             return
@@ -177,6 +189,9 @@ class ConfigsCommand(Command):
                 terminal.print(completed_quotas(components))
             else:
                 describe_quotas(admin, components, arguments.format, terminal)
+                is_of_users = components.keys() == {"user"} and components["user"] != ""
+                if is_of_users and arguments.format == TEXT:
+                    describe_scram(admin, components["user"], terminal)
 
 
 def _add_entity(parser: ArgumentParser) -> None:
@@ -428,6 +443,33 @@ def completed_quotas(components: Mapping[str, str | None]) -> str:
     return f"Completed updating default config for {kinds[next(iter(components))]} in the cluster."
 
 
+def _alter_scram(
+    arguments: Namespace,
+    wanted: Changes,
+    components: Mapping[str, str | None],
+    terminal: Terminal,
+) -> None:
+    """Change how a user logs in by SCRAM: by a broker, or in ZooKeeper as Kafka 2.3's tool does."""
+    user = components.get("user")
+    if not user or len(components) > 1:
+        raise CommandError("SCRAM credentials are of users, each by its own --entity-name")
+    changes = scram_changes(wanted.added, wanted.deleted)
+    if arguments.zookeeper and not arguments.bootstrap_server:
+        from ottla.cli.zookeeper_configs import change_client
+        from ottla.cli.zookeeper_session import session
+
+        target = ClientEntity(user=user)
+        with session(arguments.zookeeper, arguments.log_level) as client:
+            change_client(client, target, partial(scram_stored, changes))
+        title = quota_title(target, as_by_zookeeper=True)
+        terminal.print(f"Completed Updating config for entity: {title}.")
+        return
+    settings = command_settings(arguments)
+    with terminal.admin(bootstrap_server_or_zookeeper(arguments, settings), settings) as admin:
+        alter_scram(admin, user, changes)
+    terminal.print(completed_quotas(components))
+
+
 def describe_quotas(
     admin: Admin, components: Mapping[str, str | None], form: str, terminal: Terminal
 ) -> None:
@@ -477,7 +519,7 @@ def in_nodes(
             return
         is_of_all_users = components == {"user": None}
         for each in client_entities(client, components):
-            own = client_settings(client, each)
+            own = without_keys(client_settings(client, each))
             shown = ",".join(f"{key}={value}" for key, value in own.items())
             if own or not is_of_all_users:
                 title = quota_title(each, as_by_zookeeper=True)

@@ -130,6 +130,9 @@ class FakeAdmin:
         self.log_dirs: dict[int, LogDirs] = {}
         self.quotas: dict[ClientEntity, dict[str, float]] = {}
 
+    def describe_user_scram_credentials(self, users=None):
+        return {}
+
     def __enter__(self) -> FakeAdmin:
         return self
 

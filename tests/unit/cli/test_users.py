@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.cli.users import scram_changes, scram_stored, without_keys
 from ottla.clients.admin.configs import UserScramCredential
+from ottla.security.scram import ScramCredential
 from ottla.testing import InProcessBroker
 
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -108,3 +110,70 @@ def test_first_user_is_added_before_the_first_start(ottla, tmp_path):
         in_use = ottla("users", "list", "--log-dir", tmp_path)
     assert in_use.status == 1
     assert "in use by another process" in in_use.err
+
+
+# As `ottla configs` has them
+
+
+SCRAM = "SCRAM-SHA-256=[iterations=8192,password=SES,AME=1]"
+
+
+def test_configs_makes_a_credential_as_kafkas_tool_does(ottla, cluster):
+    """A comma and an equals sign may be in the password, which is not printed."""
+    ended = ottla("configs", "--alter", "--user", "bob", "--add-config", SCRAM)
+
+    assert (ended.out, ended.err) == ("Completed updating config for user bob.\n", "")
+    assert cluster.changes == [UserScramCredential("bob", "SCRAM-SHA-256", "SES,AME=1", 8192)]
+
+
+def test_configs_removes_a_credential(ottla, cluster):
+    """By its mechanism."""
+    ottla("configs", "--alter", "--user", "bob", "--delete-config", "SCRAM-SHA-512")
+
+    assert cluster.changes == [UserScramCredential("bob", "SCRAM-SHA-512", None)]
+
+
+def test_configs_shows_credentials_by_their_iterations(ottla, cluster):
+    """After the quotas of users."""
+    cluster.describe_client_quotas = lambda components, strict: {}
+    cluster.describe_user_scram_credentials = lambda users: {"alice": {"SCRAM-SHA-512": 8192}}
+
+    ended = ottla("configs", "--describe", "--entity-type", "users")
+
+    assert ended.out == (
+        "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-512=iterations=8192\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--user", "a", "--add-config", "SCRAM-SHA-256=x"), "takes [iterations=COUNT,password="),
+        (("--user", "a", "--add-config", "SCRAM-SHA-256=[iterations=1,password=x]"), "4096 to"),
+        (("--user", "a", "--add-config", f"{SCRAM},producer_byte_rate=1"), "Cannot alter both"),
+        (("--user-defaults", "--add-config", SCRAM), "each by its own --entity-name"),
+    ],
+)
+def test_configs_refuses_what_is_no_credential(ottla, cluster, words, said):
+    """In one line, without the password."""
+    ended = ottla("configs", "--alter", *words)
+
+    assert ended.status == 1
+    assert said in ended.err
+    assert "AME" not in ended.err
+    assert not cluster.changes
+
+
+def test_stored_credential_lets_the_password_in():
+    """As the tool of Kafka 2.3 writes it into ZooKeeper; shown, it has no key."""
+    changes = scram_changes({"SCRAM-SHA-256": "password=secret"}, [])
+
+    after = scram_stored(changes, {"producer_byte_rate": "1"})
+
+    credential = ScramCredential.parse(after["SCRAM-SHA-256"])
+    assert credential == ScramCredential.of_password(
+        "SCRAM-SHA-256", "secret", 4096, credential.salt
+    )
+    assert without_keys(after) == {"producer_byte_rate": "1", "SCRAM-SHA-256": "iterations=4096"}
+    assert "secret" not in repr(changes)
+    assert scram_stored(scram_changes({}, ["SCRAM-SHA-256"]), after) == {"producer_byte_rate": "1"}
