@@ -1,4 +1,4 @@
-"""Small requests a second: Produce of 100 B and Metadata over several connections.
+"""Small requests a second: Produce of 100 B and Metadata, without a login and with one.
 
 The load is raw frames over blocking sockets, several in the air for each connection, so that the
 client costs little. The peer is the same load against an echo of frames on plain asyncio.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import re
 import socket
 import statistics
 import struct
@@ -21,6 +22,7 @@ from ottla.protocol.header import encode_request
 from ottla.protocol.message import Request
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.record.batch_builder import BatchBuilder
 from ottla.testing.broker_process import BrokerProcess
 
@@ -28,6 +30,7 @@ CONNECTIONS = 8
 DEPTH = 8
 REQUESTS = 200_000
 RUNS = 3
+LOGIN_RUNS = 5
 
 
 def produce_request() -> Request:
@@ -42,15 +45,43 @@ def frame(request: Request, version: int) -> bytes:
     return encode_request(version, 1, "bench", request)
 
 
-def load(address: tuple[str, int], request: bytes, count: int) -> float:
+LOGIN = (
+    frame(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+    frame(SaslAuthenticateRequest(auth_bytes=b"\0bench\0secret"), 1),
+)
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bench="secret";'
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0,SESSIONS://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,"
+    "SESSIONS:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl.plain.sasl.jaas.config": JAAS,
+    "listener.name.sessions.plain.sasl.jaas.config": JAAS,
+    "listener.name.sessions.connections.max.reauth.ms": "3600000",
+}
+"""SESSIONS looks at each request, as the sessions of its clients end."""
+
+
+def receive(connection: socket.socket) -> bytes:
+    """The next answer, without its size."""
+    (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+    return connection.recv(length, socket.MSG_WAITALL)
+
+
+def load(
+    address: tuple[str, int], request: bytes, count: int, login: tuple[bytes, ...] = ()
+) -> float:
     """Requests a second, `DEPTH` in the air on each of `CONNECTIONS` sockets."""
     sockets = [socket.create_connection(address) for _ in range(CONNECTIONS)]
+    for connection in sockets:
+        for step in login:
+            connection.sendall(step)
+            receive(connection)
     burst = request * DEPTH
     size = None
     for connection in sockets:
         connection.sendall(request)
-        (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-        size = len(connection.recv(length, socket.MSG_WAITALL)) + 4
+        size = len(receive(connection)) + 4
     assert size is not None
     turns = count // (CONNECTIONS * DEPTH)
     start = time.perf_counter()
@@ -104,6 +135,31 @@ def echo_rate(request: bytes) -> float:
     return rate
 
 
+class SaslBroker(BrokerProcess):
+    """One that has a listener without a login and two with one."""
+
+    ports: dict[str, int]
+
+    def take(self, ready: re.Match[str]) -> None:
+        super().take(ready)
+        found = re.findall(r"(\w+)://[^:]+:(\d+)", ready[1])
+        self.ports = {name: int(port) for name, port in found}
+        self.port = self.ports["PLAINTEXT"]
+
+
+def compare_logins(broker: SaslBroker, request: bytes) -> None:
+    """The same load on each listener in turn, so that all meet the same machine."""
+    rates: dict[str, list[float]] = {name: [] for name in broker.ports}
+    for _ in range(LOGIN_RUNS):
+        for name, port in broker.ports.items():
+            login = () if name == "PLAINTEXT" else LOGIN
+            rates[name].append(load(("127.0.0.1", port), request, REQUESTS // 4, login))
+    plain = statistics.median(rates["PLAINTEXT"])
+    for name, measured in rates.items():
+        rate = statistics.median(measured)
+        print(f"Produce on {name:<32} {rate:10,.0f} requests/s   {rate / plain:.2f} of PLAINTEXT")
+
+
 def main() -> None:
     produce = frame(produce_request(), 9)
     metadata = frame(MetadataRequest(topics=[MetadataRequestTopic(name="requests")]), 9)
@@ -111,7 +167,7 @@ def main() -> None:
     print(f"{CONNECTIONS} connections, {DEPTH} requests in the air on each, medians of {RUNS}")
     print(f"echo of the produce frame on plain asyncio  {peer:10,.0f} requests/s")
     with tempfile.TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder) / "data").start()
+        broker = SaslBroker(Path(folder) / "data", **SETTINGS).start()
         try:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
@@ -119,6 +175,7 @@ def main() -> None:
             for name, request in (("Produce v9 of 100 B", produce), ("Metadata v9", metadata)):
                 rate = statistics.median(load(address, request, REQUESTS) for _ in range(RUNS))
                 print(f"{name:<43} {rate:10,.0f} requests/s   {rate / peer:.2f} of the echo")
+            compare_logins(broker, produce)
         finally:
             broker.stop()
 
