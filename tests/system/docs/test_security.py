@@ -20,7 +20,9 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = {port: str(free_port("127.0.0.1")) for port in ("9092", "9093", "9094")}
+        self.ports = {
+            port: str(free_port("127.0.0.1")) for port in ("9092", "9093", "9094", "9095")
+        }
         self.shell = Shell(folder, self.translated)
 
     @property
@@ -28,7 +30,7 @@ class Reader:
         return f"localhost:{self.ports['9093']}"
 
     def translated(self, text: str) -> str:
-        return re.sub(r"\b909[234]\b", lambda match: self.ports[match[0]], text)
+        return re.sub(r"\b909[2345]\b", lambda match: self.ports[match[0]], text)
 
     def write(self, block: str) -> None:
         """A file that is named in the block's first line."""
