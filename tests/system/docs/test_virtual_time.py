@@ -42,8 +42,8 @@ def test_commands_of_the_page_find_the_mistake(folder):
         stories.append(done.stdout)
 
     many, one = stories
-    assert "4 seeds, " in many
-    assert "--seed 2' repeats one" in many
+    assert "8 seeds, " in many
+    assert "--seed 8' repeats one" in many
     assert one in many
     assert "kill broker-2" in one
     assert "orders are gone" in one
