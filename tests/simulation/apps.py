@@ -198,7 +198,7 @@ async def sends_again_what_has_failed_later(servers):
 
 async def gives_up_too_early(servers):
     """A new leader takes longer than its requests may."""
-    settings = {"request_timeout_ms": 1_000, "enable_idempotence": True}
+    settings = {"request_timeout_ms": 300, "enable_idempotence": True}
     async with AIOKafkaProducer(bootstrap_servers=servers, **settings) as producer:
         for key, value in map(order, range(ORDERS)):
             await producer.send_and_wait("orders", value, key=key)
@@ -255,7 +255,9 @@ MISTAKES = {
     sends_again_what_has_failed_later: scenario(
         check_order_of_customers, App(sends_again_what_has_failed_later, is_struck=False)
     ),
-    gives_up_too_early: scenario(check_orders, App(gives_up_too_early, is_struck=False)),
+    gives_up_too_early: scenario(
+        check_orders, App(gives_up_too_early, is_struck=False), faults=["brokers"]
+    ),
     waits_for_the_leader_only: scenario(
         check_acknowledged, App(waits_for_the_leader_only, is_struck=False), faults=["brokers"]
     ),
