@@ -10,6 +10,7 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 import pytest
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
@@ -30,6 +31,7 @@ ROOMS = (
     kafka.protocol.consumer,
     kafka.protocol.metadata,
     kafka.protocol.producer,
+    kafka.protocol.sasl,
 )
 PEERS = dict(chain.from_iterable(vars(room).items() for room in ROOMS)) | {
     "ConsumerProtocolAssignment": ConsumerProtocolAssignment,
