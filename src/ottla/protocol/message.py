@@ -39,13 +39,11 @@ class Struct(metaclass=StructType):
     """A group of fields that occurs inside messages."""
 
     def __init__(self, **values: Any) -> None:
-        # Compiling a constructor for each class would double the time that importing takes, so
-        # the first object of a class brings its constructor into being.
-        from ottla.protocol.codegen import constructor
+        _construct_first(self, **values)
 
-        cls = type(self)
-        cls.__init__ = constructor(cls)  # type: ignore[method-assign]  # as said above
-        cls.__init__(self, **values)
+    def __init_subclass__(cls) -> None:
+        # Each class replaces its own: with that of a base it would have the fields of the base.
+        cls.__init__ = _construct_first  # type: ignore[method-assign]
 
     def __eq__(self, other: object) -> bool:
         if self.__class__ is not other.__class__:
@@ -64,6 +62,18 @@ class Struct(metaclass=StructType):
             elif value != ([] if field.is_list else field.default):
                 shown.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _construct_first(self: Struct, **values: Any) -> None:
+    """Compile the constructor of a class when its first object is made.
+
+    Compiling that of every class would double the time that importing takes.
+    """
+    from ottla.protocol.codegen import constructor
+
+    cls = type(self)
+    cls.__init__ = constructor(cls)  # type: ignore[method-assign]  # as said above
+    cls.__init__(self, **values)
 
 
 class Codecs(dict[int, Any]):

@@ -13,6 +13,7 @@ from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, Forgo
 from ottla.protocol.group import HeartbeatRequest, JoinGroupResponse, ListGroupsRequest
 from ottla.protocol.message import (
     Request,
+    Response,
     decode,
     decode_versioned,
     encode,
@@ -30,6 +31,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.protocol.types import STRING, field
 
 # Values of the wrong type, which a type checker must not see as such.
 NOTHING: Any = None
@@ -278,3 +280,13 @@ def test_request_without_a_key_is_not_registered() -> None:
         """A base of other requests."""
 
     assert FamilyRequest.versions == (1, 0)
+
+
+def test_object_of_a_base_leaves_its_classes_their_constructors():
+    """An answer without fields may be made before any other answer is."""
+
+    class Told(Response, versions="0"):
+        name: str = field(STRING)
+
+    assert repr(Response()) == "Response()"
+    assert Told(name="x").name == "x"
