@@ -31,7 +31,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.protocol.types import STRING, field
+from ottla.protocol.types import String, field
 
 # Values of the wrong type, which a type checker must not see as such.
 NOTHING: Any = None
@@ -286,7 +286,7 @@ def test_object_of_a_base_leaves_its_classes_their_constructors():
     """An answer without fields may be made before any other answer is."""
 
     class Told(Response, versions="0"):
-        name: str = field(STRING)
+        name: str = field(String)
 
     assert repr(Response()) == "Response()"
     assert Told(name="x").name == "x"
