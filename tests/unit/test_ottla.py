@@ -70,7 +70,7 @@ def test_broker_with_the_embedded_registry_imports_only_what_it_uses(start_broke
     modules = imported_modules(broker.log)
 
     assert "ottla.server.broker" in modules
-    assert installed_packages(modules) == {"ottla", "crc32c"}
+    assert installed_packages(modules) == {"ottla"}
     assert not [name for name in modules if OTHER_ROOMS.match(name)]
 
 
