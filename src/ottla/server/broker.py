@@ -36,7 +36,6 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
 from ottla.runtime.scheduler import MeasuredLoop
-from ottla.server.access_checks import put_checks
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
@@ -212,6 +211,9 @@ class Broker:
         if len(config.listeners) > 1:
             keep_to_brokers(self.apis, config.inter_broker_listener_name)
         if self.authorizer is not None:
+            # Imported only here: the checks of all APIs are a tenth of what a start imports.
+            from ottla.server.access_checks import put_checks
+
             put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
         self._follow_settings()
         if self.metrics is not None:
