@@ -7,8 +7,8 @@ requests over and sends its `outgoing`; the connection knows what it may do next
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
@@ -19,6 +19,8 @@ from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
     from ottla.security.sasl import SaslAuthenticator
+
+T = TypeVar("T")
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
 #
@@ -434,6 +436,13 @@ class RequestQuota:
     def exempt(self) -> None:
         """The request is one between brokers: the time of its handler is not limited."""
 
+    def end_step(self) -> None:
+        """The handler has returned, or waits: from here on its time is free."""
+
+    def timed(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The same coroutine, charged for its steps."""
+        return coroutine
+
 
 NO_QUOTA: Final = RequestQuota()
 MAX_ANSWER_BYTES: Final = 2**31 - 1
@@ -476,7 +485,7 @@ class RequestContext:
         self.watch: RequestWatch | None = None
         self._is_ended = False
         self.amend: Callable[[Any], object] | None = None
-        """Called with the response before it is sent; whoever sets it calls the one of before."""
+        """Called with the response before it is sent; a later one calls that of before first."""
         self.close_reason = ""
         """Why the connection is closed where the request would have had no answer."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.client_quotas import ClientQuotas, MeteredContext
+from ottla.network.client_quotas import ClientQuotas
 from ottla.network.connection import Connection, RequestContext, RequestWatch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -120,8 +120,7 @@ class Apis:
             return
         context = quotas.context(connection, header, now_ms, size, start_ns)
         self._call(api.handler, context, body, size)
-        if isinstance(context, MeteredContext):
-            context.quota.end_step()
+        context.quota.end_step()
 
     def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
         """Show a frame to the connection's authenticator; True if it is a request for us."""
@@ -177,9 +176,7 @@ class Apis:
             context.respond(answer)
         else:
             context.begin_wait()
-            if isinstance(context, MeteredContext):
-                answer = context.quota.timed(answer)
-            awaiting = self._await(answer, context, body)
+            awaiting = self._await(context.quota.timed(answer), context, body)
             self.runtime.scheduler.spawn(awaiting, name=type(body).__name__)
 
     async def _await(
