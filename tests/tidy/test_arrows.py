@@ -31,6 +31,7 @@ ARROWS = {
     "server": BROKER_SIDE
     | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"},
     "clients": CLIENT_SIDE | {"metrics"},
+    "connect": USES_CLIENTS,
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},
