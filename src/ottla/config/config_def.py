@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Final, Self, dataclass_transform
 
 from ottla.config.config_type import ConfigType, Rule
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
@@ -32,6 +32,10 @@ class Importance(Enum):
 HIGH = Importance.HIGH
 MEDIUM = Importance.MEDIUM
 LOW = Importance.LOW
+
+
+REQUIRED: Final = object()
+"""The default of a setting that has none: it must be set."""
 
 
 @dataclass(slots=True)
@@ -138,6 +142,9 @@ class ConfigTable(metaclass=ConfigTableType):
         names = [row for row in rows.values() if row.attribute in given]
         for row in names:
             values[row.attribute] = row.parse(given[row.attribute])
+        missing = [row.name for row in rows.values() if values[row.attribute] is REQUIRED]
+        if missing:
+            raise ConfigError(f"{missing[0]}: must be set")
         self._freeze(values, frozenset(row.name for row in names))
 
     def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig
-from ottla.config.config_def import ConfigKey, ConfigTable, Importance
+from ottla.config.config_def import REQUIRED, ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
@@ -97,7 +97,7 @@ def _section(title: str, text: str, table: type[ConfigTable]) -> str:
 def _entry(row: ConfigKey) -> str:
     facts = [
         f"type {row.type.name.lower()}",
-        f"default {_default(row)}",
+        "required" if row.default is REQUIRED else f"default {_default(row)}",
     ]
     if row.rule is not None:
         facts.append(f"must {row.rule.text}")

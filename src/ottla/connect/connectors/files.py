@@ -1,0 +1,230 @@
+"""FileStreamSource and FileStreamSink: the lines of a file as records, and back.
+
+    connector.class=FileStreamSource        connector.class=FileStreamSink
+    file=test.txt                           file=test.sink.txt
+    topic=connect-test                      topics=connect-test
+
+A line counts once it has ended, by \\n, \\r\\n or \\r. The offset is a position in bytes behind the
+last line. Kafka's own counts characters but skips bytes, so that it goes on at a wrong place after
+the first line that is not ASCII; for ASCII both are the same.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TextIO
+
+from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
+from ottla.config.config_type import INT, STRING, at_least, not_empty
+from ottla.connect.connector import Place, SinkConnector, SourceConnector
+from ottla.connect.data import STRING as STRING_SCHEMA
+from ottla.connect.data import SinkRecord, SourceRecord
+from ottla.errors import ConfigError
+from ottla.structs import TopicPartition
+from ottla.version import __version__
+
+logger = logging.getLogger(__name__)
+
+FILENAME: Final = "filename"
+POSITION: Final = "position"
+BLOCK_BYTES: Final = 1 << 18
+
+
+class FileSourceSettings(ConfigTable):
+    """What FileStreamSource is told."""
+
+    file: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=HIGH,
+        doc="The file to read; standard input if it is not set. It need not be there yet.",
+    )
+    topic: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The topic that gets a record for each line.",
+    )
+    batch_size: int = config_key(
+        default=2000,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How many lines are taken at once.",
+    )
+
+
+class FileStreamSource(SourceConnector):
+    """Reads a file line by line, waits for what is appended, and goes on there after a restart."""
+
+    Settings = FileSourceSettings
+    kafka_class = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+    version = __version__
+    settings: FileSourceSettings
+
+    _file: BinaryIO | None = None
+
+    def partition(self) -> Place:
+        """Standard input has no name, and no offsets."""
+        return {} if self.settings.file is None else {FILENAME: self.settings.file}
+
+    def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | None]:
+        """Lines, and None wherever the file ends at present."""
+        position = _position_of(offset) if self.settings.file is not None else 0
+        rest = b""
+        while True:
+            block = self._read(position + len(rest))
+            if block is None:  # the file is shorter than it was: it is another one now
+                position, rest = 0, b""
+                continue
+            if not block:
+                yield None
+                continue
+            lines = (rest + block).splitlines(keepends=True)
+            rest = b"" if _is_whole(lines[-1]) else lines.pop()
+            for line in lines:
+                position += len(line)
+                yield self._record(line, position)
+
+    def start(self) -> None:
+        self.most_records = self.settings.batch_size
+
+    def _record(self, line: bytes, position: int) -> SourceRecord:
+        is_named = self.settings.file is not None
+        return SourceRecord(
+            topic=self.settings.topic,
+            value=line.rstrip(b"\r\n").decode("utf-8", "replace"),
+            value_schema=STRING_SCHEMA,
+            source_partition=self.partition(),
+            source_offset={POSITION: position} if is_named else {},
+        )
+
+    def _read(self, position: int) -> bytes | None:
+        """The bytes from `position` on; none at the end of the file, None if that lies before."""
+        if self.settings.file is None:
+            return os.read(sys.stdin.fileno(), BLOCK_BYTES)
+        try:
+            if self._file is None:
+                self._file = Path(self.settings.file).open("rb")  # noqa: SIM115 # until stop
+        except FileNotFoundError:
+            return b""
+        size = self._file.seek(0, io.SEEK_END)
+        if size < position:
+            logger.warning(
+                "%s has %d bytes, and %d were read before: it is read from its start, as it was "
+                "replaced",
+                self.settings.file,
+                size,
+                position,
+            )
+            self.stop()
+            return None
+        self._file.seek(position)
+        return self._file.read(BLOCK_BYTES)
+
+    def stop(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @classmethod
+    def is_exactly_once(cls, settings: ConfigTable) -> bool:
+        """A file has positions; standard input has none."""
+        return getattr(settings, "file", None) is not None
+
+    @classmethod
+    def alter_offsets(
+        cls, settings: ConfigTable, offsets: Sequence[tuple[Place, Place | None]]
+    ) -> bool:
+        """Only positions in files can be set."""
+        if getattr(settings, "file", None) is None:
+            raise ConfigError("file: must be set, as standard input has no offsets")
+        for partition, offset in offsets:
+            if set(partition) != {FILENAME}:
+                raise ConfigError(f"partition={dict(partition)}: must have the one key {FILENAME}")
+            if offset is not None:
+                _position_of(offset)
+        return True
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line has ended; a \\r that was read last may be half of \\r\\n, and waits."""
+    return line.endswith(b"\n")
+
+
+def _position_of(offset: Mapping[str, Any] | None) -> int:
+    if offset is None:
+        return 0
+    position = offset.get(POSITION)
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise ConfigError(f"{POSITION}={position}: must be a whole number of bytes, from 0 on")
+    return position
+
+
+class FileSinkSettings(ConfigTable):
+    """What FileStreamSink is told."""
+
+    file: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=HIGH,
+        doc="The file to append to, which is created; standard output if it is not set.",
+    )
+
+
+class FileStreamSink(SinkConnector):
+    """Appends a line to a file for each record: the text of its value."""
+
+    Settings = FileSinkSettings
+    kafka_class = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+    version = __version__
+    settings: FileSinkSettings
+
+    _file: TextIO | None = None
+
+    def start(self) -> None:
+        path = self.settings.file
+        if path is None:
+            self._file = sys.stdout
+        else:
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 # until stop
+
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        assert self._file is not None, "started"
+        self._file.writelines([f"{java_text(record.value)}\n" for record in records])
+
+    def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
+        assert self._file is not None, "started"
+        self._file.flush()
+
+    def stop(self) -> None:
+        if self._file is not None and self._file is not sys.stdout:
+            self._file.close()
+
+    @classmethod
+    def alter_offsets(
+        cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
+    ) -> bool:
+        """Any offset will do: a file can be appended to from anywhere."""
+        return True
+
+
+def java_text(value: Any) -> str:
+    """A value as Java writes it: null, true, and {a=1, b=2}."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(java_text, value)) + "]"
+    return str(value)

@@ -1,0 +1,152 @@
+"""Lines of files as records, and back."""
+
+from __future__ import annotations
+
+import pytest
+from contexts import LoneContext
+
+from ottla.connect.connectors.files import FileStreamSink, FileStreamSource, java_text
+from ottla.connect.data import STRING, SinkRecord
+from ottla.errors import ConfigError
+
+
+@pytest.fixture
+def source():
+    """Makes sources, and stops them after the test."""
+    made = []
+
+    def make(path, position=None, **settings):
+        stored = {} if position is None else {(("filename", str(path)),): {"position": position}}
+        found = FileStreamSource(
+            FileStreamSource.Settings(file=str(path), topic="t", **settings), LoneContext(stored)
+        )
+        made.append(found)
+        found.start()
+        return found
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def lines(records):
+    return [record.value for record in records]
+
+
+def test_lines_are_records_with_their_places(tmp_path, source):
+    """Partition and offset are Kafka's, the value is a string with its schema."""
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"foo\nbar\n")
+
+    first, second = source(path).poll()
+
+    assert (first.topic, first.value, first.value_schema, first.key) == ("t", "foo", STRING, None)
+    assert second.source_partition == {"filename": str(path)}
+    assert second.source_offset == {"position": 8}
+
+
+def test_line_counts_once_it_has_ended(tmp_path, source):
+    """Half a line waits for its rest, and \\r for what comes after it."""
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"foo\nha")
+    reader = source(path)
+
+    assert lines(reader.poll()) == ["foo"]
+    assert lines(reader.poll()) == []
+    with path.open("ab") as file:
+        file.write(b"lf\r")
+    assert lines(reader.poll()) == []
+    with path.open("ab") as file:
+        file.write(b"\nmac\rx")
+    assert lines(reader.poll()) == ["half", "mac"]
+
+
+def test_offset_is_in_bytes(tmp_path, source):
+    """After a line that is not ASCII it still continues at the right place."""
+    path = tmp_path / "test.txt"
+    path.write_text("žluťoučký\nkůň\n", encoding="utf-8")
+    first, _ = source(path).poll()
+
+    assert lines(source(path, first.source_offset["position"]).poll()) == ["kůň"]
+
+
+def test_missing_file_is_waited_for(tmp_path, source):
+    """It may be created later."""
+    path = tmp_path / "later.txt"
+    reader = source(path)
+
+    assert reader.poll() == []
+    path.write_text("now\n")
+    assert lines(reader.poll()) == ["now"]
+
+
+def test_shorter_file_is_another_file(tmp_path, source):
+    """A file that was replaced is read from its start."""
+    path = tmp_path / "test.txt"
+    path.write_text("a long line\n")
+    reader = source(path)
+    reader.poll()
+    path.write_text("new\n")
+
+    assert lines(reader.poll()) == ["new"]
+
+
+def test_batches_are_as_large_as_said(tmp_path, source):
+    """batch.size bounds what one poll returns."""
+    path = tmp_path / "test.txt"
+    path.write_text("1\n2\n3\n")
+    reader = source(path, batch_size=2)
+
+    assert [lines(reader.poll()) for _ in range(2)] == [["1", "2"], ["3"]]
+
+
+def test_stopped_source_has_closed_its_file(tmp_path, source):
+    """Stop closes what was opened, twice if need be."""
+    path = tmp_path / "test.txt"
+    path.write_text("1\n")
+    reader = source(path)
+    reader.poll()
+    reader.stop()
+    reader.stop()
+
+    assert reader._file is None
+
+
+def test_offsets_of_a_person_are_checked():
+    """Only a position in a file can be set (KIP-875)."""
+    settings = FileStreamSource.Settings(file="f", topic="t")
+    good = {"filename": "f"}
+
+    assert FileStreamSource.alter_offsets(settings, [(good, {"position": 3}), (good, None)])
+    with pytest.raises(ConfigError, match=r"position=-1: must be a whole number"):
+        FileStreamSource.alter_offsets(settings, [(good, {"position": -1})])
+    with pytest.raises(ConfigError, match="must have the one key filename"):
+        FileStreamSource.alter_offsets(settings, [({"file": "f"}, {"position": 3})])
+    with pytest.raises(ConfigError, match="standard input has no offsets"):
+        FileStreamSource.alter_offsets(FileStreamSource.Settings(topic="t"), [])
+
+
+def test_only_files_have_exactly_once():
+    """Standard input cannot be read again."""
+    assert FileStreamSource.is_exactly_once(FileStreamSource.Settings(file="f", topic="t"))
+    assert not FileStreamSource.is_exactly_once(FileStreamSource.Settings(topic="t"))
+
+
+def test_sink_appends_lines(tmp_path):
+    """A null is written as null, as Kafka's does."""
+    path = tmp_path / "test.sink.txt"
+    path.write_text("before\n")
+    sink = FileStreamSink(FileStreamSink.Settings(file=str(path)), LoneContext())
+    sink.start()
+    sink.put([SinkRecord(topic="t", partition=0, offset=n, value=v) for n, v in enumerate("ab")])
+    sink.put([SinkRecord(topic="t", partition=0, offset=2, value=None)])
+    sink.flush({})
+
+    assert path.read_text() == "before\na\nb\nnull\n"
+    sink.stop()
+    assert FileStreamSink.alter_offsets(sink.settings, {})
+
+
+def test_values_are_written_as_java_writes_them():
+    """So that two workers append the same lines."""
+    assert java_text({"a": True, "b": [1, None]}) == "{a=true, b=[1, null]}"
