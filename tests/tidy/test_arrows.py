@@ -36,10 +36,11 @@ ARROWS = {
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},
     "streams": USES_CLIENTS | {"spark", "pipelines"},
+    "mirror": USES_CLIENTS,
     "testing": BROKER_SIDE
     | {"log", "registry", "network", "replication", "controller", "server", "clients"},
     "cli": USES_CLIENTS
-    | {"log", "server", "spark", "warehouse", "pipelines", "streams", "testing"},
+    | {"log", "server", "spark", "warehouse", "pipelines", "streams", "testing", "mirror"},
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},
 }

@@ -46,6 +46,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "doctor",
         "metrics",
     ),
+    "Copy to other clusters": ("mirror-maker",),
     "Measure and verify": (
         "producer-perf-test",
         "consumer-perf-test",
@@ -84,6 +85,7 @@ COMMANDS: Final[dict[str, str]] = {
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "metrics": "ottla.cli.metrics:MetricsCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "mirror-maker": "ottla.cli.mirror_maker:MirrorMakerCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",
     "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",
     "consumer-perf-test": "ottla.cli.perf_tests:ConsumerPerfTestCommand",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla import KafkaError
+from ottla import Producer as ModernProducer
 from ottla.clients.legacy import (
     Consumer,
     ConsumerConnector,
@@ -29,8 +30,10 @@ from ottla.clients.legacy import (
     Whitelist,
 )
 from ottla.errors import ErrorCode
+from ottla.mirror.mirror_maker import MirrorMaker, open_source
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.testing import wait_until
+from ottla.runtime import SystemClock
+from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.broker_process import BrokerProcess
 
 PARTITIONS = 6
@@ -341,3 +344,23 @@ def test_broker_list_fails_while_its_broker_is_down(cluster):
     with SimpleConsumer("127.0.0.1", cluster.port) as consumer:
         sets = consumer.multifetch([FetchRequest("pages", p, 0) for p in range(PARTITIONS)])
         assert {message.payload for each in sets for message, _ in each} == {b"a", b"c"}
+
+
+def test_mirror_of_07_reads_and_commits_through_zookeeper(shared, unique):
+    """A mirror whose consumer file has zk.connect copies, and goes on where it has committed."""
+    topic, group = unique("mirrored"), unique("mirror")
+    settings = {"zk.connect": shared.connect, "groupid": group, "auto.commit.enable": "true"}
+    with InProcessBroker() as centre:
+        for first in (0, 20):
+            with Producer({"zk.connect": shared.connect, "serializer.class": StringEncoder}) as out:
+                out.send(ProducerData(topic, "k", [str(first + n) for n in range(20)]))
+            source = open_source(settings, Whitelist(topic), 0)
+            target = ModernProducer(centre.bootstrap_servers)
+            with MirrorMaker([source], target, SystemClock()) as maker:
+                thread = threading.Thread(target=maker.run)
+                thread.start()
+                copied = centre.wait_for_records(topic, first + 20)
+                maker.stop()
+                thread.join(LIMIT_S)
+
+    assert sorted(int(each.value) for each in copied) == list(range(40))
