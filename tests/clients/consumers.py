@@ -25,7 +25,8 @@ def fill(broker, name) -> str:
 def consumer_of(broker, **settings) -> Consumer:
     settings.setdefault("auto_offset_reset", "earliest")
     settings.setdefault("enable_auto_commit", False)
-    settings.setdefault("heartbeat_interval_ms", 100)
+    if "group_protocol" not in settings:
+        settings.setdefault("heartbeat_interval_ms", 100)
     return Consumer(broker.bootstrap_servers, **settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from itertools import islice
 
 import pytest
@@ -19,6 +20,7 @@ from consumers import (
 
 from ottla import (
     Admin,
+    Consumer,
     KafkaError,
     NewTopic,
     OffsetAndMetadata,
@@ -275,3 +277,60 @@ def test_partitions_that_appear_while_the_group_rebalances_are_read(ottla_fresh_
 
     assert (hidden.hits, slow.hits) == (1, 1)
     assert [record.value for record in records] == [b"1"]
+
+
+PROTOCOLS = [
+    {"partition_assignment_strategy": "range"},
+    {"partition_assignment_strategy": "cooperative-sticky"},
+    {"group_protocol": "consumer"},
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=["eager", "cooperative", "consumer"])
+def test_rebalance_hands_no_record_to_two_members(ottla_fresh_broker, protocol):
+    """Who commits after each poll shares its records with nobody, whoever joins meanwhile."""
+    fill(ottla_fresh_broker, "orders")
+    handled: list[tuple[int, int]] = []
+    with ExitStack() as stack:
+        members: list[Consumer] = []
+        while len(handled) < PARTITIONS * 100:
+            if len(members) <= min(2, len(handled) // 40):
+                settings = {"group_id": "workers", "topics": ["orders"], "max_poll_records": 10}
+                member = consumer_of(ottla_fresh_broker, **settings, **protocol)
+                members.append(stack.enter_context(member))
+            for member in members:
+                records = member.poll(timeout_ms=50)
+                handled += [(record.partition, record.offset) for record in records]
+                if records:
+                    member.commit()
+
+    assert len(set(handled)) == len(handled) == PARTITIONS * 100
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=["eager", "cooperative", "consumer"])
+def test_rebalance_does_not_commit_what_is_being_handled(ottla_fresh_broker, protocol):
+    """With automatic commits, the records of a poll are committed by the next one, not before."""
+    fill(ottla_fresh_broker, "orders")
+    settings = {
+        "group_id": "workers",
+        "topics": ["orders"],
+        "max_poll_records": 10,
+        "enable_auto_commit": True,
+        **protocol,
+    }
+    with (
+        consumer_of(ottla_fresh_broker, **settings) as first,
+        consumer_of(ottla_fresh_broker, **settings) as second,
+    ):
+        read(first, 1)
+        checks = 0
+        while not second.assignment():
+            in_hand = first.poll(timeout_ms=50)
+            second.poll(timeout_ms=50)  # the rebalance goes on meanwhile
+            committed = ottla_fresh_broker.committed("workers")
+            for record in in_hand:
+                place = TopicPartition(record.topic, record.partition)
+                assert committed.get(place, 0) <= record.offset
+                checks += 1
+
+    assert checks, "no record was in hand while the group rebalanced"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from ottla.clients.cluster import Cluster
-from ottla.clients.committed_offsets import NO_MEMBERSHIP, commit_offsets
+from ottla.clients.committed_offsets import NO_MEMBERSHIP, GroupMembership, commit_offsets
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
 from ottla.clients.consumer.group_member import GroupMember, Membership
 from ottla.clients.consumer.subscription_state import (
@@ -147,7 +148,9 @@ class ConsumerCoordinator:
     """Runs the rebalances of one consumer, each as a task, and commits for it.
 
     A rebalance stops at each event until the application was told of it (`acknowledge`); a poll
-    gets the events from `step`.
+    gets the events from `step`. It takes partitions away, and commits for the application, only
+    during a poll, which returns no records while `is_revoking`: what earlier polls have returned is
+    handled by then. Else a record would be committed before it is handled, or handled twice.
     """
 
     def __init__(
@@ -175,7 +178,9 @@ class ConsumerCoordinator:
         self.member: Membership = self._new_member()
         self.member.on_lost = self._lose
         self.positions: Callable[[], Offsets] = dict
+        self.is_revoking = False
         self._rebalance: asyncio.Task[None] | None = None
+        self._next_poll: asyncio.Future[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
@@ -213,6 +218,9 @@ class ConsumerCoordinator:
             name = f"rebalance of group {self.link.group_id}"
             self._rebalance = asyncio.get_running_loop().create_task(self._join(), name=name)
             self._rebalance.add_done_callback(self._on_rebalanced)
+        if self._next_poll is not None and not self._next_poll.done():
+            self._next_poll.set_result(None)
+            self.is_revoking = True
         return self._events[0][0] if self._events else None
 
     def acknowledge(self) -> None:
@@ -251,8 +259,9 @@ class ConsumerCoordinator:
         owned = set(self._subscriptions.assigned)
         revoked = sorted(owned - set(assigned))
         if revoked:  # only under the cooperative protocol: else nothing is owned here
-            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
-            await self._tell(RebalanceKind.REVOKED, revoked)
+            async with self._during_poll():
+                await self._revoke(revoked)
+                self._subscriptions.replace(assigned)
             # They can be assigned to others in the next round (KIP-429).
             self.member.needs_join = True
         self._subscriptions.replace(assigned)
@@ -266,19 +275,39 @@ class ConsumerCoordinator:
         assigned = sorted(self._subscriptions.assigned)
         if self.member.is_lost:
             await self._lose()
-        elif self._assignment.is_cooperative:
-            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
-            return
         elif assigned:
-            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
-            await self._tell(RebalanceKind.REVOKED, assigned)
-        self._subscriptions.replace(())
+            async with self._during_poll():
+                if self._assignment.is_cooperative:
+                    await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
+                else:
+                    await self._revoke(assigned)
+                    self._subscriptions.replace(())
 
     async def _lose(self) -> None:
         """Drop partitions that others may have by now, so that positions are looked up again."""
-        await self._tell(RebalanceKind.LOST, sorted(self._subscriptions.assigned))
+        if self._subscriptions.assigned:
+            async with self._during_poll():
+                await self._tell(RebalanceKind.LOST, sorted(self._subscriptions.assigned))
+                self._subscriptions.replace(())
         self._own((), NO_GENERATION)
-        self._subscriptions.replace(())
+
+    @asynccontextmanager
+    async def _during_poll(self) -> AsyncIterator[None]:
+        """Wait for the next poll, and have polls return no records until the block ends."""
+        self._next_poll = asyncio.get_running_loop().create_future()
+        self._on_change()
+        try:
+            await self._next_poll
+            yield
+        finally:
+            self._next_poll = None
+            self.is_revoking = False
+            self._on_change()
+
+    async def _revoke(self, partitions: list[TopicPartition]) -> None:
+        """Commit for the application, and let it commit, while the partitions are still its own."""
+        await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
+        await self._tell(RebalanceKind.REVOKED, partitions)
 
     def _own(self, partitions: Iterable[TopicPartition], generation: int) -> None:
         self._assignment.owned = sorted(partitions)
@@ -301,15 +330,28 @@ class ConsumerCoordinator:
         """Commit, trying again until it succeeds, is refused or the deadline has passed."""
         failures = 0
         while offsets:
+            before = self.member.membership
             try:
                 await self.commit_once(offsets, deadline)
                 return
             except KafkaError as error:
-                if not error.retriable or deadline.has_passed:
+                may_succeed = error.retriable or self._joins_again(error, before)
+                if not may_succeed or deadline.has_passed:
                     raise
             failures += 1
             delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
             await pause(self._runtime.scheduler, delay_ms)
+
+    def _joins_again(self, error: KafkaError, before: GroupMembership) -> bool:
+        """Whether a commit was refused only because this member has joined again meanwhile.
+
+        Under the cooperative protocol it goes on reading what it has. These partitions stay its
+        own until a poll revokes them, so that it may commit them in the next generation as well.
+        """
+        if error.error not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
+            return False
+        now = self.member.membership
+        return now.generation != NO_GENERATION and (self.member.is_joining or now != before)
 
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit once; raises the error of the first partition that was refused."""

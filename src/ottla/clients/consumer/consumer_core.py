@@ -111,7 +111,7 @@ class ConsumerCore:
             event = self._settle()
             if event is not None:
                 return event
-            if self._is_nobody:
+            if self._has_no_partitions:
                 if deadline.has_passed:
                     return []
                 await self._wait(deadline)
@@ -127,17 +127,17 @@ class ConsumerCore:
             await self._wait(deadline)
 
     @property
-    def _is_nobody(self) -> bool:
-        """Whether this member has no generation, so that none of its partitions may be read.
+    def _has_no_partitions(self) -> bool:
+        """Whether a rebalance allows none of the assigned partitions to be read now.
 
-        Others may have its partitions; and in a transaction, offsets without a generation would be
-        taken for those of an application outside the group.
+        The member gives some of them up, or it has no generation. Then others may have its
+        partitions; and in a transaction, offsets without a generation would be taken for those of
+        an application outside the group.
         """
-        return (
-            self.subscriptions.is_by_group
-            and self.coordinator is not None
-            and self.coordinator.member.membership.generation == NO_GENERATION
-        )
+        coordinator = self.coordinator
+        if coordinator is None or not self.subscriptions.is_by_group:
+            return False
+        return coordinator.is_revoking or coordinator.member.membership.generation == NO_GENERATION
 
     def acknowledge(self) -> None:
         """The application was told of the event that `poll` returned."""

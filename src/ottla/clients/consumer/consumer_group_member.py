@@ -16,7 +16,6 @@ from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.consumer_coordinator import (
     METADATA_LIMIT_MS,
-    REVOKE_COMMIT_LIMIT_MS,
     ConsumerCoordinator,
     Offsets,
 )
@@ -104,6 +103,11 @@ class ConsumerGroupMember:
     @property
     def is_joined(self) -> bool:
         return self.epoch > JOIN_EPOCH
+
+    @property
+    def is_joining(self) -> bool:
+        """Never: a member that has joined gets new epochs by heartbeats, and keeps what it has."""
+        return False
 
     @property
     def membership(self) -> GroupMembership:
@@ -332,8 +336,10 @@ class ReconcilingCoordinator(ConsumerCoordinator):
         kept = sorted(owned & assigned.keys())
         revoked = sorted(owned - assigned.keys())
         if revoked:
-            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
-            await self._tell(RebalanceKind.REVOKED, revoked)
+            async with self._during_poll():
+                await self._revoke(revoked)
+                if member.is_joined:
+                    self._subscriptions.replace(kept)
         if not member.is_joined:
             return  # the membership was lost meanwhile: start again
         added = sorted(assigned.keys() - owned)

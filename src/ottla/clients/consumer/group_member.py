@@ -84,6 +84,9 @@ class Membership(Protocol):
     poll_watch: PollWatch
 
     @property
+    def is_joining(self) -> bool: ...
+
+    @property
     def membership(self) -> GroupMembership: ...
 
     def request_join(self) -> None: ...
@@ -165,6 +168,11 @@ class GroupMember:
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether a JoinGroup or SyncGroup request is under way."""
+        return self.state is JoinState.JOINING
 
     @property
     def membership(self) -> GroupMembership:
