@@ -1,7 +1,7 @@
 """What metrics cost: the broker's CPU time with and without them, and a page of 5,000 partitions.
 
-The peer is the same broker without `metrics.listener`. Runs alternate, and CPU time is what the
-kernel has charged to the broker, so that a busy machine disturbs both alike.
+The peer is the same broker, in the same process, while it measures nothing. Rounds alternate, and
+CPU time is what the kernel has charged to the broker's thread: a busy machine disturbs both alike.
 """
 
 from __future__ import annotations
@@ -19,60 +19,85 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.runtime.network import free_port
+from ottla.testing import InProcessBroker
 from ottla.testing.broker_process import BrokerProcess
 
-ROUNDS = int(os.environ.get("BENCH_METRICS_ROUNDS", "7"))
-SMALL_REQUESTS = 60_000
-BATCHED_RECORDS = 3_000_000
+ROUNDS = int(os.environ.get("BENCH_METRICS_ROUNDS", "40"))
+SMALL_REQUESTS = 3_000
+BATCHED_RECORDS = 100_000
 PARTITIONS = int(os.environ.get("BENCH_METRICS_PARTITIONS", "5000"))
 TOPICS = 50
 SENDS = 2_000
 
 
-def cpu_seconds(pid: int) -> float:
-    """For how long the kernel has had the threads of a process on a processor, to the ns."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
+def cpu_seconds(thread_id: int) -> float:
+    """For how long the kernel has had a thread of this process on a processor, to the ns."""
+    return int(Path(f"/proc/self/task/{thread_id}/schedstat").read_text().split()[0]) / 1e9
 
 
-def small_requests(bootstrap: str) -> None:
+def small_requests(producer: Producer) -> None:
     """Requests of one record each, one at a time in flight for each of 8 partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.size": 1})
     for number in range(SMALL_REQUESTS):
         producer.produce("small", bytes(100), partition=number % 8)
         producer.poll(0)
     producer.flush()
 
 
-def batches(bootstrap: str) -> None:
+def batches(producer: Producer) -> None:
     """Records of 100 bytes in batches as the client makes them."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 500_000}
-    )
     for _ in range(BATCHED_RECORDS):
         producer.produce("batched", bytes(100))
         producer.poll(0)
     producer.flush()
 
 
-def compare(title: str, brokers: dict[str, BrokerProcess], load: Callable[[str], None]) -> None:
-    """The median CPU time of each broker for the same load, round by round."""
-    spent: dict[str, list[float]] = {name: [] for name in brokers}
-    for round_number in range(ROUNDS + 1):
-        for name, broker in sorted(brokers.items(), reverse=round_number % 2 == 0):
-            before = cpu_seconds(broker.pid)
-            load(broker.bootstrap_servers)
-            if round_number:  # the first one warms up
-                spent[name].append(cpu_seconds(broker.pid) - before)
-    without, with_metrics = (statistics.median(spent[name]) for name in ("without", "with"))
-    shares = [
-        after / before - 1 for before, after in zip(spent["without"], spent["with"], strict=True)
-    ]
+async def native_id() -> int:
+    """The system's number for the thread that runs it."""
+    return threading.get_native_id()
+
+
+class Toggled:
+    """A broker in this process that measures its requests, or does not."""
+
+    def __init__(self, running: InProcessBroker) -> None:
+        self.apis = running.broker.apis
+        self.meter = self.apis.meter
+        self.thread_id = running.run(native_id())
+
+    def spend(self, load: Callable[[], None], measures: bool) -> float:
+        """Seconds of CPU that the broker's thread takes for a load."""
+        self.apis.meter = self.meter if measures else None
+        before = cpu_seconds(self.thread_id)
+        load()
+        return cpu_seconds(self.thread_id) - before
+
+
+def compare(title: str, count: int, broker: Toggled, load: Callable[[], None]) -> None:
+    """The median of what metrics cost, round by round, beside the same round without them."""
+    broker.spend(load, measures=True)  # the first one warms up
+    pairs = []
+    for round_number in range(ROUNDS):
+        order = (False, True) if round_number % 2 else (True, False)
+        spent = {measures: broker.spend(load, measures) for measures in order}
+        pairs.append((spent[False], spent[True]))
+    without = statistics.median(pair[0] for pair in pairs)
+    more = sorted(after / before - 1 for before, after in pairs)
     print(
-        f"{title}: {without:.3f} s of CPU without metrics, {with_metrics:.3f} s with "
-        f"({100 * (with_metrics / without - 1):+.1f} %; rounds {100 * min(shares):+.1f} to "
-        f"{100 * max(shares):+.1f} %)"
+        f"{title}: {1e6 * without / count:.2f} us of CPU each without metrics; with them "
+        f"{100 * statistics.median(more):+.1f} % (median of {ROUNDS} rounds; half of them from "
+        f"{100 * more[ROUNDS // 4]:+.1f} to {100 * more[-1 - ROUNDS // 4]:+.1f} %)"
     )
+
+
+def cost() -> None:
+    """One broker that measures in every second round: all else is the same."""
+    with InProcessBroker(num_partitions=8, metrics_listener="http://127.0.0.1:0") as running:
+        broker = Toggled(running)
+        address = {"bootstrap.servers": running.bootstrap_servers}
+        one = Producer({**address, "linger.ms": 0, "batch.size": 1})
+        compare("small produces", SMALL_REQUESTS, broker, lambda: small_requests(one))
+        many = Producer({**address, "linger.ms": 5, "queue.buffering.max.messages": 500_000})
+        compare("records in batches", BATCHED_RECORDS, broker, lambda: batches(many))
 
 
 def send_times(bootstrap: str, count: int) -> list[float]:
@@ -136,20 +161,8 @@ def scrapes(folder: Path) -> None:
 
 
 def main() -> None:
+    cost()
     with tempfile.TemporaryDirectory() as folder:
-        url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
-        brokers = {
-            "without": BrokerProcess(Path(folder, "without"), num_partitions=8).start(),
-            "with": BrokerProcess(
-                Path(folder, "with"), num_partitions=8, metrics_listener=url
-            ).start(),
-        }
-        try:
-            compare(f"{SMALL_REQUESTS:,} small produces", brokers, small_requests)
-            compare(f"{BATCHED_RECORDS:,} records in batches", brokers, batches)
-        finally:
-            for broker in brokers.values():
-                broker.stop()
         scrapes(Path(folder, "many"))
 
 

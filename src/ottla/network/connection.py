@@ -7,6 +7,7 @@ requests over and sends its `outgoing`; the connection knows what it may do next
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -449,15 +450,18 @@ MAX_ANSWER_BYTES: Final = 2**31 - 1
 
 
 class RequestWatch:
-    """Hears how a request fares, where requests are measured."""
+    """Hears how requests fare, where requests are measured."""
 
-    __slots__ = ()
+    __slots__ = ("end", "versions")
+
+    def __init__(self, end: Callable[[Response | None], object]) -> None:
+        self.end = end
+        """Called with the answer; with None the request is over without one."""
+        self.versions: dict[int, int] = defaultdict(int)
+        """How many requests have begun, by version."""
 
     def begin_wait(self) -> None:
         """The handler has returned."""
-
-    def end(self, response: Response | None) -> None:
-        """It was answered; with None it is over without an answer."""
 
 
 class RequestContext:

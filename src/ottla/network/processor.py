@@ -267,17 +267,20 @@ class TrafficByListener(dict[str, Traffic]):
 class Sent:
     """Tells of measured requests (`Connection.unsent`) whose answers have been sent."""
 
-    __slots__ = ("_now_ns", "began_ns", "on_sent")
+    __slots__ = ("_now_ns", "began_ns", "is_awaited", "on_sent")
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
         self.on_sent: Callable[[Connection], object] | None = None
         self.began_ns = 0
-        """When the send stage of this turn began, where requests are measured."""
+        """When the send stage began, of the last turn in which an answer was awaited."""
+        self.is_awaited = False
+        """Set where an answer that is ready now belongs to a request that is timed."""
 
     def begin(self) -> None:
         """The send stage of a turn begins."""
-        if self.on_sent is not None:
+        if self.is_awaited:
+            self.is_awaited = False
             self.began_ns = self._now_ns()
 
     def end(self, connection: Connection) -> None:

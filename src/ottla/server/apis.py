@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
-Measure = Callable[[Connection, RequestHeader, Request, int], RequestWatch]
-"""Gets the decoded request and the size of its frame."""
 MAX_MESSAGE_LENGTH: Final = 1000
 """Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
@@ -64,13 +62,25 @@ class ApiFamily(Protocol):
         """The handlers of the family, each alone or with the versions that it serves."""
 
 
+class RequestMeter:
+    """Who measures requests, as far as the table of APIs knows it."""
+
+    def __init__(self, measure: Callable[[RequestContext, Request, int], RequestWatch]) -> None:
+        self.measure = measure
+        """Counts a decoded request, of a frame of so many bytes, and chooses whether to time it."""
+        self.until_timed = 1
+        """The request that makes it 0 is timed."""
+        self.watches: dict[int, RequestWatch] = {}
+        """Of requests that are only counted, by API; `measure` chooses where there is none."""
+
+
 class Apis:
     """The table of APIs of one broker."""
 
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
         self.quotas: ClientQuotas | None = None
-        self.measure: Measure | None = None
+        self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
         self._apis: dict[int, Api] = {}
         for family in families:
@@ -163,8 +173,16 @@ class Apis:
         self.runtime.scheduler.call_later(authenticator.listener.failure_delay_ms, end)
 
     def _call(self, handler: Handler, context: RequestContext, body: Request, size: int) -> None:
-        if self.measure is not None:
-            context.watch = self.measure(context.connection, context.header, body, size)
+        meter = self.meter
+        if meter is not None:
+            header = context.header
+            watch = meter.watches.get(header.api_key)
+            if watch is None or meter.until_timed <= 1:
+                watch = meter.measure(context, body, size)
+            else:  # in line, as most requests of a busy broker come here
+                meter.until_timed -= 1
+                watch.versions[header.api_version] += 1
+            context.watch = watch
         try:
             answer = handler(context, body)
         except Exception as error:

@@ -35,7 +35,6 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
-from ottla.runtime.scheduler import MeasuredLoop
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
@@ -425,7 +424,5 @@ def run_broker(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
 
     With `adopts_log_dirs` it takes over partitions that its registry does not know.
     """
-    # Only where it is wanted: to measure costs two readings of the clock in each turn of the loop.
-    new_loop = None if config.metrics_listener is None else MeasuredLoop
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner() as runner:
         return runner.run(serve(config, adopts_log_dirs))

@@ -9,7 +9,6 @@ Wing: attaches to `broker`, for metrics; the core works without it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
@@ -31,7 +30,7 @@ from ottla.registry.tree import Registry, SessionState
 from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Clock, Disk
-from ottla.runtime.scheduler import MeasuredLoop
+from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
@@ -71,8 +70,8 @@ class BrokerMetrics:
     ) -> None:
         self.registry = registry
         self._parts, self._processor = parts, processor
-        self.requests = RequestMetrics(registry, lambda: processor.sent.began_ns)
-        parts.apis.measure = self.requests.measure
+        self.requests = RequestMetrics(registry, processor.sent)
+        parts.apis.meter = self.requests
         processor.sent.on_sent = self.requests.on_sent
         replicas = parts.replicas
         of_topics(registry, replicas)
@@ -95,7 +94,7 @@ class BrokerMetrics:
 
     def close(self) -> None:
         """Measure nothing any longer."""
-        self._parts.apis.measure = None
+        self._parts.apis.meter = None
         self._processor.sent.on_sent = None
 
 
@@ -699,22 +698,24 @@ def of_processor(registry: MetricsRegistry, processor: Processor) -> None:
 
 
 def of_loop(registry: MetricsRegistry) -> None:
-    """The share of its time in which the broker's one thread waits, where the loop measures it."""
-    loop = asyncio.get_running_loop()
-    if not isinstance(loop, MeasuredLoop):
-        return
+    """The share of its time in which the broker's one thread has nothing to do."""
+    busy = BusyTime()
     now_ns = registry.runtime.clock.monotonic_ns
-    idle_before = loop.idle_ns
-    marks = [(now_ns(), idle_before)] * 2
+    began = (now_ns(), busy.read_ns())
+    marks = [began] * 2
     share = 0.0
 
     def follow() -> None:
         nonlocal share
-        marks.append((now_ns(), loop.idle_ns))
-        (began_ns, before), _, (now, idle) = marks
+        marks.append((now_ns(), busy.read_ns()))
+        (began_ns, before), _, (now, spent) = marks
         if now > began_ns:
-            share = min(1.0, (idle - before) / (now - began_ns))
+            share = max(0.0, 1 - (spent - before) / (now - began_ns))
         del marks[0]
+
+    def idle_seconds() -> float:
+        began_ns, before = began
+        return max(0.0, (now_ns() - began_ns) - (busy.read_ns() - before)) / 1e9
 
     registry.on_tick(follow)
     doc = "The share of time in which the broker's thread has nothing to do, from 0 to 1."
@@ -733,7 +734,7 @@ def of_loop(registry: MetricsRegistry) -> None:
     registry.meter(
         FamilyName(SERVER, "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent"),
         doc,
-        lambda: (loop.idle_ns - idle_before) / 1e9,
+        idle_seconds,
         "percent",
     )
 

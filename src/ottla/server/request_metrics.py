@@ -1,10 +1,10 @@
 """What requests take: how many there are, with which errors, and where their time goes.
 
-Every request is counted. Times are taken of up to a thousand requests a second, chosen evenly: of
-all at a small load, of one in ten where ten thousand come. So timing takes about a quarter of a
-hundredth of a core, and counting half a microsecond a request. The clock is read when a request
-has been received, when its handler begins and returns, when its answer is ready, and when that
-begins to be sent and has been sent.
+Every request is counted. Times are taken of up to a hundred requests a second, chosen evenly: of
+all at a small load, of one in a hundred where ten thousand come; a histogram keeps no more than
+that. Counting takes a quarter of a microsecond a request, and timing next to nothing. The clock
+is read when a request has been received, when its handler begins and returns, when its answer is
+ready, and when that begins to be sent and has been sent.
 
 Wing: attaches to `apis` and `processor`, for metrics; the core works without it.
 """
@@ -19,19 +19,21 @@ from typing import Any, Final
 from ottla.errors import ErrorCode
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 from ottla.metrics.sensors import TICK_MS, Histogram, Meter
-from ottla.network.connection import Connection, RequestWatch
+from ottla.network.connection import Connection, RequestContext, RequestWatch
+from ottla.network.processor import Sent
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
-from ottla.server.apis import is_follower
+from ottla.server.apis import RequestMeter, is_follower
 
 DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"
-TIMED_PER_SECOND: Final = 1_000
-LOOK_EACH: Final = 100
+TIMED_PER_SECOND: Final = 100
+LOOK_EACH: Final = 20
 """After so many timed requests it is looked whether they come too fast."""
+MOST_FEWER: Final = 10
+"""By no more than this are fewer timed after one look: a burst says little of what follows."""
 ROWS_AT_ONCE: Final = 1_024
 NS_PER_MS: Final = 1_000_000
 
@@ -46,23 +48,25 @@ TIMES: Final[dict[str, str]] = {
     "replicas, for data, for other members or for a disk, in ms.",
     "ResponseQueueTimeMs": "From when an answer was ready until it began to be sent, in ms.",
     "ResponseSendTimeMs": "From when an answer began to be sent until it had been, in ms.",
+    "ThrottleTimeMs": "For how long quotas held the client after a request, in ms.",
     "RequestBytes": "The size of requests, in bytes.",
 }
 """The histograms of a kind of request, in the order of the columns of a row."""
 
-CountErrors = Callable[[Any, dict[int, int]], None]
-Row = tuple[float, float, float, float, float, float, float]
+Row = tuple[float, ...]
+EndOfRequest = Callable[[Response | None], object]
 
 
-def error_counter(struct: type[Any]) -> CountErrors:
+def error_counter(struct: type[Any], errors: dict[int, int]) -> EndOfRequest:
     """Counts the error codes in a response, its own and those of partitions and the like.
 
     Made of source text, as codecs are: nested loops without a call take a third of the time.
     """
-    lines = ["def count(response, errors):", "    pass", *_counting(struct, "response", 1)]
-    found: dict[str, Any] = {}
+    lines = ["def end(response, errors=errors):", "    if response is None: return"]
+    lines += _counting(struct, "response", 1)
+    found: dict[str, Any] = {"errors": errors}
     exec("\n".join(lines), found)
-    counter: CountErrors = found["count"]
+    counter: EndOfRequest = found["end"]
     return counter
 
 
@@ -99,34 +103,18 @@ class RequestKind(RequestWatch):
     It watches the requests that are counted and not timed.
     """
 
-    __slots__ = (
-        "answered",
-        "count_errors",
-        "errors",
-        "histograms",
-        "meters",
-        "name",
-        "rows",
-        "versions",
-    )
+    __slots__ = ("errors", "histograms", "meters", "name", "rows")
 
     def __init__(self, name: str, registry: MetricsRegistry, response: type[Response]) -> None:
         self.name = name
-        self.answered = 0
-        self.versions: dict[int, int] = defaultdict(int)
         self.errors: dict[int, int] = defaultdict(int)
-        self.count_errors = error_counter(response)
+        super().__init__(error_counter(response, self.errors))
         self.rows: list[Row] = []
-        self.histograms = [SampledHistogram(registry, self._answered) for _ in TIMES]
+        self.histograms = [SampledHistogram(registry, self._count) for _ in TIMES]
         self.meters: dict[tuple[str, str], Meter] = {}
 
-    def _answered(self) -> int:
-        return self.answered
-
-    def end(self, response: Response | None) -> None:
-        self.answered += 1
-        if response is not None:
-            self.count_errors(response, self.errors)
+    def _count(self) -> int:
+        return sum(self.versions.values())
 
     def fold(self, now_ms: int) -> None:
         """Bring the histograms up to date with the requests that were timed."""
@@ -140,39 +128,39 @@ class TimedRequest(RequestWatch):
     """A request that is counted and timed; 0 stands for a moment that has not come."""
 
     __slots__ = (
-        "_connection",
-        "_now_ns",
         "began_ns",
+        "context",
         "kind",
+        "metrics",
         "ready_ns",
         "responded_ns",
         "returned_ns",
         "size",
+        "throttle_ms",
     )
 
     def __init__(
-        self, kind: RequestKind, connection: Connection, now_ns: Callable[[], int], size: int
+        self, metrics: RequestMetrics, kind: RequestKind, context: RequestContext, size: int
     ) -> None:
         """The handler begins now."""
-        self.kind = kind
-        self.size = size
-        self._connection = connection
-        self._now_ns = now_ns
-        self.returned_ns = self.responded_ns = 0
-        self.ready_ns = connection.ready_ns
-        self.began_ns = now_ns()
+        self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
+        self.returned_ns = self.responded_ns = self.throttle_ms = 0
+        self.ready_ns = context.connection.ready_ns
+        self.began_ns = metrics.now_ns()
 
     def begin_wait(self) -> None:
         if not self.responded_ns:
-            self.returned_ns = self._now_ns()
+            self.returned_ns = self.metrics.now_ns()
 
-    def end(self, response: Response | None) -> None:
+    def end(self, response: Response | None) -> None:  # a slot of others, for speed
         self.kind.end(response)
-        self.responded_ns = self._now_ns()
-        self._connection.unsent += (self,)
+        self.throttle_ms = getattr(response, "throttle_time_ms", 0)
+        self.responded_ns = self.metrics.now_ns()
+        self.metrics.sent.is_awaited = True
+        self.context.connection.unsent += (self,)
 
     def row(self, send_began_ns: int, sent_ns: int) -> Row:
-        """Total, queue, local, remote, response queue and send, in ms; and the size in bytes."""
+        """The values of `TIMES`, in their order."""
         returned_ns = self.returned_ns or self.responded_ns
         began_ns = max(self.responded_ns, send_began_ns)
         return (
@@ -182,29 +170,29 @@ class TimedRequest(RequestWatch):
             (self.responded_ns - returned_ns) / NS_PER_MS,
             (began_ns - self.responded_ns) / NS_PER_MS,
             (sent_ns - began_ns) / NS_PER_MS,
+            self.throttle_ms,
             self.size,
         )
 
 
-class RequestMetrics:
+class RequestMetrics(RequestMeter):
     """Measures the requests of a broker, by API.
 
     `times_all` has every request timed, as a log of slow requests needs it.
     """
 
-    def __init__(self, registry: MetricsRegistry, send_began_ns: Callable[[], int]) -> None:
+    def __init__(self, registry: MetricsRegistry, sent: Sent) -> None:
+        super().__init__(self._measure)
         self.registry = registry
+        self.sent = sent
         self.times_all = False
-        self._now_ns = registry.runtime.clock.monotonic_ns
-        self._send_began_ns = send_began_ns
+        self.now_ns = registry.runtime.clock.monotonic_ns
         self._kinds: dict[int, RequestKind] = {}
         self._fetches = self._new_kind(FETCH_CONSUMER, ApiKey.FETCH)
         self._follower_fetches = self._new_kind(FETCH_FOLLOWER, ApiKey.FETCH)
-        self._until_timed = 1
         self._every = 1
         self._counted = 0
-        self._until_look, self._looked_ns = LOOK_EACH, self._now_ns()
-        self._all_fetches = self._kind(ApiKey.FETCH)
+        self._until_look, self._looked_ns = LOOK_EACH, self.now_ns()
         self._register()
         registry.before_read(self._fold_all)
         registry.on_tick(self._adapt)
@@ -217,27 +205,28 @@ class RequestMetrics:
         if kind is None:
             name = request_class(api_key).__name__.removesuffix("Request")
             kind = self._kinds[api_key] = self._new_kind(name, api_key)
+            if api_key != ApiKey.FETCH:  # of these `measure` asks who fetches
+                self.watches[api_key] = kind
         return kind
 
     # -- requests, as they come
 
-    def measure(
-        self, connection: Connection, header: RequestHeader, body: Request, size: int
-    ) -> RequestWatch:
+    def _measure(self, context: RequestContext, body: Request, size: int) -> RequestWatch:
         """Count a request that is handled now, and choose whether it is timed."""
-        kind = self._kinds.get(header.api_key) or self._kind(header.api_key)
-        if kind is self._all_fetches and isinstance(body, FetchRequest):
+        if isinstance(body, FetchRequest):
             kind = self._follower_fetches if is_follower(body) else self._fetches
-        kind.versions[header.api_version] += 1
-        self._until_timed -= 1
-        if self._until_timed > 0 and not self.times_all:
+        else:
+            kind = self._kind(context.header.api_key)
+        kind.versions[context.header.api_version] += 1
+        self.until_timed -= 1
+        if self.until_timed > 0 and not self.times_all:
             return kind
         self._counted += self._every
-        timed = TimedRequest(kind, connection, self._now_ns, size)
+        timed = TimedRequest(self, kind, context, size)
         self._until_look -= 1
         if not self._until_look:
             self._look(timed.began_ns)
-        self._until_timed = self._every
+        self.until_timed = 1 if self.times_all else self._every
         return timed
 
     def _look(self, now_ns: int) -> None:
@@ -246,11 +235,11 @@ class RequestMetrics:
         self._until_look = LOOK_EACH
         too_many = LOOK_EACH * 1_000_000_000 / TIMED_PER_SECOND / max(1, elapsed_ns)
         if too_many > 1:
-            self._every = max(1, round(self._every * too_many))
+            self._every = round(self._every * min(too_many, MOST_FEWER)) or 1
 
     def on_sent(self, connection: Connection) -> None:
         """The answers of a connection have been sent, or it has ended."""
-        sent_ns, began_ns = self._now_ns(), self._send_began_ns()
+        sent_ns, began_ns = self.now_ns(), self.sent.began_ns
         for request in connection.unsent:
             assert isinstance(request, TimedRequest), "only timed requests are waited for"
             rows = request.kind.rows
@@ -264,7 +253,7 @@ class RequestMetrics:
         count, self._counted = self._counted, 0
         per_second = 1000 * count / TICK_MS
         self._every = max(1, round(per_second / TIMED_PER_SECOND))
-        self._until_timed = min(self._until_timed, self._every)
+        self.until_timed = min(self.until_timed, self._every)
 
     def _fold_all(self) -> None:
         now_ms = self.registry.now_ms
@@ -278,7 +267,6 @@ class RequestMetrics:
         """Every kind that has had a request; Fetch is the sum of its two parts."""
         whole = self._kind(ApiKey.FETCH)
         parts = (self._fetches, self._follower_fetches)
-        whole.answered = sum(part.answered for part in parts)
         for counts in ("versions", "errors"):
             summed: dict[int, int] = getattr(whole, counts)
             for key in {key for part in parts for key in getattr(part, counts)}:

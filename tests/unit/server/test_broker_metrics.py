@@ -227,7 +227,7 @@ def test_broker_without_the_setting_measures_nothing():
     """No listener, no timer, no contexts: as if the room were not there."""
     with InProcessBroker() as broker:
         assert broker.broker.metrics is None
-        assert broker.broker.apis.measure is None
+        assert broker.broker.apis.meter is None
         assert broker.broker.processor.sent.on_sent is None
 
 
