@@ -68,7 +68,7 @@ class ConfigType(IntEnum):
         if self is ConfigType.PASSWORD:
             return str(value.value)
         if self is ConfigType.DOUBLE:
-            return _format_double(value)
+            return format_double(value)
         return _format_item(value)
 
 
@@ -106,7 +106,7 @@ def _format_item(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}" if callable(value) else str(value)
 
 
-def _format_double(value: float) -> str:
+def format_double(value: float) -> str:
     """As Java writes it: 1.0E7 from ten million on, and 5.0E-4 below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return str(value)

@@ -45,6 +45,25 @@ class DataError(KafkaError):
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
+class MisfitError(DataError):
+    """A value that breaks its schema: `path` leads to it, from the outside in."""
+
+    def __init__(self, value: Any, rule: str, path: tuple[str, ...] = ()) -> None:
+        self.value, self.rule, self.path = value, rule, path
+        place = "".join(path).removeprefix(".") or "value"
+        super().__init__(f"{place}={shown(value)}: {rule}")
+
+    def inside(self, step: str) -> MisfitError:
+        """The same, seen from the value around it; a step is `.field` or `[key]`."""
+        return MisfitError(self.value, self.rule, (step, *self.path))
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: one line, and not all of a long one."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
 class SchemaType(StrEnum):
     """What a value is made of; the names are Kafka's."""
 
@@ -119,7 +138,10 @@ class Schema:
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(f"schema {self}: field {twice} must stand once")
         if self.default is not None:
-            self.validate(self.default, "default")
+            try:
+                self.validate(self.default)
+            except MisfitError as error:
+                raise error.inside("default") from None
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:
@@ -188,39 +210,45 @@ class Schema:
         self.validate(filled)
         return filled
 
-    def validate(self, value: Any, where: str = "value") -> None:
-        """DataError if `value` does not fit; `where` is its place, such as `address.city`."""
+    def validate(self, value: Any) -> None:
+        """MisfitError, which leads to the place, if `value` does not fit."""
         if value is None:
             if not self.optional and self.default is None:
-                raise DataError(f"{where}=None: must be {self}, which is required")
-            return
-        if self.logical is not None:
-            to_base(self, value, where)
-            return
-        if not _FITS[self.type](value):
-            raise wrong(where, value, self)
-        if self.type is SchemaType.STRUCT:
-            self._validate_fields(value, where)
+                raise MisfitError(None, f"must be {self}, which is required")
+        elif self.logical is not None:
+            to_base(self, value)
+        elif not _FITS[self.type](value):
+            raise wrong(value, self)
+        elif self.type is SchemaType.STRUCT:
+            self._validate_fields(value)
         elif self.type in (SchemaType.ARRAY, SchemaType.MAP):
-            self._validate_items(value, where)
+            self._validate_items(value)
 
-    def _validate_fields(self, value: Mapping[str, Any], where: str) -> None:
-        prefix = "" if where == "value" else f"{where}."
-        for name, schema in self.by_name.items():
-            schema.validate(value.get(name), prefix + name)
-        for name in value:
-            if name not in self.by_name:
-                raise DataError(f"{prefix}{name}={shown(value[name])}: {self} has no such field")
+    def _validate_fields(self, value: Mapping[str, Any]) -> None:
+        name = ""
+        try:
+            for name, schema in self.by_name.items():
+                schema.validate(value.get(name))
+        except MisfitError as error:
+            raise error.inside(f".{name}") from None
+        self.refuse_unknown_fields(value)
 
-    def _validate_items(self, value: Any, where: str) -> None:
-        of_values = self.items
-        if self.type is SchemaType.ARRAY:
-            for index, item in enumerate(value):
-                of_values.validate(item, f"{where}[{index}]")
-            return
-        for key, item in value.items():
-            self.keys.validate(key, f"key of {where}")
-            of_values.validate(item, f"{where}[{shown(key)}]")
+    def refuse_unknown_fields(self, value: Mapping[str, Any]) -> None:
+        """MisfitError if the value has a key that is no field."""
+        if not value.keys() <= self.by_name.keys():
+            name = next(name for name in value if name not in self.by_name)
+            raise MisfitError(value[name], f"{self} has no such field", (f".{name}",))
+
+    def _validate_items(self, value: Any) -> None:
+        pairs = enumerate(value) if self.type is SchemaType.ARRAY else value.items()
+        for key, item in pairs:
+            try:
+                self.items.validate(item)
+            except MisfitError as error:
+                raise error.inside(f"[{shown(key)}]") from None
+        if self.type is SchemaType.MAP:
+            for key in value:
+                self.keys.validate(key)
 
     @property
     def items(self) -> Schema:
@@ -237,17 +265,10 @@ class Schema:
         return self.key_schema
 
 
-def shown(value: Any) -> str:
-    """A value as an error shows it: one line, and not all of a long one."""
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-def wrong(where: str, value: Any, schema: Schema) -> DataError:
+def wrong(value: Any, schema: Schema) -> MisfitError:
     """The error for a value that is not of the type of its schema."""
     rule = _RULES.get(schema.logical.python if schema.logical else schema.type)
-    text = f"{schema} ({rule})" if rule else str(schema)
-    return DataError(f"{where}={shown(value)}: must be {text}")
+    return MisfitError(value, f"must be {schema} ({rule})" if rule else f"must be {schema}")
 
 
 def _is_integer(bits: int) -> Any:
@@ -294,25 +315,24 @@ class Logical(NamedTuple):
     from_base: Callable[[Schema, Any], Any]
 
 
-def to_base(schema: Schema, value: Any, where: str = "value") -> Any:
+def to_base(schema: Schema, value: Any) -> Any:
     """What stands for the value of a logical type in the type below it."""
     logical = _logical(schema)
-    if not isinstance(value, logical.python) or (
-        logical.python is date and isinstance(value, datetime)
-    ):
-        raise wrong(where, value, schema)
+    fits = isinstance(value, logical.python)
+    if not fits or (logical.python is date and isinstance(value, datetime)):
+        raise wrong(value, schema)
     try:
         return logical.to_base(schema, value)
     except ValueError as error:
-        raise DataError(f"{where}={shown(value)}: must {error}") from None
+        raise MisfitError(value, f"must {error}") from None
 
 
-def from_base(schema: Schema, value: Any, where: str = "value") -> Any:
+def from_base(schema: Schema, value: Any) -> Any:
     """The value of a logical type, from what stands for it."""
     try:
         return _logical(schema).from_base(schema, value)
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"{where}={shown(value)}: must {error}") from None
+    except ValueError as error:
+        raise MisfitError(value, f"must {error}") from None
 
 
 def _logical(schema: Schema) -> Logical:

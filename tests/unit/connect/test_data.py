@@ -81,13 +81,14 @@ def test_what_fits_passes(schema, value):
         (TIME, time(1, tzinfo=timezone(timedelta(hours=2))), "must be a time in UTC"),
         (decimal_of(1), Decimal("0.15"), "must be a number with 1 digits behind the point"),
         (decimal_of(1), Decimal("NaN"), "must be a finite number"),
-        (array_of(INT8), [1, "x"], r"value\[1\]='x': must be int8"),
-        (map_of(STRING, INT8), {"a": 300}, r"value\['a'\]=300: must be int8"),
-        (map_of(STRING, INT8), {1: 3}, r"key of value=1: must be string"),
+        (array_of(INT8), [1, "x"], r"\[1\]='x': must be int8"),
+        (map_of(STRING, INT8), {"a": 300}, r"\['a'\]=300: must be int8"),
+        (map_of(STRING, INT8), {1: 3}, r"value=1: must be string"),
         (PERSON, {"id": 1, "name": 2}, r"name=2: must be string"),
         (PERSON, {"id": 1}, r"name=None: must be string, which is required"),
         (PERSON, {"id": 1, "name": "", "nmae": 1}, r"nmae=1: struct Person has no such field"),
-        (struct_of(who=PERSON), {"who": {"id": "x"}}, r"who\.id='x': must be int64"),
+        (struct_of(who=PERSON), {"who": {"id": "x"}}, r": who\.id='x': must be int64"),
+        (struct_of(l=array_of(PERSON)), {"l": [{"id": 1, "name": 0}]}, r": l\[0\]\.name=0: must"),
     ],
 )
 def test_what_does_not_fit_is_named(schema, value, text):
