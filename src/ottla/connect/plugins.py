@@ -47,13 +47,26 @@ SETTING: Final = {
 }
 
 _FILE: Final = "org.apache.kafka.connect.file."
+_SIMPLE: Final = "ottla.connect.converters:"
+_KAFKAS_CONVERTERS: Final = {
+    "org.apache.kafka.connect.json.JsonConverter": "ottla.connect.json_converter:JsonConverter",
+    "org.apache.kafka.connect.storage.StringConverter": f"{_SIMPLE}StringConverter",
+} | {
+    f"org.apache.kafka.connect.converters.{name}Converter": f"{_SIMPLE}{name}Converter"
+    for name in ("ByteArray", "Short", "Integer", "Long", "Float", "Double", "Boolean")
+}
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {
         f"{_FILE}FileStreamSourceConnector": "ottla.connect.connectors.files:FileStreamSource",
         f"{_FILE}FileStreamSinkConnector": "ottla.connect.connectors.files:FileStreamSink",
     },
-    CONVERTERS: {},
-    HEADER_CONVERTERS: {},
+    CONVERTERS: _KAFKAS_CONVERTERS,
+    HEADER_CONVERTERS: _KAFKAS_CONVERTERS
+    | {
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter": (
+            "ottla.connect.converters:SimpleHeaderConverter"
+        ),
+    },
     TRANSFORMS: {},
     PREDICATES: {},
 }

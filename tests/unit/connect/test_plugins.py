@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.connect.connectors.files import FileStreamSink, FileStreamSource
-from ottla.connect.plugins import CONNECTORS, Plugins
+from ottla.connect.plugins import BUILT_IN, CONNECTORS, Plugins
 from ottla.errors import ConfigError
 
 MINE = """
@@ -94,3 +94,12 @@ def test_class_that_is_no_connector_is_refused():
     """The sentence says what is wanted."""
     with pytest.raises(ConfigError, match="must be a SourceConnector or SinkConnector"):
         Plugins().connector("pathlib.Path")
+
+
+@pytest.mark.parametrize("group", BUILT_IN)
+def test_what_comes_with_ottla_is_what_its_name_says(group):
+    """Each name of Kafka's is that of the class that is found under it."""
+    plugins = Plugins()
+
+    for name in BUILT_IN[group]:
+        assert plugins.find(group, name).kafka_class == name
