@@ -34,8 +34,8 @@ test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
 
 lint: $(READY)  ## ruff: style and format
-	$(VENV)/bin/ruff check src tests benchmarks release setup.py
-	$(VENV)/bin/ruff format --check src tests benchmarks release setup.py
+	$(VENV)/bin/ruff check src tests benchmarks examples release setup.py
+	$(VENV)/bin/ruff format --check src tests benchmarks examples release setup.py
 
 types: $(READY)  ## mypy --strict on src
 	$(VENV)/bin/mypy
