@@ -192,12 +192,26 @@ PLANTS: dict[Plant, type[Story]] = {
 }
 """Each bug, and the kind of story that would show it."""
 
+SHOWN_BY: dict[Plant, int] = {
+    truncate_to_the_high_watermark: 25,
+    acknowledge_before_the_in_sync_replicas_have_it: 9,
+    batch_is_cut_off_that_the_leaders_log_begins_within: 21,
+    no_fencing_of_transactional_ids: 116,
+    markers_before_the_decision_is_in_the_log: 12,
+    partitions_given_away_before_they_are_revoked: 14,
+    commits_of_stale_epochs_are_taken: 34,
+    gap_after_refused_batches_looks_like_a_lost_record: 91,
+}
+"""A seed that has shown the bug, with which the search for it begins. Whatever changes how a world
+goes may take the bug away from it: then the others are searched, from the first one on."""
+
 
 def first_seed_that_fails(plant: Plant, kind: type[Story]) -> int | None:
     """Plant the bug and tell the stories of one kind until one goes wrong."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        seeds = (seed for seed in SEEDS if kind_of(seed) is kind)
+        order = (SHOWN_BY.get(plant, SEEDS[0]), *SEEDS)
+        seeds = (seed for seed in dict.fromkeys(order) if kind_of(seed) is kind)
         return next((seed for seed in seeds if tell(seed).violations), None)
 
 
