@@ -15,6 +15,7 @@ import pytest
 import ottla
 from ottla.clients.admin.configs import UserScramCredential
 from ottla.errors import ErrorCode, SaslAuthenticationError
+from ottla.security.delegation_tokens import DelegationToken
 from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
 LIMIT_S = 60
@@ -49,6 +50,7 @@ def broker(certificates) -> Iterator[SaslBroker]:
         "ssl.keystore.location": certificates.server,
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.reauth.connections.max.reauth.ms": "1500",
+        "delegation.token.secret.key": "of all brokers",
         **{
             f"listener.name.{name.lower()}.plain.sasl.jaas.config": users
             for name in (*PROTOCOLS, "REAUTH")
@@ -307,6 +309,76 @@ def test_clients_outlive_their_sessions(broker, certificates):
     with ottla.Admin(None, settings) as admin:
         ends = admin.list_offsets({ottla.TopicPartition(topic, 0): -1 for topic in counts})
     assert {partition.topic: end.offset for partition, end in ends.items()} == counts
+
+
+# Delegation tokens
+
+
+@pytest.fixture
+def token(broker, certificates) -> DelegationToken:
+    """One of alice."""
+    alice = settings_of(broker, certificates, "SASL_SSL", "SCRAM-SHA-512")
+    with ottla.Admin(None, ours(alice)) as admin:
+        return admin.create_delegation_token()
+
+
+def token_login(broker, certificates, token: DelegationToken, **others: str) -> dict[str, str]:
+    """How who has the token connects."""
+    login = settings_of(broker, certificates, "SASL_SSL", "SCRAM-SHA-256")
+    return login | {"sasl.username": token.token_id, "sasl.password": token.password} | others
+
+
+def test_our_clients_log_in_with_a_token(broker, certificates, token, caplog):
+    """In the form of Java's clients, which says that it is one; the password stays out of logs."""
+    caplog.set_level(logging.DEBUG)
+    login = ours(token_login(broker, certificates, token))
+    name, password = login.pop("sasl.username"), login.pop("sasl.password")
+    login["sasl.jaas.config"] = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{name}" password="{password}" tokenauth="true";'
+    )
+    produce(login)
+    with ottla.Admin(None, login) as admin, pytest.raises(ottla.errors.KafkaError) as caught:
+        admin.create_delegation_token()
+
+    assert caught.value.error is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    assert password not in caplog.text
+    principals = {each.principal.name for each in broker.broker.processor.connections}
+    assert token.token_id not in principals
+
+
+def test_other_clients_log_in_with_a_token(broker, certificates, token):
+    """librdkafka and kafka-python have no word for tokens: id and HMAC are name and password."""
+    login = token_login(broker, certificates, token)
+    producer = confluent_kafka.Producer(login)
+    producer.produce("tokens", b"librdkafka")
+    assert producer.flush(LIMIT_S) == 0
+
+    python = kafka.KafkaProducer(
+        bootstrap_servers=login["bootstrap.servers"],
+        security_protocol=login["security.protocol"],
+        sasl_mechanism=login["sasl.mechanism"],
+        sasl_plain_username=token.token_id,
+        sasl_plain_password=token.password,
+        ssl_cafile=login["ssl.ca.location"],
+    )
+    python.send("tokens", b"kafka-python").get(LIMIT_S)
+    python.close()
+
+
+def test_client_is_closed_when_its_token_ends(broker, certificates, token):
+    """The session ends with the token, and a login with it is refused from then on."""
+    login = ours(token_login(broker, certificates, token))
+    alice = ours(settings_of(broker, certificates, "SASL_SSL", "SCRAM-SHA-512"))
+    with ottla.Admin(None, alice) as admin:
+        end_ms = admin.renew_delegation_token(token.hmac, 2_000)
+        assert end_ms < token.expiry_ms
+        list_topics(login)
+        assert admin.expire_delegation_token(token.hmac) <= end_ms
+        assert token.token_id not in {each.token_id for each in admin.describe_delegation_tokens()}
+
+    with pytest.raises(SaslAuthenticationError):
+        list_topics(login)
 
 
 # Brokers among themselves

@@ -30,6 +30,11 @@ NOT_IN_KIO = {
         for api in ("Describe", "Create", "Delete")
         for kind in ("Request", "Response")
     },
+    **{
+        f"{api}DelegationToken{kind}": range(1)
+        for api in ("Create", "Renew", "Expire", "Describe")
+        for kind in ("Request", "Response")
+    },
     "ProduceRequest": range(3),
     "ProduceResponse": range(3),
     "FetchRequest": range(4),
@@ -130,3 +135,16 @@ def test_message_is_the_same_to_kio(cls: type[Message], version: int, fill: Any)
         write(written, peer_message)
         assert written.getvalue() == data
         assert encode(decode(cls, version, written.getvalue()), version) == data
+
+
+@pytest.mark.parametrize("kind", ["Request", "Response"])
+@pytest.mark.parametrize("api", ["Create", "Renew", "Expire", "Describe"])
+def test_first_version_of_delegation_tokens_is_as_the_second(
+    api: str, kind: str, fill: Any
+) -> None:
+    """No library has it: Kafka's schema says that v1 is the same."""
+    cls = messages()[f"{api}DelegationToken{kind}"]
+    message = fill(cls, 0, 1)
+
+    assert encode(message, 0) == encode(message, 1)
+    assert decode(cls, 0, encode(message, 0)) == message

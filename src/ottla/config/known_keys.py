@@ -255,7 +255,6 @@ _ONE_JAAS_EACH: Final = (
     "each mechanism of a listener has one of its own, "
     "listener.name.<name>.<mechanism>.sasl.jaas.config"
 )
-_NO_TOKENS: Final = "there are no delegation tokens yet"
 _NO_JAVA_NAMES: Final = (
     "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
 )
@@ -267,7 +266,6 @@ BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     "security.providers": Refusal(_OPENSSL),
     "sasl.jaas.config": Refusal(_ONE_JAAS_EACH),
     "sasl.": Refusal(_NO_SUCH_SASL),
-    "delegation.token.": Refusal(_NO_TOKENS),
     "principal.builder.class": Refusal(
         _NO_JAVA_NAMES,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -293,9 +291,6 @@ TOPIC_REFUSED: Final[Mapping[str, Refusal]] = {
 
 _OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer."
 _FAMILY_DEFAULTS: Final[Mapping[str, str]] = {
-    "delegation.token.expiry.check.interval.ms": "3600000",
-    "delegation.token.expiry.time.ms": "86400000",
-    "delegation.token.max.lifetime.ms": "604800000",
     "sasl.enabled.mechanisms": "GSSAPI",
     "sasl.jaas.config": "",
     "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",

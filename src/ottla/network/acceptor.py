@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.oauthbearer_config import OAUTHBEARER
@@ -30,6 +30,9 @@ from ottla.runtime import Clock, Runtime, Timer
 from ottla.runtime.network import AUTO, READABLE, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener, SaslServer
+
+if TYPE_CHECKING:
+    from ottla.security.delegation_tokens import TokenTable
 
 logger = logging.getLogger(__name__)
 
@@ -506,9 +509,15 @@ def no_user_settings(name: str) -> Mapping[str, str]:
 
 
 def network_config(
-    config: BrokerConfig, tls: BrokerTls, user_settings: UserSettings = no_user_settings
+    config: BrokerConfig,
+    tls: BrokerTls,
+    user_settings: UserSettings = no_user_settings,
+    tokens: TokenTable | None = None,
 ) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
+    sasl = {
+        name: sasl_listener(config, name, user_settings, tokens) for name in config.sasl_listeners
+    }
     return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
@@ -521,12 +530,15 @@ def network_config(
         poller=config.ottla_network_poller,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
-        sasl={name: sasl_listener(config, name, user_settings) for name in config.sasl_listeners},
+        sasl=sasl,
     )
 
 
 def sasl_listener(
-    config: BrokerConfig, listener_name: str, user_settings: UserSettings
+    config: BrokerConfig,
+    listener_name: str,
+    user_settings: UserSettings,
+    tokens: TokenTable | None = None,
 ) -> SaslListener:
     """The mechanisms of a SASL listener, made from its settings."""
     settings = config.sasl_of(listener_name)
@@ -537,11 +549,11 @@ def sasl_listener(
             from ottla.security.oauthbearer import ListenerTokens  # only where it is used
 
             entry = settings.entries.get(each)
-            tokens = ListenerTokens(listener_name, settings.oauth, entry.options if entry else {})
-            on_start.append(tokens.start)
-            factories[each] = tokens.server
+            oauth = ListenerTokens(listener_name, settings.oauth, entry.options if entry else {})
+            on_start.append(oauth.start)
+            factories[each] = oauth.server
         else:
-            factories[each] = _mechanism(each, settings, user_settings)
+            factories[each] = _mechanism(each, settings, user_settings, tokens)
     return SaslListener(
         factories,
         settings.max_reauth_ms,
@@ -552,16 +564,21 @@ def sasl_listener(
 
 
 def _mechanism(
-    name: str, settings: SaslSettings, user_settings: UserSettings
+    name: str, settings: SaslSettings, user_settings: UserSettings, tokens: TokenTable | None
 ) -> Callable[[], SaslServer]:
     """What begins an exchange of a mechanism."""
     match name:
         case "PLAIN":
             return partial(PlainServer, users_of(settings.entries[name]))
         case "SCRAM-SHA-256" | "SCRAM-SHA-512":
-            from ottla.security.scram import ScramServer, stored_credential  # only where used
+            from ottla.security.scram import ScramServer, no_tokens, stored_credential  # if used
 
-            return partial(ScramServer, name, partial(stored_credential, user_settings, name))
+            return partial(
+                ScramServer,
+                name,
+                partial(stored_credential, user_settings, name),
+                find_token=no_tokens if tokens is None else tokens.login,
+            )
     raise ConfigError(f"sasl.enabled.mechanisms={name}: there is no such mechanism")
 
 

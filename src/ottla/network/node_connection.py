@@ -451,5 +451,7 @@ def sasl_client(login: SaslLogin) -> SaslClient:
         case "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
             from ottla.security.scram import ScramClient  # only where it is used
 
-            return ScramClient(mechanism, options["username"], options["password"])
+            is_token = options.get("tokenauth", "").lower() == "true"
+            extensions = ",tokenauth=true" if is_token else ""
+            return ScramClient(mechanism, options["username"], options["password"], extensions)
     raise ConfigError(f"sasl.mechanism={login.mechanism}: there is no such mechanism")

@@ -46,6 +46,15 @@ class KafkaPrincipal(NamedTuple):
         return cls(USER_TYPE, name)
 
 
+class TokenPrincipal(KafkaPrincipal):
+    """The owner of a delegation token, as a client that has logged in with it; equal to the owner.
+
+    It has the owner's rights, but may not ask for tokens.
+    """
+
+    __slots__ = ()
+
+
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
 """A client that was not asked who it is."""
 

@@ -110,6 +110,24 @@ class ScramCredential(NamedTuple):
         return cls.of_salted(mechanism, salted, salt, iterations)
 
 
+class TokenLogin(NamedTuple):
+    """What a login with a delegation token is checked with, and whom it makes of the client."""
+
+    credential: ScramCredential
+    owner: KafkaPrincipal
+    expires_ms: int
+    """When the token ends, and the session with it."""
+
+
+FindToken = Callable[[str, str], TokenLogin | None]
+"""The login of a token by mechanism and id; None where it cannot be used."""
+
+
+def no_tokens(mechanism: str, token_id: str) -> TokenLogin | None:
+    """As where delegation tokens are off."""
+    return None
+
+
 def stored_credential(
     user_settings: Callable[[str], Mapping[str, str]], mechanism: str, name: str
 ) -> ScramCredential | None:
@@ -153,17 +171,24 @@ _SALT_KEY: Final = token_bytes(32)
 
 
 class ScramServer(SaslServer):
-    """One exchange: the name and a nonce, then the proof; `credential_of` finds what checks it."""
+    """One exchange: the name and a nonce, then the proof; `credential_of` finds what checks it.
+
+    A client says by the extension `tokenauth=true` that the name is the id of a delegation token.
+    Some clients (librdkafka, kafka-python) cannot say so: a name that no user has may be one, too.
+    """
 
     def __init__(
         self,
         mechanism: str,
         credential_of: Callable[[str], ScramCredential | None],
         nonce: Callable[[], str] = new_nonce,
+        find_token: FindToken = no_tokens,
     ) -> None:
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._new_nonce = nonce
+        self._find_token = find_token
+        self._is_token = False
         self._nonce = ""
         self._name = ""
         self._header = ""
@@ -197,9 +222,13 @@ class ScramServer(SaslServer):
 
     def _find(self, name: str, extensions: dict[str, str]) -> ScramCredential | None:
         """The credential that the proof is checked with; None refuses every proof."""
-        if extensions.get("tokenauth", "").lower() == "true":
-            raise SaslError("there are no delegation tokens")
-        return self._credential_of(name)
+        if extensions.get("tokenauth", "").lower() != "true":
+            credential = self._credential_of(name)
+            if credential is not None:
+                return credential
+        login = self._find_token(self._mechanism, name)
+        self._is_token = login is not None
+        return None if login is None else login.credential
 
     def _of_nobody(self) -> ScramCredential:
         salt = _hmac(self._mechanism, _SALT_KEY, self._name.encode())[:SALT_BYTES]
@@ -216,7 +245,9 @@ class ScramServer(SaslServer):
             raise SaslError("the channel binding is not that of the first message")
         credential = self._credential
         if credential is None:
-            raise SaslError(f"there is no {self._mechanism} credential of user {self._name!r}")
+            raise SaslError(
+                f"there is no {self._mechanism} credential of user {self._name!r}, nor a token"
+            )
         message = f"{self._begun},{match['bare']}".encode()
         signature = _hmac(self._mechanism, credential.stored_key, message)
         proof = _base64(match["proof"])
@@ -225,10 +256,19 @@ class ScramServer(SaslServer):
         client_key = _xor(proof, signature)
         if not hmac.compare_digest(_hash(self._mechanism, client_key), credential.stored_key):
             raise SaslError(f"wrong password for user {self._name!r}")
-        self.principal = KafkaPrincipal.user(self._name)
+        self._name_principal()
         self.is_complete = True
         verifier = _hmac(self._mechanism, credential.server_key, message)
         return f"v={b64encode(verifier).decode()}"
+
+    def _name_principal(self) -> None:
+        if not self._is_token:
+            self.principal = KafkaPrincipal.user(self._name)
+            return
+        login = self._find_token(self._mechanism, self._name)
+        if login is None:
+            raise SaslError(f"the token {self._name!r} has ended")
+        self.principal, self.expires_ms = login.owner, login.expires_ms
 
 
 class ScramClient(SaslClient):

@@ -61,7 +61,10 @@ from ottla.protocol.offsets import (
 )
 from ottla.protocol.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.reassignments import ElectLeadersRequest
-from ottla.protocol.sasl import AlterUserScramCredentialsRequest
+from ottla.protocol.sasl import (
+    AlterUserScramCredentialsRequest,
+    CreateDelegationTokenRequest,
+)
 from ottla.protocol.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -80,6 +83,8 @@ from ottla.protocol.transactions import (
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
+from ottla.security.delegation_tokens import may_ask
+from ottla.security.principal import KafkaPrincipal
 from ottla.server import denials
 from ottla.server.apis import Answer, Apis, Handler, is_follower
 from ottla.server.authorizer import Authorizer
@@ -90,6 +95,7 @@ from ottla.server.denials import (
     TRANSACTION_DENIED,
     UNKNOWN,
 )
+from ottla.server.handlers.delegation_tokens import not_created, owner_of
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_UUID
 
@@ -613,6 +619,38 @@ def check_alter_scram_users(
     return None if asking.may_to_cluster(ALTER) else denials.scram_users_not_altered(body)
 
 
+def check_create_token(asking: Asking, body: CreateDelegationTokenRequest) -> Response | None:
+    """A token of another owner needs CREATE_TOKENS on it; who may not ask at all is told so."""
+    requester = asking.context.principal
+    owner = owner_of(body, requester)
+    if owner == requester or not may_ask(requester):
+        return None
+    if asking.may(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+        return None
+    return not_created(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
+
+
+def check_describe_tokens(asking: Asking, body: Any) -> None:
+    """Owner, requester and renewers see a token; others need a right to it or to its owner."""
+    asking.amend(partial(_show_tokens, asking))
+
+
+def _show_tokens(asking: Asking, response: Any) -> None:
+    me = asking.context.principal
+    response.tokens = [token for token in response.tokens if _is_shown(asking, me, token)]
+
+
+def _is_shown(asking: Asking, me: KafkaPrincipal, token: Any) -> bool:
+    owner = KafkaPrincipal(token.principal_type, token.principal_name)
+    requester = (token.token_requester_principal_type, token.token_requester_principal_name)
+    renewers = [(each.principal_type, each.principal_name) for each in token.renewers]
+    return (
+        me in (owner, requester, *renewers)
+        or asking.sees(DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or asking.sees(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(owner))
+    )
+
+
 def check_describe_cluster(asking: Asking, body: Any) -> None:
     if body.include_cluster_authorized_operations:
         asking.amend(partial(_tell_of_cluster, asking))
@@ -796,6 +834,10 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: check_alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: check_describe_log_dirs,
     ApiKey.SASL_AUTHENTICATE: free,
+    ApiKey.CREATE_DELEGATION_TOKEN: check_create_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: free,  # the handler asks for the owner or a renewer
+    ApiKey.EXPIRE_DELEGATION_TOKEN: free,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: check_describe_tokens,
     ApiKey.CREATE_PARTITIONS: of_topics(ALTER, denials.partitions_not_created, "results"),
     ApiKey.DELETE_GROUPS: of_groups(DELETE, "groups_names", "results", denials.group_not_deleted),
     ApiKey.ELECT_LEADERS: check_elect_leaders,

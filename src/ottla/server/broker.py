@@ -55,6 +55,7 @@ from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
 if TYPE_CHECKING:
+    from ottla.registry.token_store import TokenStore
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metrics_listener import MetricsListener
 
@@ -91,7 +92,9 @@ class Broker:
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
-        self._network_config = network_config(config, self.tls, self._user_settings)
+        self.tokens = self._make_tokens()
+        table = None if self.tokens is None else self.tokens.table
+        self._network_config = network_config(config, self.tls, self._user_settings, table)
 
     def _user_settings(self, name: str) -> Mapping[str, str]:
         """Quotas and credentials of a user, as they are now."""
@@ -150,6 +153,8 @@ class Broker:
         self.authorizer = self._make_authorizer()
         if self.authorizer is not None:
             await self.authorizer.start()  # no client is served before its ACLs are known
+        if self.tokens is not None:
+            await self.tokens.start()
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
         self.state = BrokerState.RECOVERY
         await self.log_manager.startup()
@@ -215,6 +220,9 @@ class Broker:
 
             put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
         self._follow_settings()
+        if self.tokens is not None:
+            interval_ms = config.delegation_token_expiry_check_interval_ms
+            self.tokens.sweep_every(interval_ms, lambda: self.controller.is_active)
         if self.metrics is not None:
             self.metrics.measure(parts, self.processor, lambda: self.state)
         coordinators.startup()
@@ -229,6 +237,16 @@ class Broker:
         if not self.config.authorizer_class_name:
             return None
         return Authorizer(self.runtime, self.registry, self.config)
+
+    def _make_tokens(self) -> TokenStore | None:
+        secret = self.config.delegation_token_secret
+        if not secret:
+            return None
+        # Imported only here: most brokers make no tokens.
+        from ottla.registry.token_store import TokenStore
+        from ottla.security.delegation_tokens import TokenTable
+
+        return TokenStore(self.runtime, self.registry, TokenTable(secret, self.runtime.clock))
 
     def _cluster_link(self) -> ClusterLink | None:
         """What a broker needs where the cluster may have others."""
@@ -320,6 +338,7 @@ class Broker:
             create_topic,
             self.link,
             self.authorizer,
+            self.tokens,
         )
 
     def _listen(self) -> None:
@@ -375,6 +394,8 @@ class Broker:
         self.features.stop()
         if self.authorizer is not None:
             self.authorizer.stop()
+        if self.tokens is not None:
+            self.tokens.stop()
         if self.link is not None:
             self.link.close()
         await self.registry.close()

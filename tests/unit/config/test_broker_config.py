@@ -132,7 +132,6 @@ def test_value_of_a_misspelt_secret_is_not_shown():
         ("listener.name.client.plain.sasl.login.class", "com.example.Login", "not be used"),
         ("principal.builder.class", "com.example.Names", "class of Java"),
         ("listener.name.client.principal.builder.class", "com.example.Names", "class of Java"),
-        ("delegation.token.expiry.time.ms", "1000", "no delegation tokens"),
         ("zookeeper.ssl.client.enable", "true", "not encrypted"),
         ("ssl.engine.factory.class", "com.example.Engine", "OpenSSL"),
         ("create.topic.policy.class.name", "com.example.Policy", "would be done"),
@@ -150,8 +149,6 @@ def test_security_that_would_not_be_there_stops_the_start(name, value, reason):
     [
         "sasl.jaas.config",
         "listener.name.client.scram-sha-256.sasl.jaas.config",
-        "delegation.token.secret.key",
-        "delegation.token.master.key",
         "zookeeper.ssl.keystore.password",
     ],
 )

@@ -239,3 +239,26 @@ def test_client_that_could_not_log_in_is_refused(settings, said):
         AdminConfig.parse(CLIENT | settings)
 
     assert "SESAME" not in caught.value.message
+
+
+# Delegation tokens
+
+
+@pytest.mark.parametrize("name", ["delegation.token.secret.key", "delegation.token.master.key"])
+def test_secret_of_delegation_tokens_has_two_names(name):
+    """Kafka's of today and that of 2.3; it is never shown."""
+    config = BrokerConfig.parse({name: "SESAME"})
+
+    assert config.delegation_token_secret == b"SESAME"
+    assert "SESAME" not in repr(config)
+    assert BrokerConfig().delegation_token_secret == b""
+
+
+def test_two_secrets_of_delegation_tokens_are_refused():
+    """Unless they are the same; neither is shown."""
+    names = ("delegation.token.secret.key", "delegation.token.master.key")
+    BrokerConfig.parse(dict.fromkeys(names, "SESAME"))
+    with pytest.raises(ConfigError, match="must not be set to something else") as caught:
+        BrokerConfig.parse(dict(zip(names, ("SESAME", "OTHER"), strict=True)))
+
+    assert "OTHER" not in caught.value.message

@@ -200,7 +200,6 @@ def test_forged_nonce_is_refused(forge):
         (b"n,,m=x,n=user,r=abc", "malformed"),
         (b"\xff", "not UTF-8"),
         (b"n,a=other,n=user,r=abc", "authorization id"),
-        (b"n,,n=user,r=abc,tokenauth=true", "no delegation tokens"),
     ],
 )
 def test_first_message_that_does_not_fit_is_refused(message, said):

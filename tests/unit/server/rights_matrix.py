@@ -35,8 +35,9 @@ TXID = ResourceType.TRANSACTIONAL_ID
 THERE, MISSING = "there", "missing"
 KAFKA_CLUSTER = "kafka-cluster"
 ALICE, ADMIN = KafkaPrincipal.user("alice"), KafkaPrincipal.user("admin")
-DENIED = {29, 30, 31, 53}
+DENIED = {29, 30, 31, 53, 65}
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXID_DENIED = {29}, {30}, {31}, {53}
+TOKEN_DENIED = {65}
 NOTHING: set[int] = set()
 
 Right = tuple[AclOperation, ResourceType, str]
@@ -587,6 +588,16 @@ ROWS = [
         on_cluster(Op.ALTER),
         CLUSTER_DENIED,
         CLUSTER_DENIED,
+    ),
+    Row(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        lambda version, topic: sasl.CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name="bob"
+        ),
+        on(Op.CREATE_TOKENS, ResourceType.USER, "User:bob"),
+        TOKEN_DENIED,
+        TOKEN_DENIED,
+        first_version=3,
     ),
     Row(
         ApiKey.ALTER_CONFIGS,

@@ -36,10 +36,10 @@ from rights_world import acl, call, error_codes
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
-from ottla.protocol import consumer_group, fetch, group, metadata, topics
+from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import request_class
-from ottla.security.acls import AclPermissionType
+from ottla.security.acls import AclPermissionType, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.access_checks import Asking, checks, put_checks
 from ottla.server.apis import Apis
@@ -58,10 +58,17 @@ OF_CLUSTERS = {
     ApiKey.ALTER_PARTITION,
 }
 """A single broker does not serve them."""
-LISTED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+LISTED = {
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
 """Nothing is denied there, and what may not be seen is left out."""
 FREE = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 """No right is needed."""
+OF_OWNERS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
+"""Owner and renewers may do it, whatever ACLs say."""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +77,7 @@ def broker() -> Iterator[InProcessBroker]:
     with InProcessBroker(
         authorizer_class_name="kafka.security.authorizer.AclAuthorizer",
         super_users="User:admin",
+        delegation_token_secret_key="of all brokers",
     ) as broker:
         broker.create_topic(THERE)
         yield broker
@@ -130,7 +138,7 @@ def test_every_api_has_a_row_and_is_in_the_matrix():
     table = checks(None, auto_create=False)
 
     assert with_messages <= table.keys()
-    assert with_messages <= {row.key for row in ROWS} | LISTED | FREE
+    assert with_messages <= {row.key for row in ROWS} | LISTED | FREE | OF_OWNERS
 
 
 def has_messages(key: ApiKey) -> bool:
@@ -385,3 +393,32 @@ def test_transaction_that_may_not_write_one_topic_gets_none(broker):
         "mine": int(ErrorCode.OPERATION_NOT_ATTEMPTED),
         THERE: 29,
     }
+
+
+@pytest.mark.parametrize(
+    ("right", "seen"),
+    [
+        (None, False),
+        ((Op.DESCRIBE, ResourceType.DELEGATION_TOKEN, "*"), True),
+        ((Op.DESCRIBE_TOKENS, ResourceType.USER, "User:admin"), True),
+        ((Op.DESCRIBE_TOKENS, ResourceType.USER, "User:bob"), False),
+    ],
+)
+def test_tokens_of_others_are_seen_with_a_right_to_them(broker, right, seen):
+    """To the token or to its owner; the owner sees its own without."""
+    made = call(broker, ADMIN, sasl.CreateDelegationTokenRequest(), 3)
+    if right is not None:
+        allow(broker, right)
+
+    def tokens(principal: KafkaPrincipal) -> list[str]:
+        answer = call(broker, principal, sasl.DescribeDelegationTokenRequest(owners=None), 3)
+        return [each.token_id for each in answer.tokens]
+
+    assert made.token_id in tokens(ADMIN)
+    assert (made.token_id in tokens(ALICE)) is seen
+    call(
+        broker,
+        ADMIN,
+        sasl.ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1),
+        2,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from ottla.clients.admin.acls import AclAdmin
+from ottla.clients.admin.acls import AclAdmin, DelegationTokenAdmin
 from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.configs import (
     ClientQuotaAdmin,
@@ -48,6 +48,8 @@ from ottla.protocol.api_versions import UpgradeType
 from ottla.protocol.reassignments import ElectionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.security.acls import AclBinding, AclBindingFilter
+from ottla.security.delegation_tokens import DelegationToken
+from ottla.security.principal import KafkaPrincipal
 from ottla.structs import ClientEntity, IsolationLevel, TopicPartition
 
 T = TypeVar("T")
@@ -76,6 +78,7 @@ class Admin(ClosedOnExit):
         self._configs = ConfigAdmin(self._client)
         self._quotas = ClientQuotaAdmin(self._client)
         self._acls = AclAdmin(self._client)
+        self._tokens = DelegationTokenAdmin(self._client)
         self._groups = GroupAdmin(self._client)
         self._offsets = OffsetAdmin(self._client)
         self._log_dirs = LogDirAdmin(self._client)
@@ -262,6 +265,31 @@ class Admin(ClosedOnExit):
     ) -> dict[AclBindingFilter, list[AclBinding]]:
         """Remove what each filter matches, and return it."""
         return checked(self._run(self._acls.delete_acls(list(filters))))
+
+    # Delegation tokens
+
+    def create_delegation_token(
+        self,
+        owner: KafkaPrincipal | None = None,
+        renewers: Iterable[KafkaPrincipal] = (),
+        max_lifetime_ms: int = -1,
+    ) -> DelegationToken:
+        """A new token, of whom this client has logged in as, or of another owner (KIP-373)."""
+        return self._run(self._tokens.create(owner, list(renewers), max_lifetime_ms))
+
+    def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Have a token end later; below 0 by the broker's own period. Returns its new end."""
+        return self._run(self._tokens.renew(hmac, period_ms))
+
+    def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Have a token end within a time; below 0 at once. Returns its new end."""
+        return self._run(self._tokens.expire(hmac, period_ms))
+
+    def describe_delegation_tokens(
+        self, owners: Iterable[KafkaPrincipal] | None = None
+    ) -> list[DelegationToken]:
+        """The tokens of the owners, or all that this client may see."""
+        return self._run(self._tokens.describe(None if owners is None else list(owners)))
 
     # Groups
 

@@ -68,10 +68,10 @@ class AdminClient:
             raise result
         return result
 
-    async def any_broker(self, request: Request, deadline: Deadline) -> Any:
+    async def any_broker(self, request: Request, deadline: Deadline, *, low: int = 0) -> Any:
         """Send a request to any broker that can be reached."""
         connection = await self.client.any_ready(deadline)
-        version = connection.version_of(type(request))
+        version = connection.version_of(type(request), low)
         return await self.client.send_on(connection, request, version)
 
     async def controller(self, request: Request, deadline: Deadline, *, low: int = 0) -> Any:

@@ -16,6 +16,7 @@ from ottla.server.handlers.acls import AclsHandler
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.client_quotas import ClientQuotasHandler
 from ottla.server.handlers.configs import ConfigsHandler
+from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.group import (
     ConsumerGroupHandlers,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.controller.controller import Controller
     from ottla.log.log_manager import LogManager
     from ottla.log.moves.replica_moves import ReplicaMoves
+    from ottla.registry.token_store import TokenStore
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
@@ -77,6 +79,7 @@ class Parts:
     create_topic: CreateTopic
     link: ClusterLink | None
     authorizer: Authorizer | None
+    tokens: TokenStore | None
 
 
 def families(has: Parts) -> tuple[ApiFamily, ...]:
@@ -101,6 +104,12 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         AclsHandler(has.authorizer),
         SaslHandlers(),
         ScramUsersHandler(has.settings, lambda: has.controller.is_active),
+        DelegationTokensHandler(
+            has.tokens,
+            runtime.clock,
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+        ),
         ReassignmentsHandler(has.controller),
         TopicsHandler(runtime, has.controller, replicas, has.settings),
         ConfigsHandler(has.settings, cache),

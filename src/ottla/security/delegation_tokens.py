@@ -1,0 +1,149 @@
+"""Delegation tokens (KIP-48): a password for a while, which a broker makes for a client.
+
+The owner of a token gives it to workers, which then need no password of the owner, and act under
+its name. A token is a SCRAM user for logins: its id is the user, its HMAC in base64 the password.
+The HMAC is made from the id by a secret that all brokers have, and is stored nowhere.
+
+    issue            expiry (renewed: later)      max
+      |--- may log in ---|                         |
+                         |--- refused, and removed at the next check
+
+Wing: attaches to `security.scram` and `server.handlers`; the core works without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from secrets import token_bytes
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Clock
+from ottla.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal, TokenPrincipal
+from ottla.security.scram import MIN_ITERATIONS, ScramCredential, TokenLogin
+from ottla.structs import encode_uuid
+
+HASH: Final = "sha512"
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """One token; times are milliseconds since 1970."""
+
+    token_id: str
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    """Who asked for it: the owner, or somebody with CREATE_TOKENS on it (KIP-373)."""
+    renewers: tuple[KafkaPrincipal, ...]
+    issue_ms: int
+    expiry_ms: int
+    max_ms: int
+    """Beyond this it cannot be renewed."""
+    hmac: bytes = field(repr=False)
+
+    @property
+    def password(self) -> str:
+        """What a client logs in with, beside the id."""
+        return b64encode(self.hmac).decode()
+
+    def belongs_to(self, principal: KafkaPrincipal) -> bool:
+        """Whether a principal may see, renew and end it without further rights."""
+        return principal in (self.owner, self.requester, *self.renewers)
+
+    def has_ended(self, now_ms: int) -> bool:
+        return now_ms >= min(self.expiry_ms, self.max_ms)
+
+
+def may_ask(principal: KafkaPrincipal) -> bool:
+    """Whether a client has proved who it is, by something else than a token.
+
+    A token must not beget another one, which would outlive it.
+    """
+    return principal != ANONYMOUS and not isinstance(principal, TokenPrincipal)
+
+
+def check_users(principals: Iterable[KafkaPrincipal]) -> None:
+    """INVALID_PRINCIPAL_TYPE unless all are users."""
+    for each in principals:
+        if each.type != USER_TYPE:
+            raise KafkaError.of(
+                ErrorCode.INVALID_PRINCIPAL_TYPE, f"{each} must be of type {USER_TYPE}"
+            )
+
+
+class TokenTable:
+    """The tokens of a cluster, as one broker knows them, and what logins with them need.
+
+    Credentials are made when a token is first used: their hashing takes some milliseconds.
+    """
+
+    def __init__(self, secret: bytes, clock: Clock) -> None:
+        self._secret = secret
+        self._clock = clock
+        self._by_id: dict[str, DelegationToken] = {}
+        self._ids_by_hmac: dict[bytes, str] = {}
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[DelegationToken]:
+        return iter(self._by_id.values())
+
+    def new_id(self) -> str:
+        """22 characters that no other token has, and nobody guesses."""
+        return encode_uuid(UUID(bytes=token_bytes(16), version=4))
+
+    def hmac_of(self, token_id: str) -> bytes:
+        return hmac.digest(self._secret, token_id.encode(), HASH)
+
+    def put(self, token: DelegationToken) -> None:
+        """Add a token, or the same one with other times."""
+        self._by_id[token.token_id] = token
+        self._ids_by_hmac[_key(token.hmac)] = token.token_id
+
+    def remove(self, token_id: str) -> None:
+        token = self._by_id.pop(token_id, None)
+        if token is not None:
+            del self._ids_by_hmac[_key(token.hmac)]
+        for key in [key for key in self._credentials if key[1] == token_id]:
+            del self._credentials[key]
+
+    def replace(self, tokens: Iterable[DelegationToken]) -> None:
+        """Have these tokens only."""
+        wanted = {token.token_id: token for token in tokens}
+        for token_id in self._by_id.keys() - wanted.keys():
+            self.remove(token_id)
+        for token in wanted.values():
+            self.put(token)
+
+    def of_hmac(self, hmac_: bytes) -> DelegationToken | None:
+        """The token that a client has shown; None where there is none."""
+        return self._by_id.get(self._ids_by_hmac.get(_key(hmac_), ""))
+
+    def ended(self) -> list[DelegationToken]:
+        """Those that nobody can log in with any longer."""
+        now_ms = self._clock.now_ms()
+        return [token for token in self if token.has_ended(now_ms)]
+
+    def login(self, mechanism: str, token_id: str) -> TokenLogin | None:
+        """What checks a login with a token; None for one that is not there, or has ended."""
+        token = self._by_id.get(token_id)
+        if token is None or token.has_ended(self._clock.now_ms()):
+            return None
+        key = (mechanism, token_id)
+        credential = self._credentials.get(key)
+        if credential is None:
+            credential = ScramCredential.of_password(mechanism, token.password, MIN_ITERATIONS)
+            self._credentials[key] = credential
+        return TokenLogin(credential, TokenPrincipal(*token.owner), token.expiry_ms)
+
+
+def _key(hmac_: bytes) -> bytes:
+    """Where the table has an HMAC: a hash, so that the time of a search tells nothing of it."""
+    return hashlib.sha256(hmac_).digest()
