@@ -73,8 +73,7 @@ class Poller(Protocol):
         """
         ...
 
-    @property
-    def closed(self) -> bool: ...
+    closed: bool
 
     def close(self) -> None: ...
 
@@ -109,7 +108,7 @@ class DescriptorPoller:
 class EpollPoller(DescriptorPoller):
     """Linux's. The calls are its own, without a frame of ours around them."""
 
-    __slots__ = ("_epoll", "modify", "poll", "register", "unregister")
+    __slots__ = ("_epoll", "closed", "modify", "poll", "register", "unregister")
 
     def __init__(self) -> None:
         epoll = self._epoll = select.epoll()
@@ -118,12 +117,10 @@ class EpollPoller(DescriptorPoller):
         self.modify: Callable[[int, int], object] = epoll.modify
         self.unregister: Callable[[int], object] = epoll.unregister
         self.poll: Callable[[float, int], list[tuple[int, int]]] = epoll.poll
-
-    @property
-    def closed(self) -> bool:
-        return self._epoll.closed
+        self.closed = False
 
     def close(self) -> None:
+        self.closed = True
         self._epoll.close()
 
 

@@ -20,7 +20,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.runtime.network import (
     FAILED,
@@ -41,19 +41,17 @@ class KqueuePoller(DescriptorPoller):
     so that they are told of once. To add it again begins with an event of what is so already.
     """
 
-    __slots__ = ("_calls", "_interests", "_kqueue")
+    __slots__ = ("_calls", "_interests", "_kqueue", "closed")
 
     def __init__(self, calls: Any = select) -> None:
         self._calls = calls
         self._kqueue = calls.kqueue()
         self._interests: dict[int, int] = {}
+        self.closed = False
         super().__init__(self._kqueue.fileno())
 
-    @property
-    def closed(self) -> bool:
-        return bool(self._kqueue.closed)
-
     def close(self) -> None:
+        self.closed = True
         self._kqueue.close()
 
     def register(self, fd: int, events: int) -> None:
@@ -118,20 +116,8 @@ POLL_BITS: Final[Mapping[int, str]] = {
 """The names of our events; their numbers are the system's, and not all systems have all."""
 
 
-class Waiter(Protocol):
-    """A set of sockets, and a call that waits for one of them; other threads may change the set."""
-
-    def register(self, fd: int, events: int) -> None:
-        """Add a socket, or change what is asked of it."""
-        ...
-
-    def unregister(self, fd: int) -> None: ...
-
-    def wait(self, timeout_ms: int | None) -> list[tuple[int, int]]: ...
-
-
 class PollWaiter:
-    """`select.poll`."""
+    """`select.poll`; to register a socket again changes what is asked of it."""
 
     __slots__ = ("_bits", "_poll")
 
@@ -193,6 +179,10 @@ class SelectWaiter:
         for fd in writable:
             ready[fd] = ready.get(fd, 0) | WRITABLE
         return list(ready.items())
+
+
+Waiter = PollWaiter | SelectWaiter
+"""A set of sockets, and a call that waits for one of them; other threads may change the set."""
 
 
 class ThreadPoller:

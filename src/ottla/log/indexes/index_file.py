@@ -26,9 +26,20 @@ class CorruptIndexError(Exception):
 class IndexFile:
     """Entries of one index. Invariant: `_entries[:_written]` is what the file holds."""
 
-    __slots__ = ("_count", "_disk", "_entries", "_written", "base_offset", "max_entries", "path")
+    __slots__ = (
+        "_count",
+        "_disk",
+        "_entries",
+        "_written",
+        "base_offset",
+        "is_full",
+        "max_entries",
+        "path",
+    )
 
     ENTRY: ClassVar[Struct]
+    KEPT_FREE: ClassVar[int] = 0
+    """So many entries before the last one the index counts as full."""
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
         self._disk = disk
@@ -37,12 +48,12 @@ class IndexFile:
         self.max_entries = max_bytes // self.ENTRY.size
         self._entries: bytearray | None = None
         self._written = 0
-        self._count = 0
+        self._set_count(0)
 
     def create(self) -> None:
         """Begin an empty index; its file is made at once, because a missing one means damage."""
         self._entries = bytearray()
-        self._count = 0
+        self._set_count(0)
         self._write_from(0)
 
     def open(self) -> None:
@@ -57,7 +68,7 @@ class IndexFile:
             )
         self._entries = None
         self._written = size
-        self._count = size // self.ENTRY.size
+        self._set_count(size // self.ENTRY.size)
 
     def __len__(self) -> int:
         return self._count
@@ -66,10 +77,6 @@ class IndexFile:
     def written_bytes(self) -> int:
         """How many bytes are in the file."""
         return self._written
-
-    @property
-    def is_full(self) -> bool:
-        return self._count >= self.max_entries
 
     def raw_entries(self) -> bytearray:
         """All entries as they lie in the file, read if they are not in memory."""
@@ -94,7 +101,7 @@ class IndexFile:
             return
         size = count * self.ENTRY.size
         del self.raw_entries()[size:]
-        self._count = count
+        self._set_count(count)
         if size < self._written:
             self._write_from(size)
 
@@ -108,7 +115,12 @@ class IndexFile:
         if entries is None:
             entries = self.raw_entries()
         entries += self.ENTRY.pack(*numbers)
-        self._count += 1
+        self._set_count(self._count + 1)
+
+    def _set_count(self, count: int) -> None:
+        self._count = count
+        # Asked with every append, and another answer only after an entry that was added or cut.
+        self.is_full = count >= self.max_entries - self.KEPT_FREE
 
     def _read_last(self) -> bytes:
         file = self._disk.open(self.path)
@@ -244,10 +256,8 @@ class TimeIndex(IndexFile):
 
     ENTRY: ClassVar[Struct] = Struct(">qi")
 
-    @property
-    def is_full(self) -> bool:
-        # Room is kept for the entry that is made when the segment is closed.
-        return self._count >= self.max_entries - 1
+    # Room is kept for the entry that is made when the segment is closed.
+    KEPT_FREE: ClassVar[int] = 1
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """Add an entry if the timestamp is later than all before; else it would say nothing."""
