@@ -194,6 +194,14 @@ class PartitionState(NamedTuple):
         return self.leader_and_isr.leader_epoch
 
 
+class TopicMetadata(NamedTuple):
+    """A topic and the state of each of its partitions, by partition index, as a broker knows it."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionState]
+
+
 class StopReplicaPartition(NamedTuple):
     """A partition that a broker shall give up; with `delete` its log goes, hosted or not.
 

@@ -72,7 +72,9 @@ class NetworkClient:
         self.runtime = runtime
         self.config = config
         self.last_failure = "nothing was answered"  # why a broker could not be reached
-        self._tls, self._login = client_tls(config), config.sasl_login()
+        tls = client_tls(config)
+        self._tls = None if tls is None else tls.current
+        self._login = config.sasl_login()
         self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
         self._nodes: Mapping[int, Node] = {}
         self._connections: dict[int, NodeConnection] = {}

@@ -19,13 +19,12 @@ from ottla.errors import ConfigError
 from ottla.metrics.sensors import (
     MINUTES,
     TICK_MS,
-    Chance,
     Histogram,
     Meter,
     Read,
     Timer,
 )
-from ottla.runtime import Runtime
+from ottla.runtime import Chance, Runtime
 from ottla.runtime import Timer as RuntimeTimer
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
+
+from ottla.runtime import Chance
 
 Read = Callable[[], float]
 
@@ -34,14 +36,6 @@ PERCENTILES: Final[dict[str, float]] = {
 WINDOW_MS: Final = 30_000
 WINDOW_COUNT: Final = 10
 SAMPLES_PER_WINDOW: Final = 128
-
-
-class Chance(Protocol):
-    """The numbers that choose which values a histogram keeps: `Runtime.random`."""
-
-    def random(self) -> float: ...
-
-    def randrange(self, start: int, /) -> int: ...
 
 
 class Meter:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.config.config_type import DOUBLE, INT, LONG, ConfigType
 from ottla.config.network_config import NetworkConfig
@@ -109,22 +109,6 @@ def limit_in(entity: ClientEntity, overrides: Mapping[str, str], key: str) -> fl
 # What is measured: pure arithmetic on a time in milliseconds that the caller gives.
 
 
-class Meter(Protocol):
-    """How much was used, held against a limit per second."""
-
-    def record(self, amount: float, limit: float, now_ms: int) -> None:
-        """Note a use; a negative amount takes one back."""
-        ...
-
-    def delay_ms(self, limit: float, now_ms: int) -> int:
-        """How long to wait until what was used is within the limit again; 0 if it is."""
-        ...
-
-    def is_idle(self, limit: float, now_ms: int) -> bool:
-        """Whether nothing that was used counts any longer: a new meter would say the same."""
-        ...
-
-
 class Rate:
     """A rate over several windows, as Kafka's Rate over a SampledStat computes it.
 
@@ -143,6 +127,7 @@ class Rate:
         self._total = 0.0
 
     def record(self, amount: float, limit: float, now_ms: int) -> None:
+        """Note a use; a negative amount takes one back."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._window_ms:
             self._expire(now_ms)
@@ -157,6 +142,7 @@ class Rate:
         return self._total * 1000 / self._elapsed_ms(now_ms)
 
     def delay_ms(self, limit: float, now_ms: int) -> int:
+        """How long to wait until what was used is within the limit again; 0 if it is."""
         if self._total <= limit * self._least_seconds:
             return 0  # however long the windows are by now
         rate = self.per_second(now_ms)
@@ -165,6 +151,7 @@ class Rate:
         return int((rate - limit) / limit * self._elapsed_ms(now_ms) + 0.5)
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
+        """Whether nothing that was used counts any longer: a new meter would say the same."""
         self._expire(now_ms)
         return not self._samples
 
@@ -219,6 +206,10 @@ class TokenBucket:
         return self.tokens(limit, now_ms) >= self._seconds * limit
 
 
+UsageMeter = Rate | TokenBucket
+"""How much was used, held against a limit per second."""
+
+
 # Whose limit it is.
 
 
@@ -227,7 +218,7 @@ class Budget:
 
     __slots__ = ("_logged_ms", "entity", "limit", "meter", "throttle_time_ms")
 
-    def __init__(self, entity: ClientEntity, meter: Meter) -> None:
+    def __init__(self, entity: ClientEntity, meter: UsageMeter) -> None:
         self.entity = entity
         self.limit = 0.0
         self.meter = meter
@@ -257,7 +248,7 @@ class ClientQuota:
     def __init__(
         self,
         key: str,
-        new_meter: Callable[[], Meter],
+        new_meter: Callable[[], UsageMeter],
         default: float | None = None,
         max_delay_ms: int | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from ottla.config.oauthbearer_config import OAUTHBEARER
@@ -78,12 +78,8 @@ class ConnectionSettings(Protocol):
     def receive_buffer_bytes(self) -> int: ...
 
 
-class OutgoingTls(Protocol):
-    """What connections are encrypted with, and whom they trust."""
-
-    async def current(self, background: Background) -> ssl.SSLContext:
-        """The context for a connection that is made now."""
-        ...
+OutgoingTls = Callable[[Background], Awaitable[ssl.SSLContext]]
+"""Makes the context for a connection that is made now: its certificate, and whom it trusts."""
 
 
 class NodeConnection:
@@ -311,7 +307,7 @@ class NodeConnection:
 
     async def _open(self) -> None:
         settings = self._settings
-        tls = None if self._tls is None else await self._tls.current(self._runtime.background)
+        tls = None if self._tls is None else await self._tls(self._runtime.background)
         channel = await Channel.connect(
             self._runtime,
             self.node.host,

@@ -14,6 +14,9 @@ from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock
 
 BACKGROUND_WORKERS: Final = 4
 
+Chance = random.Random
+"""Random numbers; in a test those of a seed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -28,7 +31,7 @@ class Runtime:
     background: Background
     disk: Disk
     network: Network
-    random: random.Random
+    random: Chance
 
     async def close(self) -> None:
         """End timers and tasks, then wait for background jobs, and for streams to be closed."""

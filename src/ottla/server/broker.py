@@ -255,6 +255,7 @@ class Broker:
         # Imported only here: a single broker saves the time and the memory.
         from ottla.server.cluster_link import ClusterLink
 
+        tls = self.tls.of_brokers
         return ClusterLink(
             self.runtime,
             self.config,
@@ -262,7 +263,7 @@ class Broker:
             self.cache,
             self.broker_id,
             lambda: self.membership.broker_epoch,
-            self.tls.of_brokers,
+            None if tls is None else tls.current,
         )
 
     def _follow_settings(self) -> None:

@@ -7,7 +7,6 @@ deleted and created again has a new one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
@@ -19,17 +18,9 @@ from ottla.structs import (
     BrokerEndPoints,
     Node,
     PartitionState,
+    TopicMetadata,
     TopicPartition,
 )
-
-
-@dataclass(slots=True)
-class TopicMetadata:
-    """A topic and the state of each of its partitions, by partition index."""
-
-    name: str
-    topic_id: UUID
-    partitions: dict[int, PartitionState] = field(default_factory=dict)
 
 
 class MetadataCache:
@@ -114,7 +105,7 @@ class MetadataCache:
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != state.topic_id:
             self._forget(name)
-            topic = self._topics[name] = TopicMetadata(name, state.topic_id)
+            topic = self._topics[name] = TopicMetadata(name, state.topic_id, {})
             if state.topic_id != NO_UUID:
                 self._names[state.topic_id] = name
         self.version += index not in topic.partitions

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.clients.legacy.broker_link import BrokerLink
 from ottla.clients.legacy.group_nodes import leader_of, live_brokers, replicas_of
@@ -29,25 +29,6 @@ class BrokerPartition(NamedTuple):
     broker_id: int
     partition: int
     leader: int
-
-
-class BrokerPartitionInfo(Protocol):
-    """The source of a producer's knowledge about partitions.
-
-    `known` is replaced, never changed, so that any thread may read it; the methods must be called
-    on the loop.
-    """
-
-    known: Mapping[str, tuple[BrokerPartition, ...]]
-    brokers: Mapping[int, Node]
-
-    async def start(self) -> None: ...
-
-    async def learn(self, topic: str) -> None:
-        """Look a topic up again; brokers may create it. Raises an error if it does not exist."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 LinkTo = Callable[[int], BrokerLink]
@@ -86,6 +67,7 @@ class ZooKeeperPartitionInfo:
         await self._update_brokers()
 
     async def learn(self, topic: str) -> None:
+        """Look a topic up again; brokers may create it. Raises an error if it does not exist."""
         for attempt in range(CREATION_ATTEMPTS):
             if await self._read(topic):
                 return
@@ -212,3 +194,11 @@ class StaticPartitionInfo:
             for p in answer.partitions
             if p.leader_id in usable
         ]
+
+
+BrokerPartitionInfo = ZooKeeperPartitionInfo | StaticPartitionInfo
+"""The source of a producer's knowledge about partitions.
+
+`known` is replaced, never changed, so that any thread may read it; the methods must be called on
+the loop.
+"""

@@ -55,10 +55,12 @@ class GroupType(Enum):
 class Group(ABC):
     """A group of either protocol, which keeps committed offsets.
 
-    `subscribed_topics` are those that some member reads, None if that is unknown.
+    `members` are found by their ids. `subscribed_topics` are those that some member reads, None if
+    that is unknown.
     """
 
     type: ClassVar[GroupType]
+    members: Mapping[str, object]
     protocol_type: str | None
     subscribed_topics: frozenset[str] | None
 

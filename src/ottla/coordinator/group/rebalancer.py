@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group import (
     ClassicGroup,
+    Group,
     GroupRebalancer,
     GroupState,
     JoinCallback,
@@ -48,14 +49,7 @@ class SessionMember(Protocol):
     def is_kept_alive(self) -> bool: ...
 
 
-class SessionGroup(Protocol):
-    """A group of either protocol."""
-
-    @property
-    def members(self) -> Mapping[str, SessionMember]: ...
-
-
-GroupT = TypeVar("GroupT", bound=SessionGroup)
+GroupT = TypeVar("GroupT", bound=Group)
 MemberT = TypeVar("MemberT", bound=SessionMember)
 
 

@@ -41,8 +41,8 @@ from ottla.protocol.metadata import (
 )
 from ottla.security.acls import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.apis import Handler
-from ottla.server.metadata_cache import MetadataCache, TopicMetadata
-from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_CREATION_FLAG = 4

@@ -9,7 +9,7 @@ without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -42,7 +42,7 @@ from ottla.protocol.offsets_topic import (
     StoredTopicPartitions,
 )
 from ottla.runtime import Timer
-from ottla.structs import by_topic
+from ottla.structs import TopicMetadata, by_topic
 
 # The topics of the cluster, as subscriptions are resolved against them.
 
@@ -54,28 +54,15 @@ class SubscribedTopic(NamedTuple):
     partition_count: int
 
 
-class KnownTopic(Protocol):
-    """A topic of the cluster."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> UUID: ...
-
-    @property
-    def partitions(self) -> Sized: ...
-
-
 class ClusterTopics(Protocol):
     """All topics of the cluster; `version` grows when one comes, goes, or gets partitions."""
 
     @property
     def version(self) -> int: ...
 
-    def topic(self, name: str) -> KnownTopic | None: ...
+    def topic(self, name: str) -> TopicMetadata | None: ...
 
-    def topics(self) -> Iterable[KnownTopic]: ...
+    def topics(self) -> Iterable[TopicMetadata]: ...
 
     def topic_name(self, topic_id: UUID) -> str | None: ...
 
