@@ -74,10 +74,12 @@ def ottla_fresh_cluster(
 
 
 def _settings_of(request: pytest.FixtureRequest, settings: Settings) -> dict[str, Any]:
-    """Those of the suite and, before them, of the test's markers; with underscores for dots."""
+    """Those of the suite and, before them, of the test's markers; with dots or underscores."""
     markers = reversed(list(request.node.iter_markers("ottla_settings")))
     found = [settings, *(marker.kwargs for marker in markers)]
-    return {name.replace(".", "_"): value for each in found for name, value in each.items()}
+    named = {name.replace(".", "_"): name for each in found for name in each}
+    values = {name.replace(".", "_"): value for each in found for name, value in each.items()}
+    return {named[name]: value for name, value in values.items()}
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,14 @@ import random
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ottla.clients.consumer.completed_fetch import AbortedTransactions
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.known_keys import family_of
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import KafkaError
 from ottla.protocol.consumer_group import DescribedConsumerGroup
@@ -59,6 +61,7 @@ SETTINGS: Final[dict[str, str | int]] = {
     "transaction.state.log.num.partitions": 1,
 }
 """Small and quick; each may be overridden."""
+OF_LISTENERS: Final = "listener.name."
 SETTINGS_NAME: Final = "settings.json"
 DATA_NAME: Final = "data"
 STOP_LIMIT_MS: Final = 30_000
@@ -509,6 +512,11 @@ class InProcessBroker(LiveBrokers):
     ) -> None:
         """`disk` is one to go on with, in place of a new one in memory."""
         super().__init__()
+        if not isinstance(data_dir, str | PathLike | None):
+            raise TypeError(
+                f"data_dir={data_dir!r}: must be a directory, as a str or a Path, or None for a "
+                "broker in memory; settings are keywords, such as num_partitions=3"
+            )
         if data_dir is not None and disk is not None:
             raise ValueError("data_dir and disk: a broker is on a directory or in memory, not both")
         self.disk = (disk or MemoryDisk()) if data_dir is None else None
@@ -518,7 +526,7 @@ class InProcessBroker(LiveBrokers):
         self.settings: dict[str, str | int] = {
             **SETTINGS,
             "log.dirs": "/data" if data_dir is None else str(data_dir),
-            **dotted(settings),
+            **broker_settings(settings),
         }
         self.port = 0
         """The port of the first listener; 0 before the first start."""
@@ -681,6 +689,23 @@ def dotted(settings: Mapping[str, str | int]) -> dict[str, str | int]:
     return {
         name if "." in name else name.replace("_", "."): value for name, value in settings.items()
     }
+
+
+def broker_settings(keywords: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Keywords under the names of the settings; TypeError for one that no broker has.
+
+    A name that has dots is taken as it is: it may be a setting of a plug-in's.
+    """
+    for keyword, value in keywords.items():
+        name = keyword.replace("_", ".")
+        is_known = name in BrokerConfig.known_names() or name.startswith(OF_LISTENERS)
+        if "." not in keyword and not is_known and not family_of(name, BrokerConfig.refused):
+            raise TypeError(
+                f"{keyword}={value!r}: a broker has no setting {name}; settings are keywords with "
+                "the names in docs/configuration.md, underscores for dots, such as "
+                "num_partitions=3; one of a plug-in's is given as **{'its.name': value}"
+            )
+    return dotted(keywords)
 
 
 def _expel(broker: Broker, group_id: str, member_id: str | None) -> str | None:

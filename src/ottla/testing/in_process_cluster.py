@@ -20,7 +20,7 @@ from ottla.testing.in_process_broker import (
     STOP_LIMIT_MS,
     BrokerLife,
     LiveBrokers,
-    dotted,
+    broker_settings,
     is_controller,
 )
 from ottla.testing.memory_disk import MemoryDisk
@@ -52,6 +52,11 @@ class InProcessCluster(LiveBrokers):
         self, brokers: int = 3, data_dir: Path | str | None = None, **settings: str | int
     ) -> None:
         super().__init__()
+        if not isinstance(brokers, int) or brokers < 1:
+            raise TypeError(
+                f"brokers={brokers!r}: must be a number of brokers, at least 1; settings are "
+                "keywords, such as num_partitions=3"
+            )
         factor = min(brokers, 3)
         self.settings: dict[str, str | int] = {
             **CLUSTER_SETTINGS,
@@ -60,7 +65,7 @@ class InProcessCluster(LiveBrokers):
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": min(2, factor),
             "min.insync.replicas": min(2, factor),
-            **dotted(settings),
+            **broker_settings(settings),
         }
         self.disks: dict[int, MemoryDisk | None] = {}
         """The disks of brokers in memory, with their faults."""

@@ -13,7 +13,7 @@ import pytest
 from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
-from ottla.testing import InProcessBroker, NeverHappenedError, wait_until
+from ottla.testing import InProcessBroker, InProcessCluster, NeverHappenedError, wait_until
 
 
 def send(broker: InProcessBroker, topic: str, *values: bytes, **settings: str) -> None:
@@ -85,6 +85,31 @@ def test_records_are_there_after_a_restart(data_dir, end):
 
         assert broker.bootstrap_servers == servers
         assert values(broker, "t") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: InProcessBroker({"num.partitions": 3}), r"data_dir=\{'num.partitions': 3\}: must"),
+        (lambda: InProcessBroker(config={}), r"config=\{\}: a broker has no setting config;"),
+        (lambda: InProcessBroker(num_partition_s=3), "a broker has no setting num.partition.s;"),
+        (lambda: InProcessCluster({"num.partitions": 3}), r"brokers=\{'num.partitions': 3\}: must"),
+        (lambda: InProcessCluster(config={}), r"config=\{\}: a broker has no setting config;"),
+    ],
+)
+def test_what_is_no_setting_is_refused(make, message):
+    """A mapping in the place of a directory, and a keyword that no broker knows, at once."""
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_settings_of_listeners_and_plug_ins_are_taken():
+    """A listener's as keywords, and one that only a plug-in knows under its name with dots."""
+    broker = InProcessBroker(
+        listener_name_plaintext_ssl_client_auth="none", **{"audit.sink.url": "http://audit"}
+    )
+    assert broker.settings["listener.name.plaintext.ssl.client.auth"] == "none"
+    assert broker.settings["audit.sink.url"] == "http://audit"
 
 
 def test_broker_that_cannot_start_leaves_nothing(tmp_path):
