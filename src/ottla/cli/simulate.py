@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla.testing.scenario import ScenarioOutcome
 
 DEFAULT_SEEDS = 100
 SHOWN = 20
@@ -34,6 +40,9 @@ class SimulateCommand(Command):
             "function `main`, and `check` if something is to be checked in the end.",
         )
         add_integer(parser, "--seeds", "N", f"Run the seeds from 1 to N. Default: {DEFAULT_SEEDS}.")
+        parser.add_argument(
+            "--fail-fast", action="store_true", help="End with the first seed that fails."
+        )
         add_integer(parser, "--seed", "S", "Run one seed only, and tell its story.")
         add_integer(parser, "--brokers", "N", "The brokers of the cluster. Default: 3.")
         add_integer(
@@ -60,7 +69,26 @@ class SimulateCommand(Command):
         if arguments.seed is None:
             seeds = list(range(1, (arguments.seeds or DEFAULT_SEEDS) + 1))
         jobs = min(len(seeds), arguments.jobs or os.cpu_count() or 1)
-        return run_seeds(terminal, path, settings_of(arguments), seeds, jobs)
+        outcomes = outcomes_of(path, settings_of(arguments), seeds, jobs)
+        told = tell(terminal, outcomes, is_only=len(seeds) == 1, fail_fast=arguments.fail_fast)
+        failed = [outcome.seed for outcome in told if not outcome.is_passed]
+        if len(seeds) > 1:
+            faults = sum(outcome.fault_count for outcome in told)
+            terminal.print(f"{len(told)} seeds, {faults} faults, {len(failed)} failed")
+        if failed and len(seeds) > 1:
+            shown = ", ".join(map(str, failed[:SHOWN]))
+            terminal.print(f"failed: {shown}; '{again_of(arguments)} {failed[0]}' repeats one")
+        return min(1, len(failed))
+
+
+def again_of(arguments: Namespace) -> str:
+    """The command that tells one seed of this run, without its number."""
+    words = ["ottla", "simulate", arguments.app]
+    words += [word for topic in arguments.topic for word in ("--topic", topic)]
+    for option in ("brokers", "instances"):
+        given = getattr(arguments, option)
+        words += [] if given is None else [f"--{option}", str(given)]
+    return f"{shlex.join(words)} --seed"
 
 
 def settings_of(arguments: Namespace) -> dict[str, Any]:
@@ -78,10 +106,13 @@ def settings_of(arguments: Namespace) -> dict[str, Any]:
     return settings
 
 
-def run_seeds(
-    terminal: Terminal, path: Path, settings: dict[str, Any], seeds: list[int], jobs: int
-) -> int:
-    """Run the seeds in processes where strings have the same hash each time; 1 if one failed."""
+def outcomes_of(
+    path: Path, settings: dict[str, Any], seeds: list[int], jobs: int
+) -> Generator[ScenarioOutcome, None, None]:
+    """What comes of each seed, in processes where strings have the same hash each time.
+
+    Seeds that have not begun are dropped when the iterator is closed.
+    """
     from ottla.testing.scenario import HASH_SEED, scenario_of, tell_file
 
     try:
@@ -89,19 +120,28 @@ def run_seeds(
     except ValueError as error:
         raise CommandError(str(error)) from None
     os.environ[HASH_SEED] = "0"
-    failed: list[int] = []
-    faults = 0
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for done in [pool.submit(tell_file, path, settings, seed) for seed in seeds]:
-            outcome = done.result()
-            faults += outcome.fault_count
-            if not outcome.is_passed:
-                failed.append(outcome.seed)
-            if not outcome.is_passed or len(seeds) == 1:
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"))
+    try:
+        for told in [pool.submit(tell_file, path, settings, seed) for seed in seeds]:
+            yield told.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def tell(
+    terminal: Terminal,
+    outcomes: Generator[ScenarioOutcome, None, None],
+    *,
+    is_only: bool,
+    fail_fast: bool,
+) -> list[ScenarioOutcome]:
+    """Print the stories of the seeds that fail, and that of an only one; returns the outcomes."""
+    told = []
+    with closing(outcomes):
+        for outcome in outcomes:
+            told.append(outcome)
+            if not outcome.is_passed or is_only:
                 terminal.print(str(outcome))
-    if len(seeds) > 1:
-        terminal.print(f"{len(seeds)} seeds, {faults} faults, {len(failed)} failed")
-    if failed and len(seeds) > 1:
-        shown = ", ".join(map(str, failed[:SHOWN]))
-        terminal.print(f"failed: {shown}; 'ottla simulate {path} --seed {failed[0]}' repeats one")
-    return min(1, len(failed))
+            if not outcome.is_passed and fail_fast:
+                break
+    return told

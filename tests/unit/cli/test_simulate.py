@@ -34,6 +34,17 @@ def test_seed_that_passes(app, capsys):
     assert "VIOLATION AssertionError" in capsys.readouterr().out
 
 
+def test_first_seed_that_fails_may_end_the_search(app, capsys):
+    """It is told, and no other; the last line has the whole command that tells it again."""
+    words = ["simulate", str(app), "--seeds", "9", "--topic", "other:2", "--brokers", "1"]
+    assert main([*words, "--fail-fast", "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("VIOLATION") == 1
+    assert "\n1 seeds, " in shown
+    again = f"'ottla simulate {app} --topic other:2 --brokers 1 --seed 1'"
+    assert shown.endswith(f"failed: 1; {again} repeats one\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
