@@ -86,6 +86,7 @@ class ThreadBackground:
         if self._under_way:
             self._idle = self._loop.create_future()
             await self._idle
+        self._executor.shutdown()  # the threads have nothing left to do, and end at once
 
     def _post(self, callback: Callable[[], object]) -> None:
         try:
