@@ -275,7 +275,7 @@ def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def add(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """Add the ACLs that the options describe."""
-    from ottla.security.acls import AclBinding, PatternType, check_binding
+    from ottla.security.acls import PatternType
 
     pattern_type = parse_pattern_type(arguments)
     if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -289,14 +289,24 @@ def add(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
             "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
         )
     for pattern, entries in wanted.items():
-        bindings = [AclBinding(pattern, entry) for entry in entries]
-        try:
-            for binding in bindings:
-                check_binding(binding)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        bindings = checked_bindings(pattern, entries)
         print_acls(terminal, f"Adding ACLs for resource `{pattern}`: ", entries)
         source.create_acls(bindings)
+
+
+def checked_bindings(
+    pattern: ResourcePattern, entries: Iterable[AccessControlEntry]
+) -> list[AclBinding]:
+    """One binding for each entry; UsageError for one that can apply to nothing."""
+    from ottla.security.acls import AclBinding, check_binding
+
+    bindings = [AclBinding(pattern, entry) for entry in entries]
+    try:
+        for binding in bindings:
+            check_binding(binding)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return bindings
 
 
 def remove(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:

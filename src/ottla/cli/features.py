@@ -106,10 +106,8 @@ def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal:
     """Change the levels; 1, and a line for each that cannot be changed, if there is one."""
     from ottla.protocol.api_versions import UpgradeType
 
-    direction = UpgradeType.UPGRADE
-    if arguments.action != "upgrade":
-        is_unsafe = arguments.unsafe
-        direction = UpgradeType.UNSAFE_DOWNGRADE if is_unsafe else UpgradeType.SAFE_DOWNGRADE
+    down = UpgradeType.UNSAFE_DOWNGRADE if arguments.unsafe else UpgradeType.SAFE_DOWNGRADE
+    direction = UpgradeType.UPGRADE if arguments.action == "upgrade" else down
     errors: dict[str, KafkaError | None] = dict.fromkeys(levels)
     try:
         admin.update_features(levels, direction, validate_only=arguments.dry_run)

@@ -78,16 +78,20 @@ def option_parser(command: Command) -> OptionParser:
     places = [str(each.metavar) for each in parser._actions if not each.option_strings]
     parser.usage = " ".join(["%(prog)s", *places, "[options]"])
     parser.add_argument("--version", action="store_true", help="Print the version and exit.")
+    _add_log_level(parser, command.default_log_level)
+    return parser
+
+
+def _add_log_level(parser: OptionParser, default: str) -> None:
     parser.add_argument(
         "--log-level",
         metavar="LEVEL",
         type=str.upper,
         choices=LOG_LEVELS,
-        default=command.default_log_level,
+        default=default,
         help="What is logged to stderr: DEBUG, INFO, WARN or ERROR. With DEBUG an error shows "
-        f"its traceback. Default: {command.default_log_level}.",
+        f"its traceback. Default: {default}.",
     )
-    return parser
 
 
 def add_flag(parser: Options, option: str, text: str) -> None:

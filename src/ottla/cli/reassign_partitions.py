@@ -97,6 +97,7 @@ class ReplicaDirs:
 
 
 IN_PROGRESS = "is still in progress"
+COMPLETED = "completed successfully"
 
 
 def _status(log_dirs: LogDirs, partition: TopicPartition, path: str) -> str:
@@ -107,7 +108,7 @@ def _status(log_dirs: LogDirs, partition: TopicPartition, path: str) -> str:
     }
     wanted = path.rstrip("/") or "/"
     if wanted in found:
-        return IN_PROGRESS if found[wanted].is_future else "completed successfully"
+        return IN_PROGRESS if found[wanted].is_future else COMPLETED
     return "failed"
 
 
@@ -330,12 +331,9 @@ def verify(
     current = current_assignment(admin, [each for each in topics_of(wanted) if each in existing])
     terminal.print("Status of partition reassignment:")
     for partition, replicas in sorted(wanted.items()):
+        status = COMPLETED if current.get(partition) == replicas else "failed"
         if partition in under_way:
             status = IN_PROGRESS
-        elif current.get(partition) == replicas:
-            status = "completed successfully"
-        else:
-            status = "failed"
         terminal.print(f"Reassignment of partition {partition} {status}")
     statuses = ReplicaDirs(admin).statuses(dirs) if dirs else {}
     for replica, status in statuses.items():

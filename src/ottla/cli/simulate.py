@@ -45,9 +45,7 @@ class SimulateCommand(Command):
         )
         add_integer(parser, "--seed", "S", "Run one seed only, and tell its story.")
         add_integer(parser, "--brokers", "N", "The brokers of the cluster. Default: 3.")
-        add_integer(
-            parser, "--instances", "N", "Run `main` in so many processes at once. Default: 1."
-        )
+        add_integer(parser, "--instances", "N", "Run so many processes of `main`. Default: 1.")
         parser.add_argument(
             "--topic",
             metavar="NAME:PARTITIONS",

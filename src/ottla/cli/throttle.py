@@ -41,16 +41,13 @@ class Throttle:
         changes: dict[ConfigResource, list[AlterConfigOp]] = {}
         for topic in sorted({partition.topic for partition in after}):
             mine = [partition for partition in sorted(after) if partition.topic == topic]
-            giving = [f"{each.partition}:{broker}" for each in mine for broker in before[each]]
-            new = [
-                f"{each.partition}:{broker}"
+            new = {
+                each: [broker for broker in after[each] if broker not in set(before[each])]
                 for each in mine
-                for broker in after[each]
-                if broker not in set(before[each])
-            ]
+            }
             changes[ConfigResource.topic(topic)] = [
-                AlterConfigOp(LEADERS, ",".join(giving)),
-                AlterConfigOp(FOLLOWERS, ",".join(new)),
+                AlterConfigOp(LEADERS, _replica_list(mine, before)),
+                AlterConfigOp(FOLLOWERS, _replica_list(mine, new)),
             ]
         self.admin.incremental_alter_configs(changes)
         self.change_rate(bytes_per_s)
@@ -117,3 +114,10 @@ class Throttle:
         from ottla.clients.admin.descriptions import ConfigResource
 
         return [ConfigResource.broker(node.id) for node in self.admin.describe_cluster().nodes]
+
+
+def _replica_list(partitions: Iterable[TopicPartition], replicas: Assignment) -> str:
+    """Replicas as the settings of throttled ones list them, partition:broker."""
+    return ",".join(
+        f"{each.partition}:{broker}" for each in partitions for broker in replicas[each]
+    )

@@ -238,10 +238,10 @@ async def _in_registry(arguments: Namespace, use: Callable[[EntityConfigs], Awai
     from ottla.runtime import real_runtime
     from ottla.server.membership import cluster_registry
 
-    settings = {"log.dirs": arguments.log_dir}
-    if arguments.zookeeper:
-        reachable(address(arguments.zookeeper)[0])
-        settings = {"zookeeper.connect": arguments.zookeeper}
+    where = arguments.zookeeper
+    if where:
+        reachable(address(where)[0])
+    settings = {"zookeeper.connect": where} if where else {"log.dirs": arguments.log_dir}
     runtime = real_runtime(asyncio.get_running_loop())
     registry = cluster_registry(runtime, BrokerConfig.parse(settings))
     try:

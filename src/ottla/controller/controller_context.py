@@ -285,6 +285,16 @@ class ControllerContext:
             and self.is_online(topic_partition, state.leader)
         )
 
+    def _offline(
+        self, topic_partition: TopicPartition, replicas: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The replicas whose broker is gone, or whose log directory has failed."""
+        return tuple(
+            broker_id
+            for broker_id in replicas
+            if broker_id not in self.brokers or topic_partition in self.offline.get(broker_id, ())
+        )
+
     def partition_state(
         self, topic_partition: TopicPartition, is_new: bool = False
     ) -> PartitionState | None:
@@ -301,12 +311,7 @@ class ControllerContext:
             state,
             full.replicas,
             is_new,
-            tuple(
-                broker_id
-                for broker_id in full.replicas
-                if broker_id not in self.brokers
-                or topic_partition in self.offline.get(broker_id, ())
-            ),
+            self._offline(topic_partition, full.replicas),
             full.adding,
             full.removing,
         )

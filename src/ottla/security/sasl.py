@@ -116,17 +116,7 @@ class PlainServer(SaslServer):
         self._passwords = passwords
 
     def evaluate(self, token: bytes) -> bytes:
-        try:
-            parts = token.decode().split("\0")
-        except UnicodeDecodeError:
-            raise _plain("the message is not UTF-8") from None
-        if len(parts) != 3:
-            raise _plain(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
-        authorization_id, name, password = parts
-        if not name:
-            raise _plain("Authentication failed: username not specified")
-        if not password:
-            raise _plain("Authentication failed: password not specified")
+        authorization_id, name, password = _plain_parts(token)
         expected = self._passwords.get(name)
         # An unknown name costs as much time as a wrong password (CVE-2021-38153).
         is_equal = compare_digest(password.encode(), (expected or "").encode())
@@ -154,6 +144,22 @@ class PlainClient(SaslClient):
 
     def evaluate(self, challenge: bytes) -> bytes | None:
         return None
+
+
+def _plain_parts(token: bytes) -> tuple[str, str, str]:
+    """The authorization id, the name and the password in a client's message (RFC 4616)."""
+    try:
+        parts = token.decode().split("\0")
+    except UnicodeDecodeError:
+        raise _plain("the message is not UTF-8") from None
+    if len(parts) != 3:
+        raise _plain(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+    authorization_id, name, password = parts
+    if not name:
+        raise _plain("Authentication failed: username not specified")
+    if not password:
+        raise _plain("Authentication failed: password not specified")
+    return authorization_id, name, password
 
 
 def _plain(reason: str) -> SaslError:

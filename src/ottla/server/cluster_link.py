@@ -310,6 +310,19 @@ def error_of(response: Response) -> int:
     return response.error_code
 
 
+def _partition_data(index: int, change: IsrChange) -> AlterPartitionPartitionData:
+    isr = [
+        BrokerState(broker_id=replica, broker_epoch=change.broker_epochs.get(replica, NO_EPOCH))
+        for replica in change.state.isr
+    ]
+    return AlterPartitionPartitionData(
+        partition_index=index,
+        leader_epoch=change.state.leader_epoch,
+        new_isr_with_epochs=isr,
+        partition_epoch=change.state.version,
+    )
+
+
 def alter_partition_request(
     broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
 ) -> AlterPartitionRequest:
@@ -319,19 +332,7 @@ def alter_partition_request(
         topic = topics.setdefault(
             change.topic_id, AlterPartitionTopicData(topic_id=change.topic_id)
         )
-        topic.partitions.append(
-            AlterPartitionPartitionData(
-                partition_index=topic_partition.partition,
-                leader_epoch=change.state.leader_epoch,
-                new_isr_with_epochs=[
-                    BrokerState(
-                        broker_id=replica, broker_epoch=change.broker_epochs.get(replica, NO_EPOCH)
-                    )
-                    for replica in change.state.isr
-                ],
-                partition_epoch=change.state.version,
-            )
-        )
+        topic.partitions.append(_partition_data(topic_partition.partition, change))
     return AlterPartitionRequest(
         broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values())
     )

@@ -35,14 +35,12 @@ def create_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
     name: str = arguments.topic
     if "." in name or "_" in name:
         terminal.print(COLLISION_WARNING)
-    assignment = (
-        parse_assignment(arguments.replica_assignment) if arguments.replica_assignment else None
-    )
+    wanted = arguments.replica_assignment
     topic = NewTopic(
         name,
         num_partitions=_or_default(arguments.partitions),
         replication_factor=_or_default(arguments.replication_factor),
-        replica_assignment=assignment,
+        replica_assignment=parse_assignment(wanted) if wanted else None,
         configs=topic_settings(arguments.config),
     )
     try:

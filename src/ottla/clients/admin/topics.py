@@ -15,6 +15,7 @@ from ottla.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from ottla.protocol.topics import (
@@ -166,17 +167,11 @@ class TopicAdmin:
     ) -> dict[TopicPartition, int | KafkaError]:
         request = DeleteRecordsRequest(timeout_ms=self._admin.request_timeout_ms(deadline))
         for topic, partitions in by_topic(offsets).items():
-            request.topics.append(
-                DeleteRecordsTopic(
-                    name=topic,
-                    partitions=[
-                        DeleteRecordsPartition(
-                            partition_index=p, offset=offsets[TopicPartition(topic, p)]
-                        )
-                        for p in partitions
-                    ],
-                )
-            )
+            ends = [
+                DeleteRecordsPartition(partition_index=p, offset=offsets[TopicPartition(topic, p)])
+                for p in partitions
+            ]
+            request.topics.append(DeleteRecordsTopic(name=topic, partitions=ends))
         response = cast(DeleteRecordsResponse, await self._admin.client.send(leader, request))
         results: dict[TopicPartition, int | KafkaError] = {}
         for result in response.topics:
@@ -202,6 +197,17 @@ class TopicAdmin:
         return cast(MetadataResponse, response)
 
 
+def _partition_info(partition: MetadataResponsePartition) -> TopicPartitionInfo:
+    return TopicPartitionInfo(
+        partition.partition_index,
+        partition.leader_id,
+        partition.leader_epoch,
+        list(partition.replica_nodes),
+        list(partition.isr_nodes),
+        list(partition.offline_replicas),
+    )
+
+
 def description_of(topic: MetadataResponseTopic) -> TopicDescription | KafkaError:
     """The description of a topic from the metadata, or its error."""
     error = response_error(topic.error_code, f"topic {topic.name}")
@@ -213,17 +219,7 @@ def description_of(topic: MetadataResponseTopic) -> TopicDescription | KafkaErro
         topic.name or "",
         topic.topic_id or NO_UUID,
         topic.is_internal,
-        [
-            TopicPartitionInfo(
-                p.partition_index,
-                p.leader_id,
-                p.leader_epoch,
-                list(p.replica_nodes),
-                list(p.isr_nodes),
-                list(p.offline_replicas),
-            )
-            for p in partitions
-        ],
+        list(map(_partition_info, partitions)),
         None if operations == OPERATIONS_NOT_REQUESTED else operations,
     )
 

@@ -115,18 +115,15 @@ class AclsHandler:
                 wanted.append(error)
         filters = [each for each in wanted if isinstance(each, AclBindingFilter)]
         removed = iter(await self._authorizer().store.remove(filters) if filters else ())
-        return DeleteAclsResponse(
-            filter_results=[
-                DeleteAclsFilterResult(
-                    error_code=error_code(each),
-                    error_message=error_message(each),
-                    matching_acls=[]
-                    if isinstance(each, KafkaError)
-                    else [_matching(binding, error) for binding, error in next(removed).items()],
-                )
-                for each in wanted
-            ]
-        )
+        results = []
+        for one in wanted:
+            result = DeleteAclsFilterResult(
+                error_code=error_code(one), error_message=error_message(one)
+            )
+            if isinstance(one, AclBindingFilter):
+                result.matching_acls = [_matching(*outcome) for outcome in next(removed).items()]
+            results.append(result)
+        return DeleteAclsResponse(filter_results=results)
 
     def _authorizer(self) -> Authorizer:
         if self.authorizer is None:

@@ -112,21 +112,23 @@ class ConfigsHandler:
             error_message="",
         )
         try:
-            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
-                self._check_own_loggers(resource)
-                result.configs = broker_loggers.describe(resource.configuration_keys)
-                return result
-            entries = await self._entries(self._entity(resource))
+            result.configs = await self._configs(resource, body)
         except KafkaError as error:
             result.error_code, result.error_message = int(error.error), error_message(error)
-            return result
+        return result
+
+    async def _configs(
+        self, resource: DescribeConfigsResource, body: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResourceResult]:
         keys = resource.configuration_keys
-        result.configs = [
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+            self._check_own_loggers(resource)
+            return broker_loggers.describe(keys)
+        return [
             described(entry, body.include_synonyms, body.include_documentation)
-            for entry in entries
+            for entry in await self._entries(self._entity(resource))
             if not keys or entry.name in keys
         ]
-        return result
 
     async def _entries(self, entity: ConfigEntity) -> list[DescribedConfig]:
         if entity.type == TOPICS:
@@ -302,20 +304,26 @@ def changed(
     _refuse_duplicates(change.name for change in changes)
     config = dict(current)
     for change in changes:
-        operation, name = change.config_operation, change.name
-        if operation == ConfigOperation.DELETE:
-            config.pop(name, None)
-        elif change.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: null is not a value")
-        elif operation == ConfigOperation.SET:
-            config[name] = change.value
-        elif operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-            config[name] = _changed_list(config.get(name), change, table)
+        if change.config_operation == ConfigOperation.DELETE:
+            config.pop(change.name, None)
         else:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{name}: {operation} is not a way to change a value"
-            )
+            config[change.name] = _changed_value(config.get(change.name), change, table)
     return config
+
+
+def _changed_value(
+    value: str | None, change: IncrementalAlterableConfig, table: ConfigTableType
+) -> str:
+    operation, name = change.config_operation, change.name
+    if change.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: null is not a value")
+    if operation == ConfigOperation.SET:
+        return change.value
+    if operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        return _changed_list(value, change, table)
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"{name}: {operation} is not a way to change a value"
+    )
 
 
 def _changed_list(
