@@ -376,7 +376,7 @@ def in_words(name: str, value: str | None) -> str | None:
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
     """Print what ZooKeeper has of the entity, or of all that it has, a line for each."""
-    from ottla.cli.zookeeper_configs import configured, settings_of
+    from ottla.cli.zookeeper_nodes import configured, settings_of
     from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:
@@ -455,7 +455,7 @@ def _alter_scram(
         raise CommandError("SCRAM credentials are of users, each by its own --entity-name")
     changes = scram_changes(wanted.added, wanted.deleted)
     if arguments.zookeeper and not arguments.bootstrap_server:
-        from ottla.cli.zookeeper_configs import change_client
+        from ottla.cli.zookeeper_nodes import change_client
         from ottla.cli.zookeeper_session import session
 
         target = ClientEntity(user=user)
@@ -507,7 +507,7 @@ def in_nodes(
     terminal: Terminal,
 ) -> None:
     """Describe or change client entities in ZooKeeper itself, as Kafka 2.3's tool does."""
-    from ottla.cli.zookeeper_configs import change_client, client_entities, client_settings
+    from ottla.cli.zookeeper_nodes import change_client, client_entities, client_settings
     from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:

@@ -99,7 +99,7 @@ class PreferredReplicaElectionCommand(Command):
 
         path = arguments.path_to_json_file
         if arguments.zookeeper and not arguments.bootstrap_server:
-            from ottla.cli.zookeeper_election import start_preferred_election
+            from ottla.cli.zookeeper_nodes import start_preferred_election
 
             partitions = None if path is None else read_partitions(path)
             start_preferred_election(arguments.zookeeper, arguments.log_level, partitions, terminal)

@@ -184,7 +184,7 @@ def bootstrap_server_or_zookeeper(
     """The brokers to ask; with --zookeeper those that are registered there."""
     if not arguments.zookeeper or arguments.bootstrap_server:
         return bootstrap_server(arguments)
-    from ottla.cli.zookeeper_brokers import registered_brokers
+    from ottla.cli.zookeeper_nodes import registered_brokers
 
     protocol = settings.get("security.protocol", "PLAINTEXT")
     return registered_brokers(arguments.zookeeper, protocol, arguments.log_level)

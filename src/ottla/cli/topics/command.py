@@ -28,7 +28,7 @@ from ottla.cli.zookeeper_session import session
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
 
 ACTIONS = ("--list", "--describe", "--create", "--copy", "--alter", "--delete")
 ZOOKEEPER_ACTIONS = ("--list", "--describe", "--delete")
@@ -64,7 +64,7 @@ class TopicsCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = check(arguments)
         if arguments.zookeeper and not arguments.bootstrap_server and action in ZOOKEEPER_ACTIONS:
-            from ottla.cli.zookeeper_topics import ZooKeeperTopics
+            from ottla.cli.zookeeper_nodes import ZooKeeperTopics
 
             with session(arguments.zookeeper, arguments.log_level) as client:
                 run_in_zookeeper(action, ZooKeeperTopics(client), arguments, terminal)

@@ -18,7 +18,7 @@ from ottla.structs import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from ottla import Admin, NewTopic, Producer
     from ottla.cli.tail import Tail
-    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
     from ottla.clients.producer.producer_batch import RecordFuture
 
 

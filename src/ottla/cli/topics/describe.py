@@ -14,7 +14,7 @@ from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
 
 
 # The topics that a user's expression matches.
@@ -59,7 +59,7 @@ def existing_topics(
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
     from ottla.clients.admin.descriptions import ConfigEntry, TopicDescription, TopicPartitionInfo
 
     PartitionFilter = Callable[[TopicPartitionInfo, int], bool]
