@@ -19,6 +19,10 @@ class MetadataRequestTopic(Struct):
     name: str | None = field(String, nullable="10+")
 
 
+FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
+"""Before it, a request for metadata creates topics as the broker is set up to."""
+
+
 class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+", ignores_rest=True):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
@@ -83,6 +85,12 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = field(
         Array(OffsetFetchRequestTopics), nullable="0+"
     )
+
+
+FETCH_ERROR_VERSION: Final = 2
+"""From here on OffsetFetch has an error of the whole request."""
+FETCH_GROUPS_VERSION: Final = 8
+"""From here on OffsetFetch asks for several groups."""
 
 
 class OffsetFetchRequest(Request, api_key=9, versions="0-9", flexible="6+"):

@@ -5,6 +5,8 @@ DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
@@ -46,6 +48,10 @@ class AddPartitionsToTxnTransaction(Struct):
     producer_epoch: int = field(Int16)
     verify_only: bool = field(Boolean)
     topics: list[AddPartitionsToTxnTopic] = field(Array(AddPartitionsToTxnTopic))
+
+
+FROM_BROKERS_VERSION: Final = 4
+"""From here on AddPartitionsToTxn comes from brokers, which may only verify."""
 
 
 class AddPartitionsToTxnRequest(Request, api_key=24, versions="0-5", flexible="3+"):

@@ -43,6 +43,7 @@ from ottla.protocol.log_dirs import (
 )
 from ottla.protocol.message import Request, Response
 from ottla.protocol.metadata import (
+    FIRST_VERSION_WITH_CREATION_FLAG,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     MetadataRequest,
@@ -51,6 +52,8 @@ from ottla.protocol.metadata import (
     TopicRequest,
 )
 from ottla.protocol.offsets import (
+    FETCH_ERROR_VERSION,
+    FETCH_GROUPS_VERSION,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
@@ -73,6 +76,7 @@ from ottla.protocol.topics import (
     DeleteTopicState,
 )
 from ottla.protocol.transactions import (
+    FROM_BROKERS_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     InitProducerIdRequest,
@@ -114,9 +118,6 @@ ERRORS: Final = {
 }
 ATTRIBUTES_POSITION: Final = 22
 
-TOP_LEVEL_ERROR_VERSION: Final = 2
-FETCH_GROUPS_VERSION: Final = 8
-BROKERS_VERSION: Final = 4
 LOG_DIRS_ERROR_VERSION: Final = 3
 DELETE_BY_ID_VERSION: Final = 6
 NULL_FOR_ALL_VERSION: Final = 1
@@ -356,7 +357,7 @@ def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Response | N
     if version >= FETCH_GROUPS_VERSION:
         return _check_groups_fetched(asking, body)
     if not asking.may(DESCRIBE, GROUP, body.group_id):
-        if version >= TOP_LEVEL_ERROR_VERSION:
+        if version >= FETCH_ERROR_VERSION:
             return OffsetFetchResponse(error_code=GROUP_DENIED)
         return OffsetFetchResponse(
             topics=[denials.not_fetched(each, GROUP_DENIED) for each in body.topics or ()]
@@ -472,7 +473,7 @@ def check_init_producer_id(asking: Asking, body: InitProducerIdRequest) -> None:
 
 
 def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest) -> Response | None:
-    if asking.context.api_version >= BROKERS_VERSION:
+    if asking.context.api_version >= FROM_BROKERS_VERSION:
         of_brokers(asking, body)
         return None
     topics = body.v3_and_below_topics
@@ -725,7 +726,8 @@ class TopicChecks:
         """Whether the topic would be created by this request, which may not create it."""
         if not self.auto_create or not topic.name or topic.topic_id != NO_UUID:
             return False
-        is_wanted = body.allow_auto_topic_creation or asking.context.api_version < BROKERS_VERSION
+        has_flag = asking.context.api_version >= FIRST_VERSION_WITH_CREATION_FLAG
+        is_wanted = body.allow_auto_topic_creation or not has_flag
         if not is_wanted or self.cache.topic(topic.name) is not None:
             return False
         return not (asking.has(CREATE, *CLUSTER) or asking.may(CREATE, TOPIC, topic.name))

@@ -24,6 +24,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.metadata import (
+    FIRST_VERSION_WITH_CREATION_FLAG,
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -45,7 +46,6 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
-FIRST_VERSION_WITH_CREATION_FLAG = 4
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
 

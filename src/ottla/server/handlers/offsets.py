@@ -22,6 +22,8 @@ from ottla.log.log_retention import segment_offsets_before
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (
+    FETCH_ERROR_VERSION,
+    FETCH_GROUPS_VERSION,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -69,8 +71,6 @@ from ottla.structs import (
 )
 
 REGISTRY_VERSION: Final = 0
-TOP_LEVEL_ERROR_VERSION: Final = 2
-FETCH_GROUPS_VERSION: Final = 8
 MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
@@ -153,7 +153,7 @@ class OffsetHandlers:
                 groups=[self._fetch_group(group, stable) for group in body.groups]
             )
         error, fetched = self._fetch(body.group_id, body.topics)
-        if error and context.api_version >= TOP_LEVEL_ERROR_VERSION:
+        if error and context.api_version >= FETCH_ERROR_VERSION:
             return OffsetFetchResponse(error_code=error)
         if error:
             fetched = dict.fromkeys(_partitions(body.topics or ()))

@@ -35,6 +35,7 @@ from ottla.log.producers.producer_state_manager import ProducerStateEntry
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
+    FROM_BROKERS_VERSION,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -263,7 +264,6 @@ def _described(known: ProducerStateEntry) -> ProducerState:
     )
 
 
-BROKERS_VERSION: Final = 4
 ABORTABLE_VERSION: Final = 5
 PRODUCER_FENCED_VERSION: Final = 2
 END_WITH_BUMP_VERSION: Final = 5
@@ -312,7 +312,7 @@ class TransactionHandlers:
     def handle_add_partitions_to_txn(
         self, context: RequestContext, body: AddPartitionsToTxnRequest
     ) -> None:
-        if context.api_version >= BROKERS_VERSION:
+        if context.api_version >= FROM_BROKERS_VERSION:
             self._add_for_brokers(context, body)
             return
         producer = TxnProducer(
