@@ -1,6 +1,6 @@
 """All metrics of a process by Kafka's names, with what they are read from.
 
-A family is what JMX shows as MBeans of one type and name, whatever their tags: the partitions of
+A family is what JMX shows as MBeans of one type and name, with any tags: the partitions of
 `kafka.log:type=Log,name=Size` are one family. It is read when it is asked for, and only then.
 
 Wing: attaches to the broker and the clients, for their metrics; the core works without it.
@@ -198,7 +198,7 @@ class MetricsRegistry:
         return timer
 
     def forget(self, sensor: Meter | Timer) -> None:
-        """Tick it no longer: its family does not show it any more."""
+        """Tick a sensor no longer; its family does not show it from now on."""
         self._ticked.pop(sensor, None)
 
     # -- time

@@ -410,7 +410,7 @@ class ClientQuotas:
         return budgets
 
     def _forget_idle(self) -> None:
-        """Forget the clients that have gone: their number is up to them."""
+        """Forget clients that have gone: they choose their names, so there may be any number."""
         self._budgets.clear()
         now_ms, left = self.clock.monotonic_ms(), 0
         for quota in self.by_key.values():
@@ -549,7 +549,7 @@ async def _timed(coroutine: Coroutine[Any, Any, T], charges: RequestCharges) -> 
 
 
 class MeteredContext(RequestContext):
-    """The context of a request while there are quotas: its answer may hold the client."""
+    """The context of a request where there are quotas: after its answer the client may be muted."""
 
     __slots__ = ("quota",)
     quota: RequestCharges

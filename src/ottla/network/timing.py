@@ -1,4 +1,4 @@
-"""How long an answer is waited for: up to a deadline, with pauses that grow, never for ever."""
+"""How long an answer is waited for: up to a deadline, with pauses that grow."""
 
 from __future__ import annotations
 

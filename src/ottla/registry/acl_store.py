@@ -299,7 +299,7 @@ class AclStore:
             return []  # an older Kafka made the tree, and has no such type
 
     async def _read(self, pattern: ResourcePattern) -> Entries:
-        """The ACLs of a pattern; what is known of it, or a denial, where they cannot be read."""
+        """The ACLs of a pattern; where they cannot be read, those known before, or a denial."""
         path = acl_path(pattern)
         try:
             data, _ = await self.registry.get(path)

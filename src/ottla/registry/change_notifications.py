@@ -1,7 +1,8 @@
 """Change notifications: numbered nodes that tell every broker what to read again.
 
-Whoever changes something writes it first, and a notification after that. Each broker reads them in
-their order. One that has lost its session may have missed some: it reads everything again.
+A broker or a tool that changes something writes the change first, and then a notification. Each
+broker reads the notifications in their order. One that has lost its session may have missed some:
+it reads everything again.
 
 Wing: attaches to `server.dynamic_config` and `registry.acl_store`; the core works without it.
 """

@@ -352,7 +352,7 @@ class AclTable:
         self._after_change()
 
     def replace(self, of: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> None:
-        """Replace all ACLs at once: nobody is judged by half of them."""
+        """Replace all ACLs at once: no decision is made by half of them."""
         self._entries = {pattern: entries for pattern, entries in of.items() if entries}
         self._after_change()
 

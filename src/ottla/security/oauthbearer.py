@@ -430,7 +430,7 @@ def fetch(
     from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
 
     class NoRedirect(HTTPRedirectHandler):
-        """Goes nowhere else: another server would get the client's secret."""
+        """Follows no redirect: another server would get the client's secret."""
 
         def redirect_request(self, *_: object) -> None:
             return None

@@ -415,7 +415,7 @@ class SaslAuthenticator:
     # The end
 
     def _fail_other(self, header: RequestHeader) -> Verdict:
-        """Another request: its own answer, with the error, where that has a place for one."""
+        """Refuse any other request, in its own response where that has a field for the error."""
         request = request_class(header.api_key)
         reason = f"{request.api_key.name} instead of SaslAuthenticate"
         if header.api_version not in request.versions:

@@ -111,7 +111,7 @@ class ScramCredential(NamedTuple):
 
 
 class TokenLogin(NamedTuple):
-    """What a login with a delegation token is checked with, and whom it makes of the client."""
+    """What checks a login with a delegation token, and the principal that the client gets by it."""
 
     credential: ScramCredential
     owner: KafkaPrincipal
@@ -131,7 +131,7 @@ def no_tokens(mechanism: str, token_id: str) -> TokenLogin | None:
 def stored_credential(
     user_settings: Callable[[str], Mapping[str, str]], mechanism: str, name: str
 ) -> ScramCredential | None:
-    """The credential of a user, read from its settings as they are now; None for none."""
+    """The credential of a user, read from its settings as they are now; None where it has none."""
     text = user_settings(name).get(mechanism)
     if text is None:
         return None

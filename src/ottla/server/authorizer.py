@@ -83,7 +83,7 @@ class Authorizer:
         )
 
     def authorize_broker(self, context: RequestContext) -> bool:
-        """Whether the client may act as a broker; if not, the log says how to let brokers."""
+        """Whether the client may act as a broker; if not, the log says how to allow it."""
         if self.authorize(context, AclOperation.CLUSTER_ACTION, CLUSTER):
             return True
         if context.principal not in self._no_brokers:

@@ -743,7 +743,7 @@ def of_loop(registry: MetricsRegistry) -> None:
 
 
 def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
-    """What has become of the session at ZooKeeper."""
+    """The state of the session at ZooKeeper, and how often it was lost and found again."""
     counts = {"Disconnects": 0, "Expires": 0, "SyncConnects": 1}  # it is connected now
 
     def on_state(state: SessionState) -> None:

@@ -46,7 +46,7 @@ MAX_MARKS: Final = 32
 
 
 class EndHistory:
-    """When the end of a partition was seen where: at most `MAX_MARKS` marks, denser lately."""
+    """Where a partition ended at which time: at most `MAX_MARKS` marks, most of them recent."""
 
     __slots__ = ("marks",)
 

@@ -118,7 +118,7 @@ def not_produced(topic: Any, error: int = TOPIC_DENIED) -> TopicProduceResponse:
 
 
 def nothing_fetched(body: FetchRequest) -> FetchResponse:
-    """The answer to one that poses as a follower."""
+    """The answer to a client that asks as a follower and has no right to."""
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
@@ -323,7 +323,7 @@ def transaction_not_described(name: str) -> DescribeTransactionsTransactionState
 
 
 def topic_not_told(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    """What was asked for by its name has no id, and what by its id no name."""
+    """A topic that was asked for by its name has no id in the answer, one by its id no name."""
     return MetadataResponseTopic(
         error_code=TOPIC_DENIED,
         name=topic.name if topic.topic_id == NO_UUID else None,

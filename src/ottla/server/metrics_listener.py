@@ -58,7 +58,7 @@ STOP_TIMEOUT_S: Final = 1.0
 SLICE_NS: Final = 1_000_000
 """After so much work on a page the loop's other work comes first."""
 OPEN_PATHS: Final = ("/healthz", "/readyz")
-"""Whatever starts and stops brokers asks these, and has no password."""
+"""What starts and stops brokers, such as Kubernetes, asks these, and has no password."""
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -50,7 +50,7 @@ MECHANISMS: Final = {number: name for name, number in MECHANISM_NUMBERS.items()}
 
 
 class SaslHandlers:
-    """Refuses both; that they are in the table has ApiVersions name them."""
+    """Refuses both; they are in the table so that ApiVersions names them."""
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
