@@ -13,7 +13,7 @@ import statistics
 from sources import house, sources
 
 MODULE_LINES = 950
-MODULES = 526
+MODULES = 534
 CLASS_LINES = 450
 FUNCTION_LINES = 60
 FUNCTION_MEDIAN_LINES = 9

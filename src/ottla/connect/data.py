@@ -129,6 +129,8 @@ class Schema:
     value_schema: Schema | None = None
 
     def __post_init__(self) -> None:
+        fields = tuple(SchemaField(*field) for field in self.fields)
+        object.__setattr__(self, "fields", fields)  # pairs are taken too
         if self.type in (SchemaType.ARRAY, SchemaType.MAP) and self.value_schema is None:
             raise DataError(f"schema {self}: must have the schema of its values")
         if self.type is SchemaType.MAP and self.key_schema is None:

@@ -55,6 +55,24 @@ _KAFKAS_CONVERTERS: Final = {
     f"org.apache.kafka.connect.converters.{name}Converter": f"{_SIMPLE}{name}Converter"
     for name in ("ByteArray", "Short", "Integer", "Long", "Float", "Double", "Boolean")
 }
+_TRANSFORMS: Final = "org.apache.kafka.connect.transforms."
+
+
+def _both(*names: str) -> list[str]:
+    """The transforms of keys and of values."""
+    return [f"{name}${part}" for name in names for part in ("Key", "Value")]
+
+
+_PLACES_OF_TRANSFORMS: Final = {
+    "transform": ["Filter"],
+    "transforms.envelope": ["DropHeaders", "InsertHeader", "RegexRouter", *_both("HeaderFrom")],
+    "transforms.fields": [
+        "ValueToKey",
+        *_both("ExtractField", "Flatten", "HoistField", "InsertField", "ReplaceField"),
+    ],
+    "transforms.timestamps": ["TimestampRouter", *_both("TimestampConverter")],
+    "transforms.types": _both("Cast", "MaskField", "SetSchemaMetadata"),
+}
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {
         f"{_FILE}FileStreamSourceConnector": "ottla.connect.connectors.files:FileStreamSource",
@@ -67,8 +85,15 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
             "ottla.connect.converters:SimpleHeaderConverter"
         ),
     },
-    TRANSFORMS: {},
-    PREDICATES: {},
+    TRANSFORMS: {
+        f"{_TRANSFORMS}{name}": f"ottla.connect.{place}:{name.replace('$', '')}"
+        for place, names in _PLACES_OF_TRANSFORMS.items()
+        for name in names
+    },
+    PREDICATES: {
+        f"{_TRANSFORMS}predicates.{name}": f"ottla.connect.transform:{name}"
+        for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches")
+    },
 }
 """What comes with Ottla: Kafka's name, or one of ours, and where the class is."""
 

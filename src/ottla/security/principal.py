@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Self
 
+from ottla.config.java_regex import java_pattern, java_replacement
 from ottla.errors import ConfigError
 
 USER_TYPE: Final = "User"
@@ -68,8 +69,6 @@ _RULE: Final = re.compile(
     r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))?"
     r"\s*(?:,|$)"
 )
-_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
-_REPLACEMENT_PART: Final = re.compile(r"\\(?P<plain>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.S)
 _CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
 
 
@@ -121,50 +120,19 @@ def _parse_rule(rule: re.Match[str]) -> Callable[[str], str | None]:
     if rule["default"]:
         return lambda name: name
     try:
-        pattern = re.compile(_NAMED_GROUP.sub("(?P<", rule["pattern"]))
+        pattern = java_pattern(rule["pattern"])
     except re.error as error:
         raise ConfigError(
             f"{MAPPING_RULES}: the regex {rule['pattern']!r} cannot be read ({error})"
         ) from None
-    parts = list(_replacement_parts(rule["replacement"], pattern))
+    try:
+        expand = java_replacement(rule["replacement"], pattern)
+    except ValueError as error:
+        raise ConfigError(f"{MAPPING_RULES}: {error}") from None
     change_case = _CASES[rule["case"]]
-
-    def expand(match: re.Match[str]) -> str:
-        return "".join(part if isinstance(part, str) else match[part[0]] or "" for part in parts)
 
     def apply(name: str) -> str | None:
         # What is found is replaced, as Java's replaceAll does, though the whole must match.
         return change_case(pattern.sub(expand, name)) if pattern.fullmatch(name) else None
 
     return apply
-
-
-def _replacement_parts(
-    replacement: str, pattern: re.Pattern[str]
-) -> Iterator[str | tuple[int | str]]:
-    """Text, and in tuples the groups that stand for text."""
-    end = 0
-    for match in _REPLACEMENT_PART.finditer(replacement):
-        yield replacement[end : match.start()]
-        end = match.end()
-        if match["plain"] is not None:
-            yield match["plain"]
-        elif match["number"] is not None:
-            yield from _numbered_group(match["number"], pattern.groups)
-        elif match["name"] in pattern.groupindex:
-            yield (match["name"],)
-        else:
-            raise ConfigError(
-                f"{MAPPING_RULES}: the regex {pattern.pattern!r} has no group {match['name']!r}"
-            )
-    yield replacement[end:]
-
-
-def _numbered_group(digits: str, count: int) -> Iterator[str | tuple[int | str]]:
-    """`$12` is group 12, or group 1 and a 2 where there are fewer; text where there is neither."""
-    for length in range(len(digits), 0, -1):
-        if int(digits[:length]) <= count:
-            yield (int(digits[:length]),)
-            yield digits[length:]
-            return
-    yield f"${digits}"

@@ -1,0 +1,1 @@
+"""The transforms that come with Kafka, by what they change."""
