@@ -514,16 +514,18 @@ def in_nodes(
         if changes is not None:
             target = ClientEntity(**components)
             change_client(client, target, partial(_changed, changes))
-            title = quota_title(target, as_by_zookeeper=True)
-            terminal.print(f"Completed Updating config for entity: {title}.")
+            terminal.print(f"Completed Updating config for entity: {_title(target)}.")
             return
         is_of_all_users = components == {"user": None}
         for each in client_entities(client, components):
             own = without_keys(client_settings(client, each))
             shown = ",".join(f"{key}={value}" for key, value in own.items())
             if own or not is_of_all_users:
-                title = quota_title(each, as_by_zookeeper=True)
-                terminal.print(f"Configs for {title} are {shown}")
+                terminal.print(f"Configs for {_title(each)} are {shown}")
+
+
+def _title(entity: ClientEntity) -> str:
+    return quota_title(entity, as_by_zookeeper=True)
 
 
 def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:

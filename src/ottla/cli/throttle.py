@@ -97,15 +97,13 @@ class Throttle:
             if topic in existing:
                 names[ConfigResource.topic(topic)] = (LEADERS, FOLLOWERS)
         described = self.admin.describe_configs(names)
-        changes = {
-            resource: [
-                AlterConfigOp(key, None, ConfigOperation.DELETE)
-                for key in keys
-                if key in described[resource] and not described[resource][key].is_default
-            ]
-            for resource, keys in names.items()
-        }
-        changes = {resource: each for resource, each in changes.items() if each}
+        changes = {}
+        for resource, keys in names.items():
+            known = described[resource]
+            own = [key for key in keys if key in known and not known[key].is_default]
+            if own:
+                removal = ConfigOperation.DELETE
+                changes[resource] = [AlterConfigOp(key, None, removal) for key in own]
         if changes:
             self.admin.incremental_alter_configs(changes)
         return bool(changes)

@@ -129,12 +129,10 @@ class TopicStore(TopicReader):
         epoch = self.fenced.epoch.epoch
         groups: list[Group] = [
             (
-                Create(paths.partition(*topic_partition), b""),
-                Create(
-                    paths.partition_state(*topic_partition), encode_partition_state(state, epoch)
-                ),
+                Create(paths.partition(*each), b""),
+                Create(paths.partition_state(*each), encode_partition_state(state, epoch)),
             )
-            for topic_partition, state in states.items()
+            for each, state in states.items()
         ]
         outcomes = await self.fenced.write_each(groups)
         created = {}

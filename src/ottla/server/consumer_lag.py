@@ -189,29 +189,20 @@ class ConsumerLag:
                     )
 
     def _register(self, registry: MetricsRegistry) -> None:
-        for name, doc, value in (
-            ("lag", "Records that a group has not committed.", lambda each: each.lag),
+        lag = partial(self._series, lambda each: each.lag)
+        lag_s = partial(self._series, lambda each: each.age_ms / 1000)
+        for name, doc, series in (
+            ("lag", "Records that a group has not committed.", lag),
             (
                 "lag_seconds",
                 "How long ago the first record came that a group has not committed.",
-                lambda each: each.age_ms / 1000,
+                lag_s,
             ),
+            ("current_offset", "The offset that a group has committed.", self._offsets),
+            ("lag_sum", "Records of a topic that a group has not committed.", self._sums),
+            ("members", "The members of a group.", self._members),
         ):
-            family = FamilyName(DOMAIN, GROUP_TYPE, name)
-            registry.gauges(family, doc, partial(self._series, value))
-        registry.gauges(
-            FamilyName(DOMAIN, GROUP_TYPE, "current_offset"),
-            "The offset that a group has committed.",
-            self._offsets,
-        )
-        registry.gauges(
-            FamilyName(DOMAIN, GROUP_TYPE, "lag_sum"),
-            "Records of a topic that a group has not committed.",
-            self._sums,
-        )
-        registry.gauges(
-            FamilyName(DOMAIN, GROUP_TYPE, "members"), "The members of a group.", self._members
-        )
+            registry.gauges(FamilyName(DOMAIN, GROUP_TYPE, name), doc, series)
 
     def _series(self, value: Callable[[PartitionLag], float]) -> Series:
         for each in self.read():

@@ -28,6 +28,7 @@ from ottla.testing.simulation.app_process import Address, AppProcess, garbage_ke
 from ottla.testing.simulation.cluster import BROKER_PORT, SimulatedCluster
 from ottla.testing.simulation.invariants import partitions_of
 from ottla.testing.simulation.nemesis import KINDS, Nemesis
+from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TROUBLE_MS
 from ottla.testing.simulation.workload import History, TopicMaker
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
@@ -41,9 +42,6 @@ APPS: Final = "apps"
 FAULTS: Final = (APPS, *KINDS)
 """What faults may strike: `apps`, `brokers`, `network`, `zookeeper`, `clocks`."""
 
-START_LIMIT_MS: Final = 60_000
-TROUBLE_MS: Final = 30_000
-PEACE_LIMIT_MS: Final = 180_000
 QUIET_MS: Final = 15_000
 PATIENCE_MS: Final = 60_000
 """Longer than aiokafka waits for an answer that does not come (`request_timeout_ms`, 40 s)."""

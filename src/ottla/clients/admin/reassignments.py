@@ -47,13 +47,12 @@ class ReassignmentAdmin:
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> Outcomes:
         async def attempt(deadline: Deadline) -> Outcomes:
+            wanted = [
+                ElectLeadersTopicPartitions(topic=topic, partitions=indexes)
+                for topic, indexes in by_topic(partitions or ()).items()
+            ]
             request = ElectLeadersRequest(
-                topic_partitions=None
-                if partitions is None
-                else [
-                    ElectLeadersTopicPartitions(topic=topic, partitions=indexes)
-                    for topic, indexes in by_topic(partitions).items()
-                ],
+                topic_partitions=None if partitions is None else wanted,
                 timeout_ms=self._admin.request_timeout_ms(deadline),
             )
             low = 0

@@ -244,20 +244,18 @@ class MetadataHandler:
                 error_message=f"endpoint type {body.endpoint_type} was asked of a broker, "
                 f"whose type is {BROKER_ENDPOINT_TYPE}",
             )
+        brokers = [
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in self.cache.alive_brokers(context.listener_name)
+        ]
+        is_asked = body.include_cluster_authorized_operations
         return DescribeClusterResponse(
             endpoint_type=BROKER_ENDPOINT_TYPE,
             cluster_id=self.cache.cluster_id,
             controller_id=self.cache.controller_id,
-            brokers=[
-                DescribeClusterBroker(
-                    broker_id=node.id, host=node.host, port=node.port, rack=node.rack
-                )
-                for node in self.cache.alive_brokers(context.listener_name)
-            ],
+            brokers=brokers,
             cluster_authorized_operations=(
-                CLUSTER_OPERATIONS
-                if body.include_cluster_authorized_operations
-                else OPERATIONS_NOT_REQUESTED
+                CLUSTER_OPERATIONS if is_asked else OPERATIONS_NOT_REQUESTED
             ),
         )
 

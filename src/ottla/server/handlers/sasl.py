@@ -96,18 +96,9 @@ class ScramUsersHandler:
         results = []
         for name, count in names.items():
             infos = credential_infos(await self.entities.read_client(ClientEntity(user=name)))
-            result = DescribeUserScramCredentialsResult(
-                user=name, credential_infos=infos, error_message=None
-            )
-            if count > 1 and not is_all:
-                result.error_code = ErrorCode.DUPLICATE_RESOURCE
-                result.error_message = f"user {name} is named more than once"
-                result.credential_infos = []
-            elif not infos:
-                result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-                result.error_message = f"user {name} has no SCRAM credentials"
             if infos or not is_all:
-                results.append(result)
+                is_repeated = count > 1 and not is_all
+                results.append(_described(name, infos, is_repeated=is_repeated))
         return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
     async def handle_alter(
@@ -175,6 +166,22 @@ def _check_pair(name: str, mechanism: int, count: int) -> None:
             ErrorCode.DUPLICATE_RESOURCE,
             f"{MECHANISMS[mechanism]} of user {name} is changed more than once",
         )
+
+
+def _described(
+    name: str, infos: list[CredentialInfo], *, is_repeated: bool
+) -> DescribeUserScramCredentialsResult:
+    result = DescribeUserScramCredentialsResult(
+        user=name, credential_infos=infos, error_message=None
+    )
+    if is_repeated:
+        result.error_code = ErrorCode.DUPLICATE_RESOURCE
+        result.error_message = f"user {name} is named more than once"
+        result.credential_infos = []
+    elif not infos:
+        result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+        result.error_message = f"user {name} has no SCRAM credentials"
+    return result
 
 
 def stored_text(mechanism: str, upsertion: ScramCredentialUpsertion) -> str:

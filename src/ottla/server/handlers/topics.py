@@ -53,7 +53,7 @@ from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.server.dynamic_config import DynamicConfig, topic_entries
+from ottla.server.dynamic_config import DescribedConfig, DynamicConfig, topic_entries
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
 FIRST_CREATE_VERSION_WITH_QUOTA = 6
@@ -118,16 +118,7 @@ class TopicsHandler:
             num_partitions=outcome.num_partitions,
             replication_factor=outcome.replication_factor,
             error_message=None,
-            configs=[
-                CreatableTopicConfigs(
-                    name=entry.name,
-                    value=entry.value,
-                    read_only=entry.is_read_only,
-                    config_source=int(entry.source),
-                    is_sensitive=entry.is_sensitive,
-                )
-                for entry in topic_entries(self.dynamic_config, outcome.config)
-            ],
+            configs=list(map(_shown, topic_entries(self.dynamic_config, outcome.config))),
         )
 
     async def handle_create_partitions(
@@ -237,6 +228,16 @@ async def _caught(operation: Coroutine[Any, Any, T]) -> T | KafkaError:
         return await operation
     except KafkaError as error:
         return error
+
+
+def _shown(entry: DescribedConfig) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=int(entry.source),
+        is_sensitive=entry.is_sensitive,
+    )
 
 
 def mutations(context: RequestContext, first_strict_version: int) -> Callable[[int], object]:

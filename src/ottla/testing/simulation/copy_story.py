@@ -21,7 +21,13 @@ from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host
-from ottla.testing.simulation.group_story import GroupLedger, count_removals, group_settings
+from ottla.testing.simulation.group_story import (
+    CLOSE_TIMEOUT_MS,
+    RESTART_MS,
+    GroupLedger,
+    count_removals,
+    group_settings,
+)
 from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.workload import (
     METADATA_TIMEOUT_MS,
@@ -40,9 +46,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "copiers"
 CALL_TIMEOUT_MS: Final = 15_000
-CLOSE_TIMEOUT_MS: Final = 1_000
 TRANSACTION_TIMEOUT_MS: Final = 10_000
-RESTART_MS: Final = 300
 
 
 class Copier(SimulatedClient):
