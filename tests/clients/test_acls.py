@@ -94,6 +94,20 @@ def test_producer_and_consumer_are_told_what_they_lack(guarded: InProcessBroker)
         assert told.value.error is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
+def test_consumer_that_was_refused_reads_once_it_may(guarded: InProcessBroker) -> None:
+    """It asks again with each poll, not when its metadata are five minutes old."""
+    settings = {"bootstrap.servers": guarded.bootstrap_servers}
+    with ottla.Consumer(settings, auto_offset_reset="earliest") as consumer:
+        consumer.assign([ottla.TopicPartition("t", 0)])
+        with pytest.raises(ottla.KafkaError) as told:
+            consumer.poll(LIMIT_S * 1000)
+        assert told.value.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        allow(guarded, acl(AclOperation.READ, TOPIC, "t"), acl(AclOperation.WRITE, TOPIC, "t"))
+        with ottla.Producer(settings) as producer:
+            producer.send("t", b"1").result(LIMIT_S)
+        assert [record.value for record in consumer.poll(LIMIT_S * 1000)] == [b"1"]
+
+
 def test_librdkafka_is_told_what_it_lacks(guarded: InProcessBroker) -> None:
     """The delivery report of a producer, and the error of a consumer's group."""
     allow(guarded, acl(AclOperation.DESCRIBE, TOPIC, "t"))

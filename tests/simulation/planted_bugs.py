@@ -19,15 +19,18 @@ from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
+from ottla.protocol.api_keys import ApiKey
 from ottla.registry.tree import Set
 from ottla.replication import replica_requests
 from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
-from ottla.server import fetch_session
+from ottla.security.acls import AclTable
+from ottla.server import access_checks, fetch_session
 from ottla.server.controller_orders import ControllerOrders
 from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
+from ottla.testing.simulation.guarded_story import GuardedStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.stories import kind_of, tell
@@ -178,6 +181,23 @@ def gap_after_refused_batches_looks_like_a_lost_record(patch: pytest.MonkeyPatch
     patch.setattr(PartitionLeader, "refused_end", lambda self: NO_OFFSET)
 
 
+def produce_forgets_to_ask(patch: pytest.MonkeyPatch) -> None:
+    """One handler has no check of rights: who is unknown to the ACLs writes."""
+    patch.setitem(access_checks.CHECKS, ApiKey.PRODUCE, access_checks.free)
+
+
+def decisions_outlive_their_acls(patch: pytest.MonkeyPatch) -> None:
+    """What was allowed once stays allowed on a broker that has read of the denial."""
+    change = AclTable._after_change
+
+    def forget_denials_only(self):
+        allowed = {asked: True for asked, is_allowed in self._decided.items() if is_allowed}
+        change(self)
+        self._decided.update(allowed)
+
+    patch.setattr(AclTable, "_after_change", forget_denials_only)
+
+
 PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
@@ -189,6 +209,8 @@ PLANTS: dict[Plant, type[Story]] = {
     partitions_given_away_before_they_are_revoked: GroupStory,
     commits_of_stale_epochs_are_taken: GroupStory,
     gap_after_refused_batches_looks_like_a_lost_record: PipelineStory,
+    produce_forgets_to_ask: GuardedStory,
+    decisions_outlive_their_acls: GuardedStory,
 }
 """Each bug, and the kind of story that would show it."""
 

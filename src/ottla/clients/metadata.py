@@ -90,12 +90,12 @@ class Metadata:
         if is_more:
             self.request_update(is_urgent=True)
 
-    async def update(self, deadline: Deadline) -> Cluster:
+    async def update(self, deadline: Deadline, *, is_urgent: bool = True) -> Cluster:
         """Wait for a refresh that begins now or later.
 
         Raises UnusableConnectionError if waiting is pointless.
         """
-        self.request_update(is_urgent=True)
+        self.request_update(is_urgent=is_urgent)
         wanted = self._requested
         while self._completed < wanted:
             if deadline.has_passed:
@@ -136,6 +136,12 @@ class Metadata:
             except KafkaTimeoutError:
                 if info is None:
                     raise  # no broker answers; otherwise the last answer is a better error
+
+    async def ask_again(self, topics: Iterable[str], deadline: Deadline) -> None:
+        """Refresh where a topic was refused, after retry.backoff.ms: rights come and go."""
+        errors = map(self.cluster.error_of, set(topics))
+        if any(error is not ErrorCode.NONE and not error.retriable for error in errors):
+            await self.update(deadline, is_urgent=False)
 
     def _is_final(self, error: ErrorCode) -> bool:
         """Whether waiting will not resolve the error of a topic."""

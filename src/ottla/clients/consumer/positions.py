@@ -93,7 +93,10 @@ class Positions:
     async def _reset(self, states: Sequence[TopicPartitionState]) -> None:
         if not states:
             return
-        self._metadata.want(state.topic_partition.topic for state in states)
+        topics = {state.topic_partition.topic for state in states}
+        self._metadata.want(topics)
+        deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
+        await self._metadata.ask_again(topics, deadline)
         generations = {state: state.generation for state in states}
         timestamps = {state.topic_partition: state.reset_to or 0 for state in states}
         found = await list_offsets(self._client, self._metadata, timestamps, self._isolation)

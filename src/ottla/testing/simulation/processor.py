@@ -21,6 +21,7 @@ from ottla.network.transport import send_read
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import SIZE, SIZE_BYTES
 from ottla.runtime import Buffer, File, Runtime
+from ottla.security.principal import KafkaPrincipal
 from ottla.testing.simulation.network import ProcessNetwork, StreamEnd
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ class Client:
             (peer.process.host, peer.port),
             processor.config.authenticator(listener.name, processor.clock),
         )
+        if self.connection.authenticator is None:
+            # Who a client is says its host: nobody needs to log in, and ACLs can name it.
+            self.connection.principal = KafkaPrincipal.user(peer.process.host)
 
     def on_bytes(self, data: bytes) -> None:
         self.inbox += data

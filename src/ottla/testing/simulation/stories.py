@@ -6,19 +6,22 @@ from typing import Final
 
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
+from ottla.testing.simulation.guarded_story import GuardedStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.story import Outcome, PowerStory, Story
 
-KINDS: Final[tuple[type[Story], ...]] = (
-    CopyStory,
-    Story,
+_OTHERS: Final = (
     GroupStory,
     PipelineStory,
     CopyStory,
     OperationsStory,
     GroupStory,
     PowerStory,
+)
+KINDS: Final[tuple[type[Story], ...]] = (
+    *(CopyStory, Story, *_OTHERS),
+    *(CopyStory, GuardedStory, *_OTHERS),
 )
 """A seed runs the story at its index modulo their number."""
 

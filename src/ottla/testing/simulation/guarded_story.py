@@ -1,0 +1,399 @@
+"""A cluster with an authorizer: users with rights, one whose right comes and goes, one without any.
+
+Each client's principal is the name of its host. What the stranger is told, and what came of it, is
+an invariant: it reads nothing, changes nothing and learns nothing, whichever broker it asks, and
+whatever that broker has missed. Who has a right is never refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from ottla.clients.admin.acls import AclAdmin
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.config.authorizer_config import AUTHORIZERS
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.acls import AclCreation, CreateAclsRequest
+from ottla.protocol.configs import (
+    ConfigResourceType,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
+from ottla.protocol.message import Request
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.record.batch_builder import build_batch
+from ottla.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AclTable,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from ottla.structs import TopicPartition
+from ottla.testing.simulation.operations_story import (
+    API_TIMEOUT_MS,
+    RETRY_MS,
+    Administrator,
+)
+from ottla.testing.simulation.story import PEACE_LIMIT_MS, REPLICAS, START_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.workload import History, Reader
+
+if TYPE_CHECKING:
+    from ottla.testing.simulation.cluster import SimulatedCluster
+
+KEEPER, GUEST, STRANGER = "keeper", "guest", "stranger"
+FORBIDDEN_TOPIC: Final = "of-the-stranger"
+MAX_BETWEEN_ATTEMPTS_MS: Final = 400
+DENIED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+IN_FLIGHT_MS: Final = 2_000
+"""Longer than a fetch waits and travels when the network is whole."""
+RECORDS_UNSEEN: Final = 10
+"""How many records are written, at least, while the guest may not read."""
+CHANGE_WEIGHT: Final = 4
+"""How much likelier a change of the guest's right is than another fault."""
+
+
+def rule(
+    user: str,
+    operation: AclOperation,
+    pattern_type: PatternType = PatternType.LITERAL,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> AclBinding:
+    """An ACL of a user about the story's topic, or about all that begin as it does."""
+    name = TOPIC if pattern_type is PatternType.LITERAL else TOPIC[:3]
+    entry = AccessControlEntry(f"User:{user}", "*", operation, permission)
+    return AclBinding(ResourcePattern(ResourceType.TOPIC, name, pattern_type), entry)
+
+
+RULES: Final = (
+    rule("writer0", AclOperation.WRITE),
+    rule("writer1", AclOperation.WRITE, PatternType.PREFIXED),
+    rule("reader", AclOperation.READ),
+    rule("last-reader", AclOperation.READ, PatternType.PREFIXED),
+    rule(GUEST, AclOperation.READ, PatternType.PREFIXED),
+)
+DENIALS: Final = (
+    rule(GUEST, AclOperation.READ, permission=AclPermissionType.DENY),
+    rule(GUEST, AclOperation.ALL, permission=AclPermissionType.DENY),
+)
+"""Either takes the guest's right: it may read nothing, or not even know of the topic."""
+
+
+# What the stranger tries.
+
+
+class Attempt(NamedTuple):
+    """A request that needs a right, and the errors in its answer that say so."""
+
+    request: Callable[[], Request]
+    errors: Callable[[Any], Iterable[int]]
+    version: int | None = None
+    """The last version that names topics, where later ones have ids, which are not told."""
+
+
+def of(results: str) -> Callable[[Any], Iterable[int]]:
+    """The errors of the entries of a list."""
+    return lambda answer: [each.error_code for each in getattr(answer, results)]
+
+
+def of_partitions(topics: str, partitions: str) -> Callable[[Any], Iterable[int]]:
+    """The errors of partitions, which are in a list of topics."""
+    return lambda answer: [
+        each.error_code for topic in getattr(answer, topics) for each in getattr(topic, partitions)
+    ]
+
+
+def _produce() -> Request:
+    records = build_batch([(0, None, STRANGER.encode(), ())])
+    data = PartitionProduceData(index=0, records=records)
+    topic = TopicProduceData(name=TOPIC, partition_data=[data])
+    return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[topic])
+
+
+def _fetch() -> Request:
+    partition = FetchPartition(partition=0, partition_max_bytes=1_000_000)
+    topic = FetchTopic(topic=TOPIC, partitions=[partition])
+    return FetchRequest(max_bytes=1_000_000, session_epoch=-1, topics=[topic])
+
+
+def _list_offsets() -> Request:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsTopic(name=TOPIC, partitions=[partition])
+    return ListOffsetsRequest(replica_id=-1, topics=[topic])
+
+
+def _delete_records() -> Request:
+    partition = DeleteRecordsPartition(partition_index=0, offset=-1)
+    topic = DeleteRecordsTopic(name=TOPIC, partitions=[partition])
+    return DeleteRecordsRequest(topics=[topic], timeout_ms=1_000)
+
+
+def _commit() -> Request:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+    return OffsetCommitRequest(group_id=STRANGER, topics=[topic])
+
+
+def _create_topic() -> Request:
+    topic = CreatableTopic(name=FORBIDDEN_TOPIC, num_partitions=1, replication_factor=REPLICAS)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
+
+
+def _alter_configs() -> Request:
+    config = IncrementalAlterableConfig(name="retention.ms", value="1")
+    resource = IncrementalAlterConfigsResource(
+        resource_type=ConfigResourceType.TOPIC, resource_name=TOPIC, configs=[config]
+    )
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def _create_acl() -> Request:
+    creation = AclCreation(
+        resource_type=int(ResourceType.TOPIC),
+        resource_name=TOPIC,
+        resource_pattern_type=int(PatternType.LITERAL),
+        principal=f"User:{STRANGER}",
+        host="*",
+        operation=int(AclOperation.ALL),
+        permission_type=int(AclPermissionType.ALLOW),
+    )
+    return CreateAclsRequest(creations=[creation])
+
+
+ATTEMPTS: Final = (
+    Attempt(_produce, of_partitions("responses", "partition_responses")),
+    Attempt(_fetch, of_partitions("responses", "partitions"), LAST_VERSION_WITH_NAMES),
+    Attempt(_list_offsets, of_partitions("topics", "partitions")),
+    Attempt(lambda: MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), of("topics")),
+    Attempt(_commit, of_partitions("topics", "partitions")),
+    Attempt(_delete_records, of_partitions("topics", "partitions")),
+    Attempt(_create_topic, of("topics")),
+    Attempt(
+        lambda: DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=1_000),
+        of("responses"),
+    ),
+    Attempt(_alter_configs, of("responses")),
+    Attempt(_create_acl, of("results")),
+)
+
+
+class Stranger(Administrator):
+    """Has no right, and asks one broker after another for everything, records and changes."""
+
+    async def run(self) -> None:
+        """Try until told to stop; any answer that is no denial is a violation."""
+        chance = self.process.runtime.random
+        while not self.is_told_to_stop:
+            try:
+                brokers = await self._admin.brokers(self._admin.deadline())
+                if brokers:  # a broker that has just begun to serve knows of none
+                    await self._try(chance.choice(ATTEMPTS), chance.choice(brokers))
+            except KafkaError:
+                pass  # no broker has answered
+            await self.pause(chance.randint(1, MAX_BETWEEN_ATTEMPTS_MS))
+        self._admin.close()
+        self.is_done = True
+
+    async def _try(self, attempt: Attempt, broker_id: int) -> None:
+        request, client = attempt.request(), self._admin.client
+        connection = await client.ready(broker_id)
+        version = attempt.version or connection.version_of(type(request))
+        answer = await client.send_on(connection, request, version)
+        errors = set(attempt.errors(answer))
+        if not errors or not errors <= DENIED:
+            self.history.violations.append(
+                f"{self.cluster.world.now_ms} ms: broker {broker_id} has answered the "
+                f"{type(request).__name__} of a user without rights with errors {sorted(errors)}"
+            )
+
+
+class Guest(Reader):
+    """A reader whose right is taken and given back while it reads."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
+        super().__init__(cluster, name, history)
+        self.read_count = 0
+
+    def may_meet(self, error: KafkaError) -> bool:
+        return error.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _note(self, partition: TopicPartition, record: ConsumerRecord) -> None:
+        self.read_count += 1
+        super()._note(partition, record)
+
+
+class AclKeeper(Administrator):
+    """Puts the ACLs, and from then on keeps the guest's denial as it is wanted."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
+        super().__init__(cluster, name, history)
+        self._acls = AclAdmin(self._admin)
+        self.denial = self.process.runtime.random.choice(DENIALS)
+        self.is_guest_denied = False
+
+    @property
+    def wanted(self) -> frozenset[AclBinding]:
+        """The ACLs that every broker is to have."""
+        return frozenset((*RULES, self.denial) if self.is_guest_denied else RULES)
+
+    @property
+    def in_force(self) -> list[frozenset[AclBinding]]:
+        """The ACLs by which each broker decides that runs."""
+        return [
+            frozenset(table) for table in map(table_of, self.cluster.hosts) if table is not None
+        ]
+
+    def is_done_everywhere(self) -> bool:
+        """Whether every broker serves, and decides by the ACLs that are wanted."""
+        found = self.in_force
+        return (
+            self.cluster.is_serving
+            and len(found) == len(self.cluster.hosts)
+            and all(each == self.wanted for each in found)
+        )
+
+    async def run(self) -> None:
+        """Ask brokers for what is wanted, as long as one of them does not have it."""
+        while not self.is_told_to_stop:
+            if any(each != self.wanted for each in self.in_force):
+                try:
+                    await self._ask()
+                except KafkaError:
+                    pass  # it may have been done, or not
+            await self.pause(RETRY_MS)
+        self._admin.close()
+        self.is_done = True
+
+    async def _ask(self) -> None:
+        await self._acls.create_acls(sorted(self.wanted))
+        if not self.is_guest_denied:
+            pattern, entry = self.denial
+            await self._acls.delete_acls([AclBindingFilter(*(pattern + entry))])
+
+
+def table_of(host: Any) -> AclTable | None:
+    """The ACLs by which a broker decides; None if it does not run, or has not read them yet."""
+    authorizer = getattr(host.broker, "authorizer", None)
+    return authorizer.table if host.is_running and host.is_serving and authorizer else None
+
+
+class GuardedStory(Story):
+    """Writers and readers with rights; a guest, which has one at times; a stranger, which has none.
+
+    At the end the guest is denied while it reads: once all brokers know of that, it reads nothing
+    more. Then it may read again, and gets all that it has missed.
+    """
+
+    settings: ClassVar[Mapping[str, str | int]] = {
+        # A broker that has not heard of the topic yet would say that nobody may create it.
+        "auto.create.topics.enable": "false",
+        "authorizer.class.name": AUTHORIZERS[0],
+        "super.users": ";".join(
+            f"User:{name}" for name in ("broker-1", "broker-2", "broker-3", "maker", KEEPER)
+        ),
+    }
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._keeper = AclKeeper(self.cluster, KEEPER, self.history)
+        self._guest = Guest(self.cluster, GUEST, self.history)
+        self._stranger = Stranger(self.cluster, STRANGER, self.history)
+
+    def _begin(self) -> None:
+        self._keeper.process.spawn(self._keeper.run(), "keep the ACLs")
+        self._wait(self._keeper.is_done_everywhere, START_LIMIT_MS, "the ACLs are not in force")
+        super()._begin()
+        self._guest.process.spawn(self._guest.run(self.partitions), "read as a guest")
+        self._stranger.process.spawn(self._stranger.run(), "try everything")
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [*super()._more_faults(), *[self._change_right] * CHANGE_WEIGHT]
+
+    def _change_right(self, chance: random.Random) -> str:
+        """Deny the guest to read, or allow it again."""
+        self._keeper.is_guest_denied = is_denied = not self._keeper.is_guest_denied
+        return f"the guest may {'not read' if is_denied else 'read again'}"
+
+    def _end(self) -> None:
+        self._deny_guest()
+        if self.history.violations:
+            return
+        self._keeper.is_guest_denied = False
+        super()._end()
+        ends = {tp: self._end_of(tp) for tp in self.partitions}
+        self._wait(
+            lambda: all(self._guest.next_offsets.get(tp, 0) >= end for tp, end in ends.items()),
+            PEACE_LIMIT_MS,
+            f"the guest, which may read again, has not read to {list(ends.values())}",
+        )
+        self._wait(self._keeper.is_done_everywhere, PEACE_LIMIT_MS, "the denial is in force")
+        self._keeper.is_told_to_stop = self._stranger.is_told_to_stop = True
+        self._wait(
+            lambda: self._keeper.is_done and self._stranger.is_done,
+            API_TIMEOUT_MS,
+            "the clients have not stopped",
+        )
+
+    def _deny_guest(self) -> None:
+        """Once all brokers know of its denial, the guest reads nothing that is written."""
+        self._keeper.is_guest_denied = True
+        is_known = self._keeper.is_done_everywhere
+        self._wait(is_known, PEACE_LIMIT_MS, "the denial is not in force")
+        self.world.run(IN_FLIGHT_MS)
+        before = self._guest.read_count
+        written = self._acknowledged_count() + RECORDS_UNSEEN
+        self._wait(
+            lambda: self._acknowledged_count() >= written, PEACE_LIMIT_MS, "nothing is written"
+        )
+        self.world.run(IN_FLIGHT_MS)
+        if self._guest.read_count > before:
+            self.history.violations.append(
+                f"a guest has read {self._guest.read_count - before} records that it may not read"
+            )
+
+    def _acknowledged_count(self) -> int:
+        return sum(map(len, self.history.acknowledged.values()))
+
+    def _wait(self, condition: Callable[[], bool], limit_ms: int, complaint: str) -> None:
+        if self.history.violations:
+            return
+        violations = self.history.violations
+        if not self.world.run_until(lambda: bool(violations) or condition(), limit_ms):
+            violations.append(f"{complaint} after {limit_ms} ms: {self._state()}")
