@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 91
+CORE = 90
 
 
 def core() -> set[str]:

@@ -63,7 +63,7 @@ class ApiFamily(Protocol):
 
 
 class RequestMeter:
-    """Who measures requests, as far as the table of APIs knows it."""
+    """What measures requests, as far as the table of APIs knows it."""
 
     def __init__(self, measure: Callable[[RequestContext, Request, int], RequestWatch]) -> None:
         self.measure = measure
