@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from http_pages import get, samples
 
 import ottla
@@ -52,14 +53,21 @@ def series(url):
     return found
 
 
-def test_published_dashboards_are_served(start_broker):
-    """Strimzi's Kafka dashboard and the exporter's rules: every name is there, and moves."""
+@pytest.mark.parametrize(
+    ("naming", "published"),
+    [
+        ("jmx-exporter", ("strimzi-kafka", "jmx-exporter-kafka")),
+        ("confluent", ("confluent-kafka",)),
+    ],
+)
+def test_published_dashboards_are_served(start_broker, naming, published):
+    """Strimzi's, the exporter's and Confluent's: every name is there, and moves (J01, J04)."""
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
-    broker = start_broker(metrics_listener=url)
+    broker = start_broker(metrics_listener=url, metrics_names=naming)
     load(broker.bootstrap_servers)
     before = series(url)
     load(broker.bootstrap_servers)
-    dashboards = {name: names_of(name) for name in ("strimzi-kafka", "jmx-exporter-kafka")}
+    dashboards = {name: names_of(name) for name in published}
     wanted = {name: moves for names in dashboards.values() for name, moves in names.items()}
     moving = {name for name, moves in wanted.items() if moves}
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password, at_least
+from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password, at_least, one_of
 from ottla.errors import ConfigError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -47,6 +47,14 @@ class MetricsConfig(ConfigTable, group=True):
         default=None,
         type=PASSWORD,
         doc="The password of metrics.listener.username. Ottla's own.",
+    )
+    metrics_names: str = config_key(
+        default="jmx-exporter",
+        type=STRING,
+        rule=one_of("jmx-exporter", "confluent"),
+        importance=LOW,
+        doc="Whose names metrics have in Prometheus: those of the JMX exporter's rules for Kafka "
+        "and of Strimzi, or those of Confluent's dashboards. Ottla's own.",
     )
     metrics_partitions_enable: bool = config_key(
         default=True,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch, batches
-from ottla.runtime import Scheduler
+from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class CoordinatorLog(Protocol):
 
 
 RECORDS_PER_STEP: Final = 2000
+LOADS_KEPT: Final = 100
 
 
 class StepwiseLoader(ABC):
@@ -59,6 +61,7 @@ class StepwiseLoader(ABC):
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
         self.partition = partition
         self.record_count = 0
+        self.began_ms = 0
         self._batches = (batch for buffer in source for batch in batches(buffer))
 
     def step(self) -> bool:
@@ -89,8 +92,10 @@ class CoordinatorPartitions(Generic[LoaderT]):
     is unloaded while it is being loaded, that load never finishes, even if another one begins.
     """
 
-    def __init__(self, scheduler: Scheduler, topic_name: str) -> None:
-        self._scheduler = scheduler
+    def __init__(self, runtime: Runtime, topic_name: str) -> None:
+        self._scheduler, self._clock = runtime.scheduler, runtime.clock
+        self.last_loads_ms: deque[int] = deque(maxlen=LOADS_KEPT)
+        """How long it took to read the partitions that were loaded last, in ms."""
         self._topic_name = topic_name
         self._loaders: dict[int, LoaderT] = {}
         self._loaded: set[int] = set()
@@ -120,6 +125,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
         """
         if partition not in self._loaded and partition not in self._loaders:
             self._loaders[partition] = loader = new_loader()
+            loader.began_ms = self._clock.monotonic_ms()
             self._scheduler.call_soon(lambda: self._step(loader, on_finished))
 
     def unload(self, partition: int) -> None:
@@ -145,4 +151,5 @@ class CoordinatorPartitions(Generic[LoaderT]):
         else:
             del self._loaders[loader.partition]
             self._loaded.add(loader.partition)
+            self.last_loads_ms.append(self._clock.monotonic_ms() - loader.began_ms)
             on_finished(loader)

@@ -513,9 +513,13 @@ class LogFlusher:
         log_dir = self._log.log_dir
         segments = self._log.segments
         closed_point = segments.base_offsets[segments.index_of(up_to)]
+        clock = self._runtime.clock
+        began_ms = clock.monotonic_ms()
 
         def on_done(_: None) -> None:
             self._is_busy = False
+            if log_dir.on_flush is not None:
+                log_dir.on_flush(clock.monotonic_ms() - began_ms)
             if generation == self._generation:
                 self.recovery_point = max(self.recovery_point, up_to)
                 self.closed_point = max(self.closed_point, closed_point)

@@ -64,6 +64,7 @@ class LogDir:
         "is_offline",
         "log_count",
         "log_start_offsets",
+        "on_flush",
         "path",
         "recovery_points",
     )
@@ -76,6 +77,8 @@ class LogDir:
         self.is_offline = False
         self.log_count = 0
         self._on_failure = on_failure
+        self.on_flush: Callable[[int], object] | None = None
+        """Told of each flush of a log, and how many ms it took, where flushes are measured."""
         self._lock: DiskLock | None = None
         self.recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)

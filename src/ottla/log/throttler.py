@@ -30,15 +30,18 @@ class RateLimit:
 class Throttler:
     """Makes workers wait as long as a throttler says, or until `wake` is called."""
 
-    __slots__ = ("_runtime", "_waits", "limit")
+    __slots__ = ("_runtime", "_waits", "byte_count", "limit")
 
     def __init__(self, runtime: Runtime, bytes_per_second: float) -> None:
         self._runtime = runtime
         self._waits: set[asyncio.Future[None]] = set()
         self.limit = RateLimit(bytes_per_second)
+        self.byte_count = 0
+        """How many bytes were moved."""
 
     async def throttle(self, byte_count: int) -> None:
         """Wait for as long as moving so many bytes should take."""
+        self.byte_count += byte_count
         runtime = self._runtime
         delay_ms = self.limit.delay_ms(byte_count, runtime.clock.monotonic_ms())
         if delay_ms <= 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from enum import Enum
 from fnmatch import translate
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,7 @@ from ottla.metrics.metrics_registry import (
     Tags,
     attributes,
 )
-from ottla.metrics.sensors import PERCENTILES, Histogram, Meter, Timer
+from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,6 +37,15 @@ _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _PER_SECOND: Final = "PerSec"
 _PERCENT: Final = "Percent"
 NUMBERED: Final = (Kind.METER, Kind.TIMER)
+
+
+class Naming(Enum):
+    """Whose names the metrics have in Prometheus."""
+
+    JMX_EXPORTER = "jmx-exporter"
+    """Those of the exporter's rules, and Strimzi's where these differ."""
+    CONFLUENT = "confluent"
+    """Those of the dashboards of Confluent's monitoring stacks."""
 
 
 class PrometheusName(NamedTuple):
@@ -54,13 +64,15 @@ def prometheus_base(name: FamilyName) -> str:
     return _NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
 
 
-def prometheus_names(family: Family) -> list[PrometheusName]:
+def prometheus_names(family: Family, naming: Naming) -> list[PrometheusName]:
     """The names under which a family is shown, but for beans of Kafka's own library.
 
     A share of time (`...Percent`) is `..._percent` in Strimzi's rules, and in both where it is a
     meter; the exporter's rules keep the name of one that is a gauge.
     """
     name, base = family.name, prometheus_base(family.name)
+    if naming is Naming.CONFLUENT:
+        return _confluent_names(family.kind, base)
     if family.kind is Kind.METER:
         if name.name.endswith(_PERCENT):
             return [PrometheusName(_with_percent(base), "gauge", "MeanRate")]
@@ -75,6 +87,23 @@ def prometheus_names(family: Family) -> list[PrometheusName]:
     return [PrometheusName(base, "gauge", "Value")]
 
 
+def _confluent_names(kind: Kind, base: str) -> list[PrometheusName]:
+    """Names are kept whole; a meter has its rates as well, a histogram its count without suffix."""
+    if kind is Kind.METER:
+        rates = [PrometheusName(f"{base}_{name.lower()}", "gauge", name) for name in RATE_NAMES]
+        return [PrometheusName(base, "counter", "Count"), *rates]
+    if kind in (Kind.HISTOGRAM, Kind.TIMER):
+        return [PrometheusName(base, "gauge", attribute) for attribute in ("Count", "")]
+    return [PrometheusName(base, "gauge", "Value")]
+
+
+def _kafka_base(name: FamilyName, naming: Naming) -> str:
+    """What the names of attributes begin with; Confluent writes `socketservermetrics`."""
+    if naming is Naming.CONFLUENT and name.type == "socket-server-metrics":
+        name = name._replace(type="socketservermetrics")
+    return prometheus_base(name)
+
+
 def _with_percent(base: str) -> str:
     return f"{base.removesuffix('percent')}_percent"
 
@@ -82,14 +111,15 @@ def _with_percent(base: str) -> str:
 class Labels:
     """The text of labels by tags, kept while one text is written: many families share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, naming: Naming) -> None:
         self._known: dict[Tags, str] = {}
+        self._label = _lower_label if naming is Naming.CONFLUENT else label
 
     def text(self, tags: Tags) -> str:
         """`topic="a",partition="0"`: what stands within the braces."""
         known = self._known.get(tags)
         if known is None:
-            known = ",".join(f'{label(key)}="{escaped(value)}"' for key, value in tags)
+            known = ",".join(f'{self._label(key)}="{escaped(value)}"' for key, value in tags)
             self._known[tags] = known
         return known
 
@@ -97,6 +127,10 @@ class Labels:
 def label(key: str) -> str:
     """A tag as a label: `client-id` is `client_id`."""
     return _NOT_IN_NAMES.sub("_", key)
+
+
+def _lower_label(key: str) -> str:
+    return "network_processor" if key == "networkProcessor" else label(key).lower()
 
 
 def escaped(value: str) -> str:
@@ -115,20 +149,27 @@ def number(value: Number) -> str:
     return str(int(value))
 
 
-def prometheus_text(registry: MetricsRegistry, pattern: str | None = None) -> Iterator[str]:
+def prometheus_text(
+    registry: MetricsRegistry,
+    pattern: str | None = None,
+    naming: Naming = Naming.JMX_EXPORTER,
+) -> Iterator[str]:
     """The whole page, a family or a thousand series at a time.
 
     `pattern`, with `*` and `?`, chooses families by their names in Prometheus.
     """
     matches = re.compile(translate(pattern)).match if pattern else None
-    names = {family.name: _wanted_names(family, matches) for family in registry.families.values()}
-    labels, now_ms = Labels(), registry.now_ms
+    names = {
+        family.name: _wanted_names(family, matches, naming) for family in registry.families.values()
+    }
+    labels, now_ms = Labels(naming), registry.now_ms
     page = _Page()
     for reading in registry.read(lambda family: bool(names[family.name])):
         if page.is_done_with(reading.family):
             yield page.take()
         if reading.family.kind is Kind.KAFKA:
-            page.add_attributes(reading, labels.text(reading.tags), matches)
+            base = _kafka_base(reading.family.name, naming)
+            page.add_attributes(reading, base, labels.text(reading.tags), matches)
         else:
             page.add(reading, names[reading.family.name], labels.text(reading.tags), now_ms)
         if page.is_long:
@@ -136,10 +177,10 @@ def prometheus_text(registry: MetricsRegistry, pattern: str | None = None) -> It
     yield page.take()
 
 
-def _wanted_names(family: Family, matches: Any) -> list[PrometheusName]:
+def _wanted_names(family: Family, matches: Any, naming: Naming) -> list[PrometheusName]:
     if family.kind is Kind.KAFKA:
-        return [PrometheusName(prometheus_base(family.name), "gauge", "")]
-    names = prometheus_names(family)
+        return [PrometheusName(_kafka_base(family.name, naming), "gauge", "")]
+    names = prometheus_names(family, naming)
     return [name for name in names if matches is None or matches(name.name)]
 
 
@@ -191,7 +232,7 @@ class _Page:
             if isinstance(value, Histogram):
                 self._add_histogram(name, family, labels, value, now_ms)
             elif isinstance(value, Meter):
-                shown = value.count if name.attribute == "Count" else value.mean_rate(now_ms)
+                shown = value.shown(name.attribute, now_ms)
                 self._put(name, family, labels, shown)
             elif isinstance(value, int | float):
                 self._put(name, family, labels, value)
@@ -212,10 +253,9 @@ class _Page:
             quantile = f'{labels}{comma}quantile="{QUANTILES[percentile]}"'
             self._put(name, family, quantile, found)
 
-    def add_attributes(self, reading: Reading, labels: str, matches: Any) -> None:
+    def add_attributes(self, reading: Reading, base: str, labels: str, matches: Any) -> None:
         """One bean of Kafka's own library: each attribute is a metric."""
         assert isinstance(reading.value, dict), "a bean of attributes"
-        base = prometheus_base(reading.family.name)
         for attribute, value in reading.value.items():
             name = f"{base}_{label(attribute)}".lower()
             if matches is None or matches(name):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from ottla.errors import ConfigError
 from ottla.metrics.sensors import (
-    MINUTES,
+    RATE_NAMES,
     TICK_MS,
     Histogram,
     Meter,
@@ -36,7 +36,6 @@ Value = Number | str | Meter | Histogram | Timer | Attributes
 Series = Iterable[tuple[Tags, Value]]
 
 NO_TAGS: Final[Tags] = ()
-RATE_NAMES: Final = {1: "OneMinuteRate", 5: "FiveMinuteRate", 15: "FifteenMinuteRate"}
 _MUST_BE_QUOTED: Final = re.compile(r'[,=:"*?\s]')
 _ESCAPED: Final = re.compile(r'(["\\*?])')
 
@@ -94,13 +93,12 @@ class Family:
 def attributes(value: Value, now_ms: int) -> Attributes:
     """What an MBean shows of a value, by the names of its attributes."""
     if isinstance(value, Meter):
-        rates = zip(MINUTES, value.rates, strict=True)
         return {
             "Count": value.count,
             "EventType": value.event_type,
             "RateUnit": "SECONDS",
             "MeanRate": value.mean_rate(now_ms),
-            **{RATE_NAMES[minutes]: rate for minutes, rate in rates},
+            **dict(zip(RATE_NAMES, value.rates, strict=True)),
         }
     if isinstance(value, Histogram):
         shown = value.snapshot(now_ms)

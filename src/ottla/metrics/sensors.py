@@ -23,6 +23,9 @@ TICK_MS: Final = 5_000
 MINUTES: Final = (1, 5, 15)
 WEIGHTS: Final = tuple(1 - math.exp(-TICK_MS / 60_000 / minutes) for minutes in MINUTES)
 
+RATE_NAMES: Final = ("OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate")
+"""What the rates over these minutes are called in JMX."""
+
 PERCENTILES: Final[dict[str, float]] = {
     "50thPercentile": 0.5,
     "75thPercentile": 0.75,
@@ -66,6 +69,14 @@ class Meter:
     def rates(self) -> tuple[float, ...]:
         """Events a second, over about 1, 5 and 15 minutes; 0 before the first tick."""
         return self._rates or (0.0,) * len(MINUTES)
+
+    def shown(self, attribute: str, now_ms: int) -> float:
+        """The number under one of its names in JMX."""
+        if attribute == "Count":
+            return self.count
+        if attribute == "MeanRate":
+            return self.mean_rate(now_ms)
+        return self.rates[RATE_NAMES.index(attribute)]
 
     def tick(self) -> None:
         """Follow the count; to be called every `TICK_MS`."""

@@ -73,6 +73,7 @@ MEASURED: Final = frozenset(
 """What is measured beside the time of handlers."""
 
 LOG_EVERY_MS: Final = 60_000
+RECENT_MS: Final = 30_000
 PERCENT_PER_NS: Final = 100 / 1e9
 
 
@@ -216,7 +217,7 @@ UsageMeter = Rate | TokenBucket
 class Budget:
     """What the connections of one entity share on this broker."""
 
-    __slots__ = ("_logged_ms", "entity", "limit", "meter", "throttle_time_ms")
+    __slots__ = ("_logged_ms", "_throttled_ms", "entity", "limit", "meter", "throttle_time_ms")
 
     def __init__(self, entity: ClientEntity, meter: UsageMeter) -> None:
         self.entity = entity
@@ -224,11 +225,11 @@ class Budget:
         self.meter = meter
         self.throttle_time_ms = 0
         """The last delay."""
-        self._logged_ms = -LOG_EVERY_MS
+        self._throttled_ms = self._logged_ms = -LOG_EVERY_MS
 
     def note_delay(self, delay_ms: int, key: str, now_ms: int) -> None:
         """Remember a delay; once a minute it is logged, or nobody would see why clients wait."""
-        self.throttle_time_ms = delay_ms
+        self.throttle_time_ms, self._throttled_ms = delay_ms, now_ms
         if now_ms - self._logged_ms >= LOG_EVERY_MS:
             self._logged_ms = now_ms
             user, client_id, _ = self.entity
@@ -240,6 +241,10 @@ class Budget:
                 self.limit,
                 delay_ms,
             )
+
+    def recent_delay_ms(self, now_ms: int) -> int:
+        """The last delay, until half a minute has passed without another; then 0."""
+        return self.throttle_time_ms if now_ms - self._throttled_ms < RECENT_MS else 0
 
 
 class ClientQuota:

@@ -305,7 +305,7 @@ class Processor:
     ) -> None:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
-        self._config = config
+        self._config, self.sasl = config, config.sasl
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._poller = open_poller(config.poller)

@@ -78,12 +78,12 @@ class ZooKeeperRegistry:
         self.runtime = runtime
         self.settings = settings
         self._session_watches: list[CallbackWatch] = []
-        self._session = ZooKeeperSession(runtime, settings, self._on_connected, self._on_state)
-        self._watches = NodeWatches(self._session)
+        self.session = ZooKeeperSession(runtime, settings, self._on_connected, self._on_state)
+        self._watches = NodeWatches(self.session)
 
     async def start(self) -> None:
         """Connect, and make the nodes of the chroot where they are missing."""
-        await self._session.open()
+        await self.session.open()
         try:
             await self._make_chroot()
         except BaseException:
@@ -97,15 +97,15 @@ class ZooKeeperRegistry:
             path = "/" + "/".join(names[:depth])
             try:
                 # Asked first, because who may not create a node is not told that it is there.
-                if await self._session.perform(_sends_exists(path)) is None:
-                    await self._session.perform(_sends_create(path, b"", acl))
+                if await self.session.perform(_sends_exists(path)) is None:
+                    await self.session.perform(_sends_create(path, b"", acl))
             except kazoo_errors.NodeExistsError:
                 pass  # another broker was faster
             except kazoo_errors.ZookeeperError as error:
                 raise _refusal(error, path) from None
 
     async def close(self) -> None:
-        await self._session.close()
+        await self.session.close()
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
@@ -211,7 +211,7 @@ class ZooKeeperRegistry:
 
     async def _read(self, path: str, send: Send) -> Any:
         try:
-            return await self._session.perform(send)
+            return await self.session.perform(send)
         except kazoo_errors.ZookeeperError as error:
             raise _refusal(error, path) from None
 
@@ -224,7 +224,7 @@ class ZooKeeperRegistry:
     ) -> Any:
         _check_size(operations)
         try:
-            return await self._session.perform(send, landed, check)
+            return await self.session.perform(send, landed, check)
         except (kazoo_errors.ZookeeperError, PartRefusedError) as error:
             raise _refusal(error, operations[0].path) from None
 
@@ -248,7 +248,7 @@ class ZooKeeperRegistry:
         except NoNodeError:
             return isinstance(operation, Delete)
         if isinstance(operation, Create):
-            owner = self._session.session_id if operation.ephemeral else 0
+            owner = self.session.session_id if operation.ephemeral else 0
             return bool(data == operation.data and stat.ephemeralOwner == owner)
         if isinstance(operation, Set):
             is_next = operation.version in (ANY_VERSION, stat.version - 1)
@@ -267,7 +267,7 @@ class ZooKeeperRegistry:
             stat.dataLength,
             stat.numChildren,
             is_own=stat.ephemeralOwner not in (0, None)
-            and stat.ephemeralOwner == self._session.session_id,
+            and stat.ephemeralOwner == self.session.session_id,
         )
 
     async def _stat_if_set(self, operation: Operation) -> ZnodeStat | None:

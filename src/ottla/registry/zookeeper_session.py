@@ -139,6 +139,8 @@ class ZooKeeperSession:
         self.settings = settings
         self._on_connected = on_connected
         self._on_state = on_state
+        self.on_latency: Callable[[int], object] | None = None
+        """Told how many ms each request took to be answered, where they are measured."""
         # Counts sessions; written only by kazoo's connection thread, which runs one at a time.
         self._generation = 0
         self._is_open = False
@@ -262,9 +264,14 @@ class ZooKeeperSession:
                 future.set_result(value)
 
         self._waiting.add(future)
+        clock = self.runtime.clock
+        began_ms = clock.monotonic_ms()
         try:
             self.submit(send, answer)
-            return await future
+            answered = await future
+            if self.on_latency is not None:
+                self.on_latency(clock.monotonic_ms() - began_ms)
+            return answered
         finally:
             self._waiting.discard(future)
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from hmac import compare_digest
 from typing import Final, NamedTuple
@@ -169,6 +169,19 @@ def _plain(reason: str) -> SaslError:
 # A listener
 
 
+@dataclass(slots=True)
+class LoginCounts:
+    """How the logins at one listener have gone since the broker began."""
+
+    succeeded: int = 0
+    failed: int = 0
+    renewed: int = 0
+    """Sessions that were begun again on their connection (KIP-368)."""
+    renewals_failed: int = 0
+    expired: int = 0
+    """Connections that were closed as their session had ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class SaslListener:
     """What holds for the clients of one SASL listener."""
@@ -183,6 +196,7 @@ class SaslListener:
     """How long a client that is refused waits for its answer and its end."""
     on_start: tuple[Callable[[Runtime], object], ...] = ()
     """What the mechanisms need to have started with the broker."""
+    counts: LoginCounts = field(default_factory=LoginCounts)
 
 
 # A connection
@@ -382,6 +396,10 @@ class SaslAuthenticator:
         self._session_ends_ms = self._clock.monotonic_ms() + min(limits) if limits else None
         self.principal = server.principal
         self.login_count += 1
+        if self.login_count == 1:
+            self.listener.counts.succeeded += 1
+        else:
+            self.listener.counts.renewed += 1
         self._server = None
         self.state = SaslState.COMPLETE
 
@@ -405,6 +423,7 @@ class SaslAuthenticator:
             self._started_again_ms = now_ms
             return self._on_handshake(frame)
         if now_ms >= ends_ms:
+            self.listener.counts.expired += 1
             return Verdict(Action.CLOSE, reason="its session has ended")
         return PASS_ON
 
@@ -426,4 +445,8 @@ class SaslAuthenticator:
     def _fail(self, reason: str, answer: list[Part] | None = None) -> Verdict:
         self.state = SaslState.FAILED
         self._server = None
+        if self._started_again_ms is None:
+            self.listener.counts.failed += 1
+        else:
+            self.listener.counts.renewals_failed += 1
         return Verdict(Action.FAIL, answer, reason)

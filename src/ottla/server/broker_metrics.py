@@ -9,7 +9,8 @@ Wing: attaches to `broker`, for metrics; the core works without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,8 @@ from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
+from ottla.server.log_metrics import of_cleaner, of_log_dirs
+from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
 from ottla.version import __version__
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from ottla.controller.controller import Controller
     from ottla.controller.controller_context import ControllerContext
     from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-    from ottla.log.log_manager import LogManager
+    from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from ottla.replication.replica_manager import DelayedOperations, ReplicaManager
     from ottla.server.fetch_session import FetchSessionCache
     from ottla.server.handlers import Parts
@@ -80,12 +83,18 @@ class BrokerMetrics:
             of_partitions(registry, replicas)
         of_fetchers(registry, replicas, parts.config.metrics_partitions_enable)
         of_log_dirs(registry, parts.logs)
+        if parts.moves.cleaner is not None:
+            of_cleaner(registry, parts.moves.cleaner, parts.logs)
         of_purgatories(registry, replicas.delayed)
         of_fetch_sessions(registry, parts.fetch_sessions)
         of_controller(registry, parts.controller)
         of_groups(registry, parts.coordinators.groups.manager)
+        of_transactions(registry, parts.coordinators.transactions)
         self.lag = ConsumerLag(parts, registry)
         of_processor(registry, processor)
+        of_logins(registry, lambda: iter(processor.sasl.values()))
+        if parts.apis.quotas is not None:
+            of_quotas(registry, parts.apis.quotas, processor)
         of_certificates(registry, processor, parts.runtime.clock)
         of_loop(registry)
         if parts.config.zookeeper_connect is not None:
@@ -341,23 +350,6 @@ def of_fetchers(registry: MetricsRegistry, replicas: ReplicaManager, has_partiti
         family = FamilyName(SERVER, "FetcherStats", name)
         series = partial(copied, attribute, attribute)
         registry.register(Family(family, Kind.METER, doc, series))
-
-
-def of_log_dirs(registry: MetricsRegistry, logs: LogManager) -> None:
-    """Which log directories have failed."""
-    dirs = logs.dirs
-    registry.gauge(
-        FamilyName(LOG, "LogManager", "OfflineLogDirectoryCount"),
-        "Log directories that have failed.",
-        lambda: sum(each.is_offline for each in dirs),
-    )
-
-    def offline() -> Series:
-        for each in dirs:
-            yield (("logDirectory", each.path),), int(each.is_offline)
-
-    family = FamilyName(LOG, "LogManager", "LogDirectoryOffline")
-    registry.register(Family(family, Kind.GAUGE, "Whether it has failed.", offline))
 
 
 def of_purgatories(registry: MetricsRegistry, delayed: DelayedOperations) -> None:
@@ -618,6 +610,61 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
             partial(count, state),
         )
 
+    counts = manager.counts
+    rates = {
+        name: WindowedRate(partial(getattr, counts, attribute), registry.now_ms)
+        for name, attribute in (
+            ("offset-commit", "commits"),
+            ("offset-expiration", "expirations"),
+            ("offset-deletion", "deletions"),
+            ("group-completed-rebalance", "rebalances"),
+        )
+    }
+
+    def read() -> Series:
+        found = load_times(manager.partitions.last_loads_ms)
+        for name, rate in rates.items():
+            found[f"{name}-rate"] = rate.value(registry.now_ms)
+            found[f"{name}-count"] = rate.read()
+        yield NO_TAGS, found
+
+    registry.register(
+        Family(
+            FamilyName(SERVER, "group-coordinator-metrics"),
+            Kind.KAFKA,
+            "What groups of this broker do, and how long their partitions took to load, in ms.",
+            read,
+        )
+    )
+
+
+def load_times(last_ms: Sequence[int]) -> dict[str, float]:
+    """How long it took to load partitions of a coordinator's topic; NaN where none was."""
+    average = sum(last_ms) / len(last_ms) if last_ms else math.nan
+    largest = max(last_ms, default=math.nan)
+    return {"partition-load-time-avg": average, "partition-load-time-max": largest}
+
+
+def of_transactions(registry: MetricsRegistry, coordinator: TransactionCoordinator) -> None:
+    """Transactions that this broker coordinates."""
+    registry.register(
+        Family(
+            FamilyName(SERVER, "transaction-coordinator-metrics"),
+            Kind.KAFKA,
+            "How long partitions of transactions took to load, in ms.",
+            lambda: ((NO_TAGS, load_times(coordinator.manager.partitions.last_loads_ms)),),
+        )
+    )
+    registry.gauge(
+        FamilyName(
+            "kafka.coordinator.transaction",
+            "TransactionMarkerChannelManager",
+            "LogAppendRetryQueueSize",
+        ),
+        "Transactions whose markers are to be sent again; where it grows, they are stuck.",
+        lambda: coordinator.markers.retry_count,
+    )
+
 
 # The network and the loop
 
@@ -639,6 +686,10 @@ class ListenerTraffic:
         self._now: dict[str, Traffic] = {}
         self._connections: dict[str, int] = {}
         self._rates: dict[str, dict[str, WindowedRate]] = {}
+        self._logins = {
+            name: LoginRates(listener.counts, registry.now_ms)
+            for name, listener in processor.sasl.items()
+        }
         registry.before_read(self._follow)
 
     def _follow(self) -> None:
@@ -672,6 +723,8 @@ class ListenerTraffic:
         for metric, rate in self._rates.get(listener, {}).items():
             found[f"{metric}-rate"] = rate.value(now_ms)
             found[f"{metric}-total"] = rate.read()
+        if listener in self._logins:
+            found.update(self._logins[listener].attributes(now_ms))
         return found
 
 
@@ -743,7 +796,10 @@ def of_loop(registry: MetricsRegistry) -> None:
 
 
 def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
-    """The state of the session at ZooKeeper, and how often it was lost and found again."""
+    """What has become of the session at ZooKeeper, and how fast that answers."""
+    # Imported only here, as by whoever makes it: kazoo takes its time.
+    from ottla.registry.zookeeper import ZooKeeperRegistry
+
     counts = {"Disconnects": 0, "Expires": 0, "SyncConnects": 1}  # it is connected now
 
     def on_state(state: SessionState) -> None:
@@ -754,7 +810,32 @@ def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
         else:
             counts["SyncConnects"] += 1
 
-    zookeeper.watch_session(on_state)
+    state = "CONNECTED"
+
+    def follow(now: SessionState) -> None:
+        nonlocal state
+        state = {SessionState.SUSPENDED: "CONNECTING", SessionState.EXPIRED: "EXPIRED"}.get(
+            now, "CONNECTED"
+        )
+        on_state(now)
+
+    zookeeper.watch_session(follow)
+    registry.gauge(
+        FamilyName(SERVER, "SessionExpireListener", "SessionState"),
+        "CONNECTED, CONNECTING or EXPIRED.",
+        lambda: state,
+    )
+    registry.gauge(
+        FamilyName(SERVER, "SessionExpireListener", "IsConnected"),
+        "Whether a server of ZooKeeper answers: SessionState as a number.",
+        lambda: int(state == "CONNECTED"),
+    )
+    if isinstance(zookeeper, ZooKeeperRegistry):
+        latencies = registry.histogram(
+            FamilyName(SERVER, "ZooKeeperClientMetrics", "ZooKeeperRequestLatencyMs"),
+            "How long requests to ZooKeeper took to be answered, in ms.",
+        )
+        zookeeper.session.on_latency = lambda ms: latencies.update(ms, registry.now_ms)
     for name in counts:
         registry.meter(
             FamilyName(SERVER, "SessionExpireListener", f"ZooKeeper{name}PerSec"),

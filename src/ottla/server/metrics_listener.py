@@ -27,6 +27,7 @@ from ottla.errors import ConfigError
 from ottla.metrics.exposition import (
     CONTENT_TYPE,
     BeanPattern,
+    Naming,
     finite,
     prometheus_text,
     read_beans,
@@ -76,6 +77,7 @@ class MetricsListener:
         self.end_point = end_point
         self.registry = MetricsRegistry(runtime, config.metrics_max_series)
         self._runtime, self._config = runtime, config
+        self._naming = Naming(config.metrics_names)
         self._why_not_ready = why_not_ready
         self._metrics: BrokerMetrics | None = None
         self._process = CollectorRegistry()
@@ -156,7 +158,7 @@ class MetricsListener:
         now_ns = self.registry.runtime.clock.monotonic_ns
         began_ns = now_ns()
         pattern = request.query.get("name")
-        for part in prometheus_text(self.registry, pattern):
+        for part in prometheus_text(self.registry, pattern, self._naming):
             if part:
                 await response.write(part.encode())
             if now_ns() - began_ns > SLICE_NS:

@@ -26,10 +26,9 @@ class Loader:
 
 class World:
     def __init__(self) -> None:
-        self.scheduler = mock_runtime().scheduler
-        self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(
-            self.scheduler, "topic"
-        )
+        runtime = mock_runtime()
+        self.scheduler = runtime.scheduler
+        self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(runtime, "topic")
         self.finished: list[Loader] = []
 
     def begin(self, loader: Loader) -> Loader:

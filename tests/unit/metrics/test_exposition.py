@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.metrics.exposition import BeanPattern, finite, prometheus_text, read_beans
+from ottla.metrics.exposition import BeanPattern, Naming, finite, prometheus_text, read_beans
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry
 from ottla.testing.runtime import mock_runtime
 
@@ -46,6 +46,24 @@ def test_histogram_has_a_count_and_quantiles(registry):
     assert {labels for name, labels in found if name == base} == {
         (("quantile", quantile),) for quantile in ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
     }
+
+
+def test_confluents_names_are_whole(registry):
+    """A meter has its rates, a histogram its count without suffix, labels are in lower case."""
+    registry.meter(FamilyName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec"), "", lambda: 3)
+    histogram = registry.histogram(FamilyName("kafka.network", "RequestMetrics", "TotalTimeMs"), "")
+    histogram.update(2.0, now_ms=0)
+    tags = (("clientId", "a"), ("networkProcessor", "0"))
+    family = FamilyName("kafka.server", "socket-server-metrics")
+    registry.register(Family(family, Kind.KAFKA, "", lambda: ((tags, {"request-total": 9}),)))
+    page = "".join(prometheus_text(registry, naming=Naming.CONFLUENT))
+
+    assert "kafka_server_brokertopicmetrics_bytesinpersec 3\n" in page
+    assert "kafka_server_brokertopicmetrics_bytesinpersec_oneminuterate 0.0\n" in page
+    assert "kafka_network_requestmetrics_totaltimems 1\n" in page
+    assert 'kafka_network_requestmetrics_totaltimems{quantile="0.99"} 2.0\n' in page
+    labels = 'clientid="a",network_processor="0"'
+    assert f"kafka_server_socketservermetrics_request_total{{{labels}}} 9\n" in page
 
 
 def test_share_of_time_has_both_names(registry):

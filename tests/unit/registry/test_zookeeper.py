@@ -83,13 +83,13 @@ class States:
 
 def drop_connection(registry: ZooKeeperRegistry) -> None:
     """The connection breaks, and kazoo connects again."""
-    client = registry._session._client
+    client = registry.session._client
     client._call(_CONNECTION_DROP, client.handler.async_result())
 
 
 async def expire(registry: ZooKeeperRegistry) -> None:
     """End the session: another connection takes it over and closes it with one packet."""
-    client = registry._session._client
+    client = registry.session._client
     session_id, password = client._session_id, client._session_passwd
     take = struct.pack(">iqiqi16s?", 0, 0, SESSION_MS, session_id, 16, password, False)
     close = struct.pack(">ii", 1, -11)
@@ -111,7 +111,7 @@ def refuse_connection(*arguments: object, **options: object) -> None:
 
 def lose_answers(registry: ZooKeeperRegistry, count: int = 1) -> None:
     """The next answers are lost with their connections, though the requests were done."""
-    session, request = registry._session, registry._session._request
+    session, request = registry.session, registry.session._request
     left = count
 
     async def request_and_lose(send):
@@ -199,7 +199,7 @@ def test_write_of_somebody_else_is_not_taken_for_ours(run):
             (registry.set("/no", b""), NoNodeError),
         )
         for write, error in refusals:
-            request, session = registry._session._request, registry._session
+            request, session = registry.session._request, registry.session
             attempts = iter((ConnectionLoss(),))
 
             async def lose_request(send, request=request, attempts=attempts):
@@ -292,7 +292,7 @@ def test_new_session_follows_an_expired_one(run):
         await registry.create("/e", b"", ephemeral=True)
         registry.watch_data("/e", gone.set)
         await registry.exists("/e")
-        first = registry._session.session_id
+        first = registry.session.session_id
         await expire(registry)
         told = []
         while SessionState.RENEWED not in told:
@@ -301,7 +301,7 @@ def test_new_session_follows_an_expired_one(run):
 
         assert told[-2:] == [SessionState.EXPIRED, SessionState.RENEWED]
         assert await registry.exists("/e") is None
-        assert registry._session.session_id != first
+        assert registry.session.session_id != first
         gone.clear()
         await registry.create("/e", b"", ephemeral=True)
         await gone.wait()
@@ -313,7 +313,7 @@ def test_operation_that_waited_for_a_server_is_not_done_in_another_session(run):
     """A controller that was cut off wrote, when it was back, what its successor had overtaken."""
 
     async def scenario(registry: ZooKeeperRegistry) -> None:
-        states, handler = States(registry), registry._session._client.handler
+        states, handler = States(registry), registry.session._client.handler
         connect, handler.create_connection = handler.create_connection, refuse_connection
         drop_connection(registry)
         await states.next_are(SessionState.SUSPENDED)
@@ -372,7 +372,7 @@ def test_connection_thread_that_dies_is_followed_by_another(run):
         states, news = States(registry), asyncio.Event()
         registry.watch_data("/a", news.set)
         await registry.exists("/a")
-        connection = registry._session._client._connection
+        connection = registry.session._client._connection
         read = connection._read_socket
 
         def fail(timeout):
@@ -393,7 +393,7 @@ def test_answer_of_another_session_is_not_believed(run):
     """A write that began in the session before says that it does not know."""
 
     async def scenario(registry: ZooKeeperRegistry) -> None:
-        session, request = registry._session, registry._session._request
+        session, request = registry.session, registry.session._request
 
         async def expire_first(send):
             session._generation += 1

@@ -223,6 +223,29 @@ def test_no_metric_is_a_constant_text_or_missing_doc(broker, url):
     assert len(named) == len(set(named))
 
 
+def test_coordinators_tell_what_groups_do(broker, url):
+    """Commits are counted by partition, rebalances by generation; loading takes its time."""
+    metrics = "kafka_server_group_coordinator_metrics"
+    broker.create_topic("committed")
+    produce(broker, "committed")
+    with ottla.Consumer(
+        broker.bootstrap_servers, group_id="committers", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe(["committed"])
+        wait_until(lambda: consumer.poll(100), "records")
+        before = scrape(url)
+        consumer.commit()
+        found = scrape(url)
+
+    assert (
+        found[f"{metrics}_offset_commit_count", ()] - before[f"{metrics}_offset_commit_count", ()]
+        >= 1
+    )
+    assert found[f"{metrics}_group_completed_rebalance_count", ()] >= 1
+    assert found[f"{metrics}_partition_load_time_max", ()] >= 0
+    assert ("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", ()) in found
+
+
 def test_broker_without_the_setting_measures_nothing():
     """No listener, no timer, no contexts: as if the room were not there."""
     with InProcessBroker() as broker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog, CoordinatorPartitions, StepwiseLoader
@@ -314,6 +315,18 @@ STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 }
 
 
+@dataclass(slots=True)
+class GroupCounts:
+    """What groups of this broker have done since it began."""
+
+    commits: int = 0
+    """Offsets that were committed: one for each partition."""
+    expirations: int = 0
+    deletions: int = 0
+    rebalances: int = 0
+    """New generations, of classic groups."""
+
+
 class GroupMetadataManager:
     """The groups by id, their partitions, and how they are written to the log and loaded.
 
@@ -323,21 +336,22 @@ class GroupMetadataManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
+        self.counts = GroupCounts()
         self._groups: dict[str, Group] = {}
-        self._partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
-            runtime.scheduler, OFFSETS_TOPIC
+        self.partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
+            runtime, OFFSETS_TOPIC
         )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: dict[tuple[int, int], set[str]] = {}
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this broker can answer for the group now, else what to tell the client."""
-        return self._partitions.availability(self.log.partition_for(group_id))
+        return self.partitions.availability(self.log.partition_for(group_id))
 
     @property
     def is_loading(self) -> bool:
         """Whether some partition is being loaded."""
-        return self._partitions.is_loading
+        return self.partitions.is_loading
 
     def group(self, group_id: str) -> Group | None:
         """The group of either protocol, if it exists."""
@@ -460,6 +474,7 @@ class GroupMetadataManager:
                 group.offsets.give_up(sequence, offsets)
             else:
                 group.offsets.complete(sequence, offsets)
+                self.counts.commits += len(offsets)
             on_stored(STORE_OFFSETS_ERRORS.get(error, error))
 
         self._append_offsets(group, offsets, BatchBuilder(), on_done)
@@ -504,6 +519,7 @@ class GroupMetadataManager:
     ) -> None:
         """Delete the offsets of partitions, and the group if nothing else is left."""
         known = [partition for partition in partitions if partition in group.offsets]
+        self.counts.deletions += len(known)
         self._drop_offsets(group, known, on_stored)
 
     def delete_group(self, group: Group, on_stored: OnStored) -> None:
@@ -522,6 +538,7 @@ class GroupMetadataManager:
             count += len(expired)
             self._drop_offsets(group, expired)
         if count:
+            self.counts.expirations += count
             logger.info("%d committed offsets have expired", count)
         return count
 
@@ -534,7 +551,7 @@ class GroupMetadataManager:
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
         """This broker leads the partition now: read its groups, in steps."""
-        self._partitions.load(
+        self.partitions.load(
             partition,
             lambda: PartitionLoader(partition, self.log.read(partition)),
             lambda loader: self._finish_loading(loader, on_loaded),
@@ -542,7 +559,7 @@ class GroupMetadataManager:
 
     def unload(self, partition: int) -> list[Group]:
         """Another broker leads the partition now; returns the groups that were forgotten."""
-        self._partitions.unload(partition)
+        self.partitions.unload(partition)
         gone = [
             group
             for group in self._groups.values()

@@ -379,6 +379,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             )
 
     def _begin_generation(self, group: ClassicGroup) -> None:
+        self._manager.counts.rebalances += 1
         logger.info(
             "Group %s has %d members in generation %d",
             group.group_id,

@@ -90,6 +90,8 @@ class MarkerSender:
         self._scheduler = runtime.scheduler
         self._manager = manager
         self._leaders = leaders
+        self.retry_count = 0
+        """How many transactions wait to have markers sent again: their leaders had not answered."""
 
     def send(self, metadata: TransactionMetadata) -> None:
         """Write the markers that the id's state calls for, and then complete it."""
@@ -146,7 +148,13 @@ class MarkerSender:
         marker: TxnMarker,
         partitions: frozenset[TopicPartition],
     ) -> None:
-        self._scheduler.call_later(RETRY_MS, lambda: self._send(metadata, marker, partitions))
+        self.retry_count += 1
+
+        def send() -> None:
+            self.retry_count -= 1
+            self._send(metadata, marker, partitions)
+
+        self._scheduler.call_later(RETRY_MS, send)
 
     def _complete(self, metadata: TransactionMetadata) -> None:
         if not self._manager.is_current(metadata) or metadata.current.state not in ENDING:

@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self._scheduler = runtime.scheduler
         self._config = config
         self._new_producer_id = new_producer_id
-        self._markers = MarkerSender(runtime, self.manager, leaders)
+        self.markers = MarkerSender(runtime, self.manager, leaders)
         self._timers: list[Timer] = []
         self._is_active = False
 
@@ -362,7 +362,7 @@ class TransactionCoordinator:
         def on_stored(error: ErrorCode) -> None:
             on_decided(error)
             if not error:
-                self._markers.send(metadata)
+                self.markers.send(metadata)
 
         self.manager.store(metadata, ended, on_stored)
 
@@ -394,7 +394,7 @@ class TransactionCoordinator:
     def _on_loaded(self, metadata: TransactionMetadata) -> None:
         if metadata.current.state in ENDING:
             logger.info("%s goes on from %s", metadata, metadata.current.state.title)
-            self._markers.send(metadata)
+            self.markers.send(metadata)
 
 
 def _check_may_init(present: Transaction, producer: TxnProducer) -> None:

@@ -93,17 +93,17 @@ class TransactionStateManager:
         self.log = log
         self._clock = runtime.clock
         self._by_partition: dict[int, dict[str, TransactionMetadata]] = {}
-        self._partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
-            runtime.scheduler, TRANSACTIONS_TOPIC
+        self.partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
+            runtime, TRANSACTIONS_TOPIC
         )
 
     @property
     def is_loading(self) -> bool:
-        return self._partitions.is_loading
+        return self.partitions.is_loading
 
     def availability(self, transactional_id: str) -> ErrorCode:
         """NONE if this broker can answer for the id now, else what to tell the client."""
-        return self._partitions.availability(self.log.partition_for(transactional_id))
+        return self.partitions.availability(self.log.partition_for(transactional_id))
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The id, if it is known here."""
@@ -178,7 +178,7 @@ class TransactionStateManager:
 
     def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
         """This broker leads the partition now: read its ids, in steps."""
-        self._partitions.load(
+        self.partitions.load(
             partition,
             lambda: TransactionLoader(partition, self.log.read(partition)),
             lambda loader: self._finish_loading(loader, on_loaded),
@@ -186,7 +186,7 @@ class TransactionStateManager:
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now."""
-        self._partitions.unload(partition)
+        self.partitions.unload(partition)
         self._by_partition.pop(partition, None)
 
     def _finish_loading(

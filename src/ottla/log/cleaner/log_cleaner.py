@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
@@ -158,6 +159,16 @@ def candidates(
     ]
 
 
+class LastRound(NamedTuple):
+    """What the round of compaction that has ended last was like."""
+
+    took_ms: int = 0
+    recopied: float = 0.0
+    """The share of the bytes read that were written again, from 0 to 1."""
+    delay_ms: int = 0
+    """For how long it was due beyond max.compaction.lag.ms when it began."""
+
+
 class LogCleaner(LogAttachment):
     """The rounds of compaction that are under way, and those to come."""
 
@@ -165,13 +176,18 @@ class LogCleaner(LogAttachment):
         self._logs = logs
         self._runtime = logs.runtime
         self._config = logs.config
-        self._throttler = Throttler(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
+        self.throttler = Throttler(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
         self._under_way: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._horizons: dict[Log, int] = {}
         self._timer: Timer | None = None
         self._is_stopping = False
         self._paused: set[TopicPartition] = set()
         self.uncleanable: dict[Log, str] = {}
+        self.last_round = LastRound()
+        self.looked_ms = self._runtime.clock.monotonic_ms()
+        """When it has last looked for logs to clean."""
+        self.max_dirty_ratio = 0.0
+        """The largest share of a log that was dirty then."""
 
     def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Look for logs to compact, from now on every log.cleaner.backoff.ms."""
@@ -187,7 +203,7 @@ class LogCleaner(LogAttachment):
         before, self._config = self._config, config
         rate = config.log_cleaner_io_max_bytes_per_second
         if rate != before.log_cleaner_io_max_bytes_per_second:
-            self._throttler.change(rate)
+            self.throttler.change(rate)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and self._timer:
             self._timer.cancel()
             self._start_timer()
@@ -204,7 +220,7 @@ class LogCleaner(LogAttachment):
         if self._timer is not None:
             self._timer.cancel()
         self._is_stopping = True
-        self._throttler.wake()
+        self.throttler.wake()
         await self.finish()
 
     async def pause(self, topic_partition: TopicPartition) -> None:
@@ -223,12 +239,14 @@ class LogCleaner(LogAttachment):
         """Begin as many rounds as may run at a time, if there are logs that should be compacted."""
         logs = list(self._logs.all_logs())
         self._forget_gone(logs)
+        self.looked_ms = self._runtime.clock.monotonic_ms()
         free = self._config.log_cleaner_threads - len(self._under_way)
         if free <= 0 or self._is_stopping:
             return
         busy = self._under_way.keys() | self._paused
         logs = [log for log in logs if log.topic_partition not in busy]
         found = candidates(logs, self.uncleanable, self._runtime.clock.now_ms(), self._horizons)
+        self.max_dirty_ratio = max((each.dirty_ratio for each in found), default=0.0)
         while found and free:
             to_clean = filthiest(found)
             if to_clean is None:
@@ -295,7 +313,7 @@ class LogCleaner(LogAttachment):
         try:
             while (step := await runtime.background.run(partial(next, steps, None))) is not None:
                 if isinstance(step, int):
-                    await self._throttler.throttle(step)
+                    await self.throttler.throttle(step)
                     self._check_going_on(log)
                 else:
                     await swap.run(step, cleaning.stats.end_offset)
@@ -304,7 +322,10 @@ class LogCleaner(LogAttachment):
             raise
         self._horizons[log] = cleaning.stats.next_horizon_ms
         self._logs.checkpoints.write_cleaned_offsets()
-        _report(log, cleaning, runtime.clock.monotonic_ms() - began_ms)
+        took_ms, stats = runtime.clock.monotonic_ms() - began_ms, cleaning.stats
+        copied = stats.bytes_written / max(1, stats.bytes_read - stats.bytes_mapped)
+        self.last_round = LastRound(took_ms, copied, to_clean.compaction_delay_ms)
+        _report(log, cleaning, took_ms)
 
     async def _flush(self, log: Log) -> None:
         """Flush all of the log: a marker must not be lost after its transaction was cleaned."""

@@ -32,7 +32,7 @@ class ReplicaMoves(LogAttachment):
 
     def __init__(self, logs: LogManager, cleaner: LogCleaner | None) -> None:
         self._logs = logs
-        self._cleaner = cleaner
+        self.cleaner = cleaner
         self._moves: dict[TopicPartition, ReplicaMove] = {}
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
@@ -105,7 +105,7 @@ class ReplicaMoves(LogAttachment):
             move.give_up()
 
     def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._logs, self._cleaner, log, target, self._throttler)
+        move = ReplicaMove(self._logs, self.cleaner, log, target, self._throttler)
         before = [
             task
             for each, task in self._tasks.items()
@@ -132,8 +132,8 @@ class ReplicaMoves(LogAttachment):
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
-        if self._cleaner is not None and topic_partition not in self._moves:
-            self._cleaner.resume(topic_partition)
+        if self.cleaner is not None and topic_partition not in self._moves:
+            self.cleaner.resume(topic_partition)
         if not self._logs.is_stopping:
             self._logs.checkpoints.write_all()  # those of the target may know the log
 

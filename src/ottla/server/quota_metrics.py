@@ -1,0 +1,134 @@
+"""What quotas do to clients, and how clients log in, as metrics.
+
+A client without a limit is not measured: whose rate there is, it has one.
+
+Wing: attaches to `client_quotas` and `sasl`, for metrics; the core works without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from ottla.metrics.metrics_registry import (
+    Attributes,
+    Family,
+    FamilyName,
+    Kind,
+    MetricsRegistry,
+    Series,
+    Tags,
+)
+from ottla.metrics.sensors import WindowedRate
+from ottla.network.client_quotas import (
+    Budget,
+    ClientQuota,
+    ClientQuotas,
+    TokenBucket,
+    UsageMeter,
+)
+from ottla.network.connection import THROTTLED
+from ottla.network.processor import Processor
+from ottla.security.sasl import LoginCounts, SaslListener
+from ottla.structs import ClientEntity
+
+SERVER: Final = "kafka.server"
+USES: Final = {
+    "Produce": "byte-rate",
+    "Fetch": "byte-rate",
+    "Request": "request-time",
+    "ControllerMutation": "tokens",
+}
+"""By the type of a quota's MBean, the attribute that says what is used of it, or left."""
+
+
+def entity_tags(entity: ClientEntity) -> Tags:
+    """`user` and `client-id`, those that the limit is of."""
+    tags = []
+    if entity.user is not None:
+        tags.append(("user", entity.user))
+    if entity.client_id is not None:
+        tags.append(("client-id", entity.client_id))
+    return tuple(tags)
+
+
+def used(meter: UsageMeter, limit: float, now_ms: int) -> float:
+    """The rate of what is used, a second; of a bucket, the tokens that it holds."""
+    if isinstance(meter, TokenBucket):
+        return meter.tokens(limit, now_ms)
+    return meter.per_second(now_ms)
+
+
+def of_quotas(registry: MetricsRegistry, quotas: ClientQuotas, processor: Processor) -> None:
+    """Rates and delays of each entity with a limit, and how many are held now."""
+
+    def budgets(quota: ClientQuota) -> Iterator[tuple[Budget, Attributes]]:
+        now_ms = quotas.clock.monotonic_ms()
+        for budget in list(quota):
+            delay_ms = budget.recent_delay_ms(now_ms)
+            use = used(budget.meter, budget.limit, now_ms)
+            yield budget, {"use": use, "throttle-time": delay_ms}
+
+    def series(quota: ClientQuota, attribute: str) -> Series:
+        for budget, found in budgets(quota):
+            shown = {attribute: found["use"], "throttle-time": found["throttle-time"]}
+            yield entity_tags(budget.entity), shown
+
+    every = (quotas.produce, quotas.fetch, quotas.request, quotas.mutation)
+    for (type_name, attribute), quota in zip(USES.items(), every, strict=True):
+        registry.register(
+            Family(
+                FamilyName(SERVER, type_name),
+                Kind.KAFKA,
+                f"What is used of {quota.key}, and the last delay within 30 s, in ms.",
+                partial(series, quota, attribute),
+                unbounded=True,
+            )
+        )
+    registry.gauge(
+        FamilyName(SERVER, "ClientQuotaManager", "ThrottledEntities"),
+        "Users and clients that were over a limit within the last 30 s.",
+        lambda: sum(bool(found["throttle-time"]) for quota in every for _, found in budgets(quota)),
+    )
+    registry.gauge(
+        FamilyName(SERVER, "ClientQuotaManager", "ThrottledConnections"),
+        "Connections that quotas hold now.",
+        lambda: sum(bool(each.muted & THROTTLED) for each in processor.connections),
+    )
+
+
+class LoginRates:
+    """How often clients log in at one listener, as attributes of its `socket-server-metrics`."""
+
+    COUNTS: Final = {
+        "successful-authentication": "succeeded",
+        "failed-authentication": "failed",
+        "successful-reauthentication": "renewed",
+        "failed-reauthentication": "renewals_failed",
+    }
+
+    def __init__(self, counts: LoginCounts, now_ms: int) -> None:
+        self._counts = counts
+        self._rates = {
+            name: WindowedRate(partial(getattr, counts, attribute), now_ms)
+            for name, attribute in self.COUNTS.items()
+        }
+
+    def attributes(self, now_ms: int) -> dict[str, float]:
+        """Rates and totals, and how many connections outlived their session."""
+        found: dict[str, float] = {}
+        for name, rate in self._rates.items():
+            found[f"{name}-rate"] = rate.value(now_ms)
+            found[f"{name}-total"] = rate.read()
+        found["expired-connections-killed-count"] = self._counts.expired
+        return found
+
+
+def of_logins(registry: MetricsRegistry, listeners: Callable[[], Iterator[SaslListener]]) -> None:
+    """The connections that were closed because their session had ended."""
+    registry.gauge(
+        FamilyName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount"),
+        "Connections that were closed as their login had expired.",
+        lambda: sum(each.counts.expired for each in listeners()),
+    )
