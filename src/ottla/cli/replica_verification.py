@@ -47,7 +47,7 @@ class ReplicaVerification:
         self.differences = 0
 
     def wanted(self) -> dict[int, dict[TopicPartition, int]]:
-        """What is to be fetched next: by broker, partitions with their offsets."""
+        """What to fetch next: by broker, partitions with their offsets."""
         found: dict[int, dict[TopicPartition, int]] = {}
         for partition, brokers in self.replicas.items():
             for broker in brokers:
@@ -55,7 +55,7 @@ class ReplicaVerification:
         return found
 
     def compare(self, answers: Answers) -> None:
-        """Compare what the brokers have answered, and go on where it was the same."""
+        """Compare what the brokers have answered, and advance where they are the same."""
         for partition, brokers in self.replicas.items():
             found: dict[int, ReplicaData] = {}
             for broker in brokers:

@@ -107,7 +107,7 @@ def settings_of(arguments: Namespace) -> dict[str, Any]:
 def outcomes_of(
     path: Path, settings: dict[str, Any], seeds: list[int], jobs: int
 ) -> Generator[ScenarioOutcome, None, None]:
-    """What comes of each seed, in processes where strings have the same hash each time.
+    """The outcome of each seed, in processes where strings have the same hash each time.
 
     Seeds that have not begun are dropped when the iterator is closed.
     """

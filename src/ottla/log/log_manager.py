@@ -259,7 +259,7 @@ class LogAttachment:
         """Follow the broker's changed settings."""
 
     def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
-        """Where a new log is to be; KAFKA_STORAGE_ERROR if that has failed."""
+        """Where a new log belongs; KAFKA_STORAGE_ERROR if that has failed."""
         return None
 
     def on_removal(self, topic_partition: TopicPartition) -> None:

@@ -210,7 +210,7 @@ class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible=
 
 
 class QuotaEntity(Struct):
-    """A component of whom a quota limits: `user`, `client-id` or `ip`; null is the default."""
+    """A component of an entity with a quota: `user`, `client-id` or `ip`; null is the default."""
 
     entity_type: str = field(String)
     entity_name: str | None = field(String, nullable="0+")

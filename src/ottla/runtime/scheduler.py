@@ -230,7 +230,7 @@ async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T],
     """What `awaitable` gives, or KafkaTimeoutError and its cancellation after `timeout_ms`.
 
     It runs in the caller's task: a cancellation of the caller reaches it, and never passes for a
-    timeout. A task that has to go on after the time is given as `asyncio.shield(task)`.
+    timeout. A task that must continue after the time is given as `asyncio.shield(task)`.
     """
     task = asyncio.current_task()
     assert task is not None

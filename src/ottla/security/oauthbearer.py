@@ -509,7 +509,7 @@ def unsecured_login(options: Mapping[str, str], now_ms: int) -> str:
     """The token that the options of a JAAS entry describe, as Kafka's login module makes it.
 
     `unsecuredLoginStringClaim_sub="alice"` is the name; further claims are strings, numbers and
-    lists, of which the first character separates the items.
+    lists; the first character of a list separates its items.
     """
     life_s = float(options.get("unsecuredLoginLifetimeSeconds", DEFAULT_LIFE_S))
     claims: dict[str, Any] = {"iat": now_ms / 1000, "exp": now_ms / 1000 + life_s}

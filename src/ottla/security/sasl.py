@@ -404,7 +404,7 @@ class SaslAuthenticator:
         self.state = SaslState.COMPLETE
 
     def _refusal(self) -> str:
-        """The same for a wrong password, an unknown user and whatever else does not fit."""
+        """The same for a wrong password, an unknown user and anything else that does not fit."""
         what = "authentication" if self._started_again_ms is None else "re-authentication"
         return (
             f"Authentication failed during {what} due to invalid credentials with SASL mechanism "

@@ -143,7 +143,7 @@ class Asking:
         return self.authorizer.authorize(self.context, operation, CLUSTER)
 
     def has(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
-        """Whether the client has one of several rights, each of which is enough: none is logged."""
+        """Whether the client has a right where others are enough, too: no denial is logged."""
         return self.authorizer.has(self.context, operation, Resource(type_, name))
 
     def sees(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:

@@ -2,7 +2,7 @@
 
     /metrics      text for Prometheus; ?name=kafka_server_* chooses names
     /jolokia/...  MBeans as JSON, in the manner of Jolokia: read, list, search, version
-    /healthz      200 while the broker's loop turns, whatever ZooKeeper and other brokers do
+    /healthz      200 while the broker's loop turns, also without ZooKeeper and other brokers
     /readyz       200 while the broker does what it should, else 503 with the reason
 
 It shares the broker's loop, and lets other work run between a few hundred series. It is there

@@ -117,7 +117,7 @@ class ProcessDisk(LocalDisk):
         return self._locks[-1]
 
     def end_process(self) -> None:
-        """Close all that was opened, as the kernel does; whatever comes after that fails."""
+        """Close all that was opened, as the kernel does; every later call fails."""
         self._is_ended = True
         for file in self._files:
             file.close()
@@ -393,7 +393,7 @@ class LiveBrokers(ABC):
     ) -> LiveGroup:
         """Wait until a group has so many members; if `stable`, until each has its partitions.
 
-        With `members=0` the group is to be empty. Returns the group as it is then.
+        With `members=0` it waits until the group is empty. Returns the group as it is then.
         """
 
         def found() -> LiveGroup | None:
@@ -510,7 +510,7 @@ class InProcessBroker(LiveBrokers):
         disk: MemoryDisk | None = None,
         **settings: str | int,
     ) -> None:
-        """`disk` is one to go on with, in place of a new one in memory."""
+        """`disk` takes the place of a new one in memory; it may hold what a broker has stored."""
         super().__init__()
         if not isinstance(data_dir, str | PathLike | None):
             raise TypeError(

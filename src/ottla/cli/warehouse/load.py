@@ -112,7 +112,7 @@ def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:
 
 
 class Commits:
-    """Prints a line for each commit, in place of which a person sees a bar, and one for the sum."""
+    """Prints a line for each commit, or a bar at a terminal, and one for the sum."""
 
     def __init__(self, terminal: Terminal, progress: Progress) -> None:
         self.terminal = terminal

@@ -345,7 +345,7 @@ class ConsumerCoordinator:
     def _joins_again(self, error: KafkaError, before: GroupMembership) -> bool:
         """Whether a commit was refused only because this member has joined again meanwhile.
 
-        Under the cooperative protocol it goes on reading what it has. These partitions stay its
+        Under the cooperative protocol it continues to read what it has. These partitions stay its
         own until a poll revokes them, so that it may commit them in the next generation as well.
         """
         if error.error not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):

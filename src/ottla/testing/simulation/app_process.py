@@ -306,7 +306,7 @@ def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> 
 def _values_of_aiokafka() -> dict[tuple[Any, str], Any]:
     """What would differ from run to run: in each case a value of the machine or of the process.
 
-    The compiled part asks the C library for the time; producers are counted for ever; and brokers
+    The compiled part asks the C library for the time; producers are counted on and on; and brokers
     without a rack are kept in sets, where None is hashed by its address (before Python 3.12).
     """
     try:
