@@ -73,10 +73,16 @@ _PLACES_OF_TRANSFORMS: Final = {
     "transforms.timestamps": ["TimestampRouter", *_both("TimestampConverter")],
     "transforms.types": _both("Cast", "MaskField", "SetSchemaMetadata"),
 }
+_OUR_CONNECTORS: Final = {"objects": ["FilesSink"]}
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {
         f"{_FILE}FileStreamSourceConnector": "ottla.connect.connectors.files:FileStreamSource",
         f"{_FILE}FileStreamSinkConnector": "ottla.connect.connectors.files:FileStreamSink",
+    }
+    | {
+        f"ottla.connect.connectors.{module}.{name}": f"ottla.connect.connectors.{module}:{name}"
+        for module, names in _OUR_CONNECTORS.items()
+        for name in names
     },
     CONVERTERS: _KAFKAS_CONVERTERS,
     HEADER_CONVERTERS: _KAFKAS_CONVERTERS

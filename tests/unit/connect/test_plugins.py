@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.connect.connectors.files import FileStreamSink, FileStreamSource
-from ottla.connect.plugins import BUILT_IN, CONNECTORS, Plugins
+from ottla.connect.plugins import BUILT_IN, CONNECTORS, Plugins, name_of
 from ottla.errors import ConfigError
 
 MINE = """
@@ -102,4 +102,4 @@ def test_what_comes_with_ottla_is_what_its_name_says(group):
     plugins = Plugins()
 
     for name in BUILT_IN[group]:
-        assert plugins.find(group, name).kafka_class == name
+        assert name_of(plugins.find(group, name)) == name

@@ -1,0 +1,301 @@
+"""Topics as files: each record stands in exactly one, whatever is killed when."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from random import Random
+from types import SimpleNamespace
+
+import pyarrow.parquet
+import pytest
+
+from ottla.connect.connector import TryAgainError
+from ottla.connect.connectors.objects import FilesSink
+from ottla.connect.data import (
+    DATE,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    DataError,
+    SinkRecord,
+    array_of,
+    decimal_of,
+    map_of,
+    struct_of,
+)
+from ottla.errors import ConfigError
+from ottla.structs import TopicPartition
+
+PLACE = TopicPartition("orders", 3)
+FIRST = "orders/partition=3/orders+3+00000000000000000000+00000000000000000001"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "lake"
+
+
+def started(folder, **settings):
+    """A sink as a worker starts it, and where it asks to read on."""
+    given = {"url": f"file://{folder}", "format": "jsonl", "records.per.file": "2"} | settings
+    rewound = {}
+    sink = FilesSink(FilesSink.Settings.parse(given), SimpleNamespace(rewind=rewound.update))
+    sink.start()
+    sink.open([PLACE])
+    return sink, rewound
+
+
+def record(offset, value=None, **more):
+    value = {"id": offset} if value is None else value
+    return SinkRecord(topic="orders", partition=3, offset=offset, value=value, **more)
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))
+    }
+
+
+def test_files_are_named_after_their_records(folder):
+    """First and last offset; what is in no file yet is not committed."""
+    sink, rewound = started(folder)
+    sink.put([record(0), record(1), record(2)])
+
+    assert files(folder) == {f"{FIRST}.jsonl": b'{"id":0}\n{"id":1}\n'}
+    assert sink.pre_commit({PLACE: 3}) == {PLACE: 2}
+    assert not rewound
+
+
+def test_restart_goes_on_behind_the_last_file(folder):
+    """Whatever the group has committed."""
+    sink, _ = started(folder)
+    sink.put([record(0), record(1), record(2)])
+    again, rewound = started(folder)
+
+    assert rewound == {PLACE: 2}
+    again.put([record(2), record(3)])
+    assert [json.loads(line)["id"] for data in files(folder).values() for line in data.split()] == (
+        [0, 1, 2, 3]
+    )
+
+
+def test_records_that_come_again_are_known(folder):
+    """After a TryAgainError the worker brings the same records."""
+    sink, _ = started(folder, **{"records.per.file": "3"})
+    sink.put([record(0), record(1)])
+    sink.put([record(0), record(1), record(2), record(3)])
+    sink.put([record(3), record(4), record(5)])
+
+    assert [data.count(b"\n") for data in files(folder).values()] == [3, 3]
+
+
+def test_an_outage_is_no_bad_record(folder, monkeypatch):
+    """The worker tries again, and nothing is lost or doubled."""
+    sink, _ = started(folder)
+    store = sink._store
+    monkeypatch.setattr(sink, "_store", lambda *arguments: 1 / 0)
+    with pytest.raises(TryAgainError, match="cannot be written"):
+        sink.put([record(0), record(1), record(2)])
+    monkeypatch.setattr(sink, "_store", store)
+    sink.put([record(0), record(1), record(2)])
+    sink.put([record(3)])
+
+    assert len(files(folder)) == 2
+    assert sink.pre_commit({PLACE: 4}) == {PLACE: 4}
+
+
+def test_files_end_with_an_interval_of_timestamps(folder):
+    """Of the records' own, so that a repetition ends at the same place."""
+    sink, _ = started(folder, **{"records.per.file": "100", "record.interval.ms": "1000"})
+    sink.put(
+        [record(0, timestamp_ms=10), record(1, timestamp_ms=999), record(2, timestamp_ms=1000)]
+    )
+
+    assert list(files(folder)) == [f"{FIRST}.jsonl"]
+
+
+def test_partitions_that_are_taken_away_are_forgotten(folder):
+    """The next owner reads their records again."""
+    sink, _ = started(folder)
+    sink.put([record(0)])
+    sink.close([PLACE])
+    sink.open([PLACE])
+    sink.put([record(0), record(1)])
+
+    assert list(files(folder)) == [f"{FIRST}.jsonl"]
+
+
+def test_two_files_with_one_record_are_refused(folder):
+    """Someone else writes there: which of the two counts is for a person to say."""
+    sink, _ = started(folder)
+    sink.put([record(0), record(1)])
+    path = folder / f"{FIRST}.jsonl"
+    path.with_name(path.name.replace("+" + "0" * 20, "+" + "0" * 19 + "1")).write_bytes(b"")
+
+    with pytest.raises(ConfigError, match="must not hold the same records"):
+        started(folder)
+
+
+def test_offsets_are_in_the_names(folder):
+    """They are not changed over REST."""
+    with pytest.raises(ConfigError, match="delete files from an offset on"):
+        FilesSink.alter_offsets(FilesSink.Settings(url="memory://"), {PLACE: 0})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_equal_the_topic_after_kills(folder, seed):
+    """20 seeds: kills, outages, other settings after a restart, gaps in the offsets (D08)."""
+    random = Random(seed)
+    offsets = sorted(random.sample(range(600), 400))
+    while True:
+        sink, rewound = started(folder, **{"records.per.file": str(random.randint(1, 40))})
+        store = sink._store
+
+        def flaky(*arguments, store=store):
+            if random.random() < 0.2:
+                raise OSError("storage is down")
+            store(*arguments)
+
+        sink._store = flaky
+        log = [record(offset) for offset in offsets if offset >= rewound.get(PLACE, 0)]
+        at, lives = 0, random.randint(0, 200)
+        while at < min(lives, len(log)):
+            batch = log[at : at + random.randint(1, 50)]
+            try:
+                sink.put(batch)
+                at += len(batch)
+            except TryAgainError:
+                pass
+        written = [
+            json.loads(line)["id"]
+            for _, data in sorted(files(folder).items())
+            for line in data.split()
+        ]
+        assert written == offsets[: len(written)]
+        if len(written) > 380:
+            break
+
+
+SCHEMA = struct_of(
+    "Order",
+    id=INT64,
+    name=STRING.as_optional(),
+    price=decimal_of(2),
+    day=DATE,
+    at=TIMESTAMP,
+    tags=array_of(STRING),
+    extra=map_of(STRING, INT64),
+    inner=struct_of(a=INT64).as_optional(),
+)
+
+
+def read(folder):
+    found = [pyarrow.parquet.read_table(io.BytesIO(data)) for data in files(folder).values()]
+    return found[0] if len(found) == 1 else found
+
+
+def test_parquet_has_the_columns_of_the_schema(folder):
+    """Logical types become those of Arrow; a tombstone is a row of nulls."""
+    value = {
+        "id": 1,
+        "name": None,
+        "price": Decimal("9.50"),
+        "day": date(2020, 2, 3),
+        "at": datetime(2020, 2, 3, 4, tzinfo=UTC),
+        "tags": ["a"],
+        "extra": {"k": 1},
+        "inner": {"a": 5},
+    }
+    sink, _ = started(folder, format="parquet")
+    sink.put(
+        [record(0, value, value_schema=SCHEMA), record(1, value_schema=SCHEMA).replace(value=None)]
+    )
+
+    table = read(folder)
+    assert table.to_pylist() == [value | {"extra": [("k", 1)]}, dict.fromkeys(value)]
+    assert [str(field.type).split(" ('")[0] for field in table.schema] == [
+        "int64",
+        "string",
+        "decimal128(38, 2)",
+        "date32[day]",
+        "timestamp[ms, tz=UTC]",
+        "list<element: string>",
+        "map<string, int64",
+        "struct<a: int64>",
+    ]
+
+
+def test_parquet_without_a_schema(folder):
+    """Columns are what the records of a file have; other values stand in one column."""
+    sink, _ = started(folder, format="parquet", **{"with.metadata": "true"})
+    sink.put([record(0, {"a": 1}, key="k", timestamp_ms=5), record(1, {"b": "x"}, key="l")])
+
+    assert read(folder).to_pylist() == [
+        {"__topic": "orders", "__partition": 3, "__offset": 0, "__timestamp": 5, "__key": "k"}
+        | {"a": 1, "b": None},
+        {"__topic": "orders", "__partition": 3, "__offset": 1, "__timestamp": None, "__key": "l"}
+        | {"a": None, "b": "x"},
+    ]
+    with pytest.raises(DataError, match="orders-3, offsets 2 to 3: must be one table"):
+        sink.put([record(2, {"a": 1}), record(3, {"a": "x"})])
+
+
+def test_another_schema_is_another_file(folder):
+    """A file has one schema."""
+    sink, _ = started(folder, format="parquet", **{"records.per.file": "5"})
+    sink.put([record(0, 1, value_schema=INT64), record(1, 2, value_schema=INT64)])
+    sink.put([record(2, "x", value_schema=STRING)])
+
+    assert read(folder).to_pylist() == [{"value": 1}, {"value": 2}]
+
+
+def test_json_lines_with_metadata(folder):
+    """Around the value, whose own names they do not touch."""
+    sink, _ = started(folder, **{"with.metadata": "true"})
+    sink.put([record(0, {"a": 1}, key={"k": 1}, timestamp_ms=5), record(1).replace(value=None)])
+
+    first, second = next(iter(files(folder).values())).splitlines()
+    assert first == (
+        b'{"__topic":"orders","__partition":3,"__offset":0,"__timestamp":5,'
+        b'"__key":"{\\"k\\":1}","value":{"a":1}}'
+    )
+    assert second.endswith(b'"value":null}')
+
+
+def test_object_stores_get_whole_objects():
+    """Any file system of fsspec's, by its URL."""
+    import fsspec  # the connector imports it when it starts
+
+    sink, _ = started("", url="memory://lake")
+    sink.put([record(0), record(1)])
+
+    memory = fsspec.filesystem("memory")
+    assert memory.cat_file(f"/lake/{FIRST}.jsonl") == b'{"id":0}\n{"id":1}\n'
+    _, rewound = started("", url="memory://lake")
+    assert rewound == {PLACE: 2}
+    memory.rm("/lake", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"url": ""}, "url=: must not be empty"),
+        ({"format": "csv"}, "format=csv: must be one of parquet, jsonl"),
+        ({"storage.options": "x"}, r"storage\.options=x: must be a JSON object"),
+        ({"records.per.file": "0"}, "must be at least 1"),
+    ],
+)
+def test_settings_are_checked(settings, text):
+    """The error names key, value and rule."""
+    with pytest.raises(ConfigError, match=text):
+        FilesSink.Settings.parse({"url": "memory://"} | settings)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    """With the extra that brings it."""
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    with pytest.raises(ConfigError, match=r"FilesSink: needs the package .*'ottla\[connect-files"):
+        FilesSink(FilesSink.Settings(url="memory://"), SimpleNamespace()).start()
