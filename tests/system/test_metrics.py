@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_published_dashboards_are_served(start_broker, naming, published):
 
     # What a meter or a share of time shows follows within 5 seconds.
     wait_until(lambda: not still(), "all to move", seen=still)
+
+
+def test_log_of_a_broker_is_json_where_that_is_set(start_broker):
+    """Every line is an object with its time, level, logger and message (X15)."""
+    broker = start_broker(ottla_log_format="json")
+    load(broker.bootstrap_servers)
+    lines = [line for line in broker.log.splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in lines]
+
+    assert any("Recover" in each["message"] or "listen" in each["message"] for each in events)
+    assert all({"timestamp", "level", "logger", "message"} <= each.keys() for each in events)

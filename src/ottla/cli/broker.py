@@ -47,11 +47,14 @@ class BrokerCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         with collector_paused():
             from ottla.cli.doctor import warn_at_start
+            from ottla.cli.json_log import log_as_json
             from ottla.config.broker_config import BrokerConfig
             from ottla.config.known_keys import shown
 
             settings = server_settings(arguments)
             config = BrokerConfig.parse(settings)
+            if config.ottla_log_format == "json":
+                log_as_json()
             for key, value in settings.items():
                 logger.info("Property %s is overridden to %s", key, shown(key, value))
 

@@ -6,7 +6,16 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password, at_least, one_of
+from ottla.config.config_type import (
+    BOOLEAN,
+    INT,
+    LIST,
+    PASSWORD,
+    STRING,
+    Password,
+    at_least,
+    one_of,
+)
 from ottla.errors import ConfigError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -70,6 +79,41 @@ class MetricsConfig(ConfigTable, group=True):
         importance=LOW,
         doc="How many series with the names of topics, partitions, groups and clients one reading "
         "may have; those beyond it are left out, with a warning. Ottla's own.",
+    )
+
+    request_log_principals: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Whose requests the request log has, such as User:alice; empty: everybody's. The log "
+        "is on while the logger kafka.request.logger is at DEBUG. Ottla's own.",
+    )
+    request_log_client_ids: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="The requests of which client ids the request log has; empty: of all. Ottla's own.",
+    )
+    request_log_apis: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Which requests the request log has, such as Produce, Fetch; empty: all. Ottla's own.",
+    )
+    request_log_slower_than_ms: int = config_key(
+        default=0,
+        type=INT,
+        rule=at_least(0),
+        importance=LOW,
+        doc="The request log has requests that took at least so long. Ottla's own.",
+    )
+    ottla_log_format: str = config_key(
+        default="text",
+        type=STRING,
+        rule=one_of("text", "json"),
+        importance=LOW,
+        doc="How the broker writes its log: as Kafka does, or as a line of JSON for each event, "
+        "with timestamp, level, logger and message. Ottla's own.",
     )
 
     @classmethod

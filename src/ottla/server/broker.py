@@ -35,6 +35,7 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
+from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
@@ -51,6 +52,7 @@ from ottla.server.membership import (
     cluster_registry,
 )
 from ottla.server.metadata_cache import MetadataCache
+from ottla.server.request_log import RequestLog
 from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from ottla.registry.token_store import TokenStore
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metrics_listener import MetricsListener
+    from ottla.server.request_metrics import RequestLogSwitch
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Broker:
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
+        self._request_log: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
@@ -225,6 +229,7 @@ class Broker:
             self.tokens.sweep_every(interval_ms, lambda: self.controller.is_active)
         if self.metrics is not None:
             self.metrics.measure(parts, self.processor, lambda: self.state)
+        self._log_requests()
         coordinators.startup()
         self.replica_manager.startup()
         self.membership = ClusterMembership(
@@ -232,6 +237,25 @@ class Broker:
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
+
+    def _log_requests(self) -> None:
+        """Have requests logged while the level of their logger says so."""
+        log = RequestLog(self.dynamic_config.broker_config)
+        self.dynamic_config.on_broker_change(
+            lambda: log.update_config(self.dynamic_config.broker_config)
+        )
+
+        def follow() -> None:
+            if self._request_log is None and log.is_on:
+                # Imported only here: most brokers never log a request.
+                from ottla.server.request_metrics import RequestLogSwitch
+
+                self._request_log = RequestLogSwitch(log, self.apis, self.processor)
+            if self._request_log is not None:
+                self._request_log.follow()
+
+        self._unfollow_loggers = broker_loggers.follow(follow)
+        follow()
 
     def _make_authorizer(self) -> Authorizer | None:
         if not self.config.authorizer_class_name:
@@ -391,6 +415,7 @@ class Broker:
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
+        self._unfollow_loggers()
         self.tls.stop()
         self.features.stop()
         if self.authorizer is not None:

@@ -9,7 +9,7 @@ Wing: attaches to the handlers of configs, for resources of type 8; the core wor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -30,6 +30,14 @@ LEVELS: Final[dict[str, int]] = {
     "FATAL": logging.CRITICAL,
 }
 STRING_TYPE: Final = 2
+
+_followers: list[Callable[[], object]] = []
+
+
+def follow(callback: Callable[[], object]) -> Callable[[], object]:
+    """Have `callback` called after levels were changed, until what is returned is called."""
+    _followers.append(callback)
+    return lambda: _followers.remove(callback)
 
 
 def logger_names() -> list[str]:
@@ -70,6 +78,8 @@ def alter(changes: Iterable[IncrementalAlterableConfig], *, validate_only: bool)
             logger.setLevel(logging.NOTSET)
         else:
             logger.setLevel(LEVELS[change.value or ""])
+    for callback in () if validate_only else list(_followers):
+        callback()
 
 
 def _check(change: IncrementalAlterableConfig, known: set[str]) -> None:

@@ -55,6 +55,10 @@ DYNAMIC_BROKER_KEYS: Final = frozenset(
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
     "producer.id.expiration.ms",
+    "request.log.apis",
+    "request.log.client.ids",
+    "request.log.principals",
+    "request.log.slower.than.ms",
 }
 """The broker's settings that can change while it runs."""
 

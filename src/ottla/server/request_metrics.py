@@ -20,12 +20,13 @@ from ottla.errors import ErrorCode
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 from ottla.metrics.sensors import TICK_MS, Histogram, Meter
 from ottla.network.connection import Connection, RequestContext, RequestWatch
-from ottla.network.processor import Sent
+from ottla.network.processor import Processor, Sent
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
-from ottla.server.apis import RequestMeter, is_follower
+from ottla.server.apis import Apis, RequestMeter, is_follower
+from ottla.server.request_log import Entry, RequestLog, described
 
 DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"
@@ -130,6 +131,7 @@ class TimedRequest(RequestWatch):
     __slots__ = (
         "began_ns",
         "context",
+        "entry",
         "kind",
         "metrics",
         "ready_ns",
@@ -145,6 +147,8 @@ class TimedRequest(RequestWatch):
         """The handler begins now."""
         self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
         self.returned_ns = self.responded_ns = self.throttle_ms = 0
+        self.entry: Entry | None = None
+        """What the log of requests will say of it, where it is wanted there."""
         self.ready_ns = context.connection.ready_ns
         self.began_ns = metrics.now_ns()
 
@@ -155,6 +159,8 @@ class TimedRequest(RequestWatch):
     def end(self, response: Response | None) -> None:  # a slot of others, for speed
         self.kind.end(response)
         self.throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if self.entry is not None:
+            self.entry["response"] = described(response)
         self.responded_ns = self.metrics.now_ns()
         self.metrics.sent.is_awaited = True
         self.context.connection.unsent += (self,)
@@ -178,14 +184,14 @@ class TimedRequest(RequestWatch):
 class RequestMetrics(RequestMeter):
     """Measures the requests of a broker, by API.
 
-    `times_all` has every request timed, as a log of slow requests needs it.
+    With a `log` every request is timed, and shown to it.
     """
 
     def __init__(self, registry: MetricsRegistry, sent: Sent) -> None:
         super().__init__(self._measure)
         self.registry = registry
         self.sent = sent
-        self.times_all = False
+        self.log: RequestLog | None = None
         self.now_ns = registry.runtime.clock.monotonic_ns
         self._kinds: dict[int, RequestKind] = {}
         self._fetches = self._new_kind(FETCH_CONSUMER, ApiKey.FETCH)
@@ -219,14 +225,18 @@ class RequestMetrics(RequestMeter):
             kind = self._kind(context.header.api_key)
         kind.versions[context.header.api_version] += 1
         self.until_timed -= 1
-        if self.until_timed > 0 and not self.times_all:
+        log = self.log
+        if self.until_timed > 0 and log is None:
             return kind
         self._counted += self._every
         timed = TimedRequest(self, kind, context, size)
         self._until_look -= 1
         if not self._until_look:
             self._look(timed.began_ns)
-        self.until_timed = 1 if self.times_all else self._every
+        self.until_timed = self._every
+        if log is not None:
+            self.until_timed = 1
+            timed.entry = log.begin(context, body)
         return timed
 
     def _look(self, now_ns: int) -> None:
@@ -242,8 +252,10 @@ class RequestMetrics(RequestMeter):
         sent_ns, began_ns = self.now_ns(), self.sent.began_ns
         for request in connection.unsent:
             assert isinstance(request, TimedRequest), "only timed requests are waited for"
-            rows = request.kind.rows
-            rows.append(request.row(min(began_ns, sent_ns), sent_ns))
+            rows, row = request.kind.rows, request.row(min(began_ns, sent_ns), sent_ns)
+            rows.append(row)
+            if request.entry is not None and self.log is not None:
+                self.log.end(request.entry, dict(zip(TIMES, row, strict=True)))
             if len(rows) >= ROWS_AT_ONCE:
                 self._fold_all()
         connection.unsent = ()
@@ -307,3 +319,26 @@ class RequestMetrics(RequestMeter):
     def _times(self, index: int) -> Series:
         for kind in self._all():
             yield (("request", kind.name),), kind.histograms[index]
+
+
+class RequestLogSwitch:
+    """Has the requests of one broker logged while the level of their logger says so.
+
+    Where the broker has no metrics, its requests are timed for that time.
+    """
+
+    def __init__(self, log: RequestLog, apis: Apis, processor: Processor) -> None:
+        self.log = log
+        self._apis, self._processor = apis, processor
+        self._own: RequestMetrics | None = None
+
+    def follow(self) -> None:
+        """Begin or end, after the level has changed."""
+        apis, sent = self._apis, self._processor.sent
+        if self.log.is_on and apis.meter is None:
+            self._own = RequestMetrics(MetricsRegistry(apis.runtime, 0), sent)
+            apis.meter, sent.on_sent = self._own, self._own.on_sent
+        if isinstance(apis.meter, RequestMetrics):
+            apis.meter.log = self.log if self.log.is_on else None
+        if not self.log.is_on and self._own is not None:
+            self._own = apis.meter = sent.on_sent = None

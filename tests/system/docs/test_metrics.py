@@ -20,6 +20,7 @@ def test_commands_print_what_is_shown(tmp_path: Path) -> None:
 
     def translated(text: str) -> str:
         text = text.replace("9404", port).replace("/tmp/", f"{tmp_path}/")
+        text = text.replace("localhost:9092", f"127.0.0.1:{clients}")
         listeners = f"--override listeners=PLAINTEXT://127.0.0.1:{clients}"
         return text.replace("ottla broker", f"ottla broker {listeners}")
 

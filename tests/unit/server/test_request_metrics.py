@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.connection import Connection, FrameBuffer, RequestContext
 from ottla.network.processor import Sent
@@ -21,6 +22,7 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.server.apis import Apis
+from ottla.server.request_log import RequestLog
 from ottla.server.request_metrics import RequestMetrics, error_counter
 from ottla.testing.runtime import mock_runtime
 
@@ -186,9 +188,9 @@ def test_all_are_counted_where_only_some_are_timed(world):
 
 
 def test_log_of_requests_has_every_one_timed(world):
-    """`times_all` leaves nothing to chance."""
+    """Nothing is left to chance while there is a log."""
     world.metrics._every = world.metrics.until_timed = 100
-    world.metrics.times_all = True
+    world.metrics.log = RequestLog(BrokerConfig())
     for _ in range(10):
         world.begin(ApiVersionsRequest()).respond(ApiVersionsResponse())
 
