@@ -62,8 +62,13 @@ ELSEWHERE = (
         "one test holds all tables of settings: names, defaults, limits, documentation",
         "config/authorizer_config config/cleaner_config config/cluster_config "
         "config/consumer_config config/consumer_group_config config/known_keys "
-        "config/listener_config config/metrics_config config/producer_config "
+        "config/listener_config config/metrics_config config/mirror_config config/producer_config "
         "config/replication_config config/transaction_config config/__main__",
+    ),
+    Elsewhere(
+        "tests/unit/mirror/test_mirror.py",
+        "the parts of a flow are tested by what it copies between two brokers",
+        "mirror/group_sync mirror/source_offsets mirror/source_task mirror/topic_sync",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",

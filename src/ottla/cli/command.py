@@ -47,7 +47,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "doctor",
         "metrics",
     ),
-    "Copy to other clusters": ("mirror-maker",),
+    "Copy to other clusters": ("mirror", "mirror-maker"),
     "Measure and verify": (
         "producer-perf-test",
         "consumer-perf-test",
@@ -87,6 +87,7 @@ COMMANDS: Final[dict[str, str]] = {
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "metrics": "ottla.cli.metrics:MetricsCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "mirror": "ottla.cli.mirror:MirrorCommand",
     "mirror-maker": "ottla.cli.mirror_maker:MirrorMakerCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",
     "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",

@@ -15,6 +15,7 @@ from ottla.cli.options import did_you_mean
 from ottla.cli.terminal import Terminal
 
 SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
+    "connect-mirror-maker.sh": ("mirror",),
     "kafka-acls.sh": ("acls",),
     "kafka-broker-api-versions.sh": ("broker-api-versions",),
     "kafka-configs.sh": ("configs",),

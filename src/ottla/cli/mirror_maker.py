@@ -63,7 +63,7 @@ class MirrorMakerCommand(Command):
             choices=("true", "false"),
             default="true",
             help="true (default): end, without committing, when a record cannot be sent; false: "
-            "log it, count it, and go on without it.",
+            "log it, count it, and continue without it.",
         )
         parser.add_argument(
             "--message.handler",

@@ -40,7 +40,7 @@ REQUIRED: Final = object()
 
 @dataclass(slots=True)
 class ConfigKey:
-    """One row of a table. `name` and `attribute` are filled in from the class body.
+    """One row of a table. `attribute`, and a `name` that is not given, are from the class body.
 
     `broker_keys`, for topic settings, are the broker's settings that give the default: the first
     one carries the value, all of them are reported as synonyms. `keeps_all` is the value of a limit
@@ -81,9 +81,10 @@ def config_key(
     importance: Importance = MEDIUM,
     broker_keys: tuple[str, ...] = (),
     keeps_all: Any = None,
+    name: str = "",
 ) -> Any:
-    """Declare one setting in the body of a ConfigTable."""
-    return ConfigKey(default, type, rule, importance, doc, broker_keys, keeps_all)
+    """Declare one setting in the body of a ConfigTable; `name` where Kafka's has a dash."""
+    return ConfigKey(default, type, rule, importance, doc, broker_keys, keeps_all, name=name)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(config_key,))
@@ -103,7 +104,7 @@ class ConfigTableType(type):
         for attribute, row in own.items():
             del namespace[attribute]
             row.attribute = attribute
-            row.name = attribute.replace("_", ".")
+            row.name = row.name or attribute.replace("_", ".")
         keys: dict[str, ConfigKey] = {}
         for base in reversed(bases):
             keys |= getattr(base, "keys", {})

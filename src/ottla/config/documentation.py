@@ -11,6 +11,7 @@ from ottla.config.config_def import REQUIRED, ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
+from ottla.config.mirror_config import MirrorConfig
 from ottla.config.producer_config import ProducerConfig
 from ottla.config.topic_config import TopicConfig
 
@@ -45,6 +46,12 @@ SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
     ("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
     ("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
     ("Admin", "Settings of `ottla.Admin`.", AdminConfig),
+    (
+        "Mirror",
+        "Settings of the flows of `ottla mirror`, in mm2.properties: for all flows, or with "
+        "`source->target.` before them for one.",
+        MirrorConfig,
+    ),
     (
         "Consumer of the 0.7 design",
         "Settings of `ottla.clients.legacy.ConsumerConnector`. The names that 0.8 has for them "

@@ -23,7 +23,7 @@ from ottla.clients.legacy.consumer_connector import ConsumerConnector
 from ottla.clients.legacy.group_nodes import TopicFilter
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError
 from ottla.clients.producer.producer import Producer, ProducerRecord
-from ottla.config.config_type import CLASS
+from ottla.config.config_type import CLASS, INT_MAX
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
 from ottla.runtime.io_thread import Event, Lock
 from ottla.runtime.scheduler import Clock
@@ -31,17 +31,16 @@ from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-POLL_MS: Final = 200
+WAIT_MS: Final = 200
 FLUSH_S: Final = 1.0
-STOP_LIMIT_MS: Final = 30_000
+END_LIMIT_MS: Final = 30_000
 MESSAGES_AT_ONCE: Final = 500
-UNLIMITED_MS: Final = 2**31 - 1
 CONSUMER_SETTINGS: Final = {"auto.offset.reset": "earliest"}
 """A topic that is found late is copied from its beginning; the property file may say otherwise."""
 PRODUCER_SETTINGS: Final = {
     "acks": "all",
-    "delivery.timeout.ms": str(UNLIMITED_MS),
-    "max.block.ms": str(UNLIMITED_MS),
+    "delivery.timeout.ms": str(INT_MAX),
+    "max.block.ms": str(INT_MAX),
 }
 """While the target is away the mirror waits. The property file may say otherwise."""
 ZOOKEEPER_KEYS: Final = ("zk.connect", "zookeeper.connect")
@@ -99,7 +98,7 @@ class GroupSource(MirrorSource, RebalanceListener):
         self._consumer.subscribe(pattern=pattern, listener=self)
 
     def poll(self) -> list[ConsumerRecord]:
-        return self._consumer.poll(POLL_MS)
+        return self._consumer.poll(WAIT_MS)
 
     def commit(self) -> None:
         self._consumer.commit()
@@ -120,7 +119,7 @@ class ConnectorSource(MirrorSource):
     """A consumer of the 0.7 design, whose group and offsets are in the source's ZooKeeper."""
 
     def __init__(self, settings: Mapping[str, str], topics: TopicFilter) -> None:
-        own = {"autocommit.enable": "false", "consumer.timeout.ms": str(POLL_MS)}
+        own = {"autocommit.enable": "false", "consumer.timeout.ms": str(WAIT_MS)}
         theirs = {key: value for key, value in settings.items() if key != "auto.commit.enable"}
         self._connector = ConsumerConnector(theirs | own)
         try:
@@ -215,7 +214,7 @@ class MirrorMaker(ClosedOnExit):
         self._producer.close(0)
 
     def send(self, record: ConsumerRecord) -> None:
-        """Queue what is to be written for one record; blocks while the producer is full."""
+        """Queue what to write for one record; blocks while the producer is full."""
         handler = self.rules.handler
         if handler is None:
             self._send(self._as_it_is(record))
@@ -226,7 +225,7 @@ class MirrorMaker(ClosedOnExit):
     def flush(self) -> None:
         """Wait until all that was queued is written; raises the error of a record that was not.
 
-        While the target is away this waits, at most STOP_LIMIT_MS once the mirror is stopped.
+        While the target is away this waits, at most END_LIMIT_MS once the mirror is stopped.
         """
         until_ms: int | None = None
         while True:
@@ -236,7 +235,7 @@ class MirrorMaker(ClosedOnExit):
             except KafkaTimeoutError:
                 now_ms = self.clock.monotonic_ms()
                 if self.is_over:
-                    until_ms = until_ms or now_ms + STOP_LIMIT_MS
+                    until_ms = until_ms or now_ms + END_LIMIT_MS
                     if now_ms > until_ms:
                         raise
         self.check()

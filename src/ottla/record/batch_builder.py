@@ -171,6 +171,17 @@ def build_batch_of_payload(
     return _seal(payload, timestamps, record_count, compression, header)
 
 
+def build_batch_of_section(
+    section: Buffer,
+    timestamps: tuple[int, int],
+    record_count: int,
+    compression: CompressionType,
+    **header: Unpack[HeaderFields],
+) -> bytes:
+    """A batch around a records section that is compressed already, as another batch has it."""
+    return _seal(section, timestamps, record_count, compression, header)
+
+
 def recompress(
     batch: RecordBatch,
     compression: CompressionType,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.record.compression import CompressionType
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.plain_kernel import encode_headers
 from ottla.record.record import encode_varint
@@ -63,13 +64,17 @@ class Rows(NamedTuple):
 
 
 class EncodedRecords(NamedTuple):
-    """The uncompressed records section of a batch of one partition, and its header's fields."""
+    """The records section of a batch of one partition, and its header's fields.
+
+    With a `codec` the section is as it is sent; without one it is not compressed yet.
+    """
 
     partition: int
     record_count: int
     payload: Buffer
     base_timestamp_ms: int
     max_timestamp_ms: int
+    codec: CompressionType | None = None
 
 
 class OpenBatch:

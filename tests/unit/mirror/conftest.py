@@ -32,3 +32,10 @@ def produce():
         return [each.result().offset for each in sent]
 
     return write
+
+
+@pytest.fixture
+def two():
+    """The clusters a and b, of one broker each, for one test."""
+    with InProcessBroker() as a, InProcessBroker() as b:
+        yield {"a": a, "b": b}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.consumer.subscription_state import TopicPartitionState
@@ -12,6 +13,7 @@ from ottla.clients.serialization import Deserialize
 from ottla.errors import KafkaError
 from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
 from ottla.runtime import Buffer
+from ottla.structs import TopicPartition
 
 
 class AbortedTransactions:
@@ -62,6 +64,15 @@ class Decoding:
         return self.deserialize_key is None and self.deserialize_value is None
 
 
+class FetchedBatches(NamedTuple):
+    """Batches of a partition as they were stored; of the first one, records before `position`
+    were read before."""
+
+    topic_partition: TopicPartition
+    position: int
+    batches: list[RecordBatch]
+
+
 class CompletedFetch:
     """One partition's part of a fetch response: decoded batch by batch, as it is read.
 
@@ -101,6 +112,30 @@ class CompletedFetch:
                 if taken:
                     break  # it will come first next time
                 raise
+        return taken
+
+    def take_batches(self) -> list[RecordBatch]:
+        """All that is left, as batches in their codecs; the first may begin before the position.
+
+        Markers and aborted transactions are left out.
+        """
+        taken: list[RecordBatch] = []
+        state = self.state
+        while self._batches:
+            batch = self._batches[0]
+            try:
+                if self._is_wanted(batch):
+                    taken.append(batch)
+            except KafkaError:
+                if taken:
+                    return taken  # it will come first next time
+                raise
+            self._batches.popleft()
+            state.leader_epoch = batch.partition_leader_epoch
+            state.position = max(state.position or 0, batch.next_offset)
+        if self._error is not None and not taken:
+            raise self._error.with_traceback(None)
+        self.is_empty = self._error is None
         return taken
 
     def _take_from_batch(self, max_count: int) -> list[ConsumerRecord]:
@@ -173,14 +208,18 @@ class CompletedFetch:
     def _wanted_records(self, batch: RecordBatch) -> list[Record]:
         """The records from the position on; none for a marker or an aborted transaction."""
         position = self.state.position or 0
-        if batch.last_offset < position:
-            return []
-        if self._decoding.check_crcs:
-            batch.verify()
-        is_hidden = self._aborted is not None and self._aborted.hides(batch)
-        if batch.is_control or is_hidden:
+        if not self._is_wanted(batch):
             return []
         records = list(batch.records())
         if records and records[0].offset < position:
             return [record for record in records if record.offset >= position]
         return records
+
+    def _is_wanted(self, batch: RecordBatch) -> bool:
+        """Whether a batch, the next one in order, has records that are to be read."""
+        if batch.last_offset < (self.state.position or 0):
+            return False
+        if self._decoding.check_crcs:
+            batch.verify()
+        is_hidden = self._aborted is not None and self._aborted.hides(batch)
+        return not (batch.is_control or is_hidden)

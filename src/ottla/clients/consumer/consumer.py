@@ -13,6 +13,7 @@ from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
+from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import (
@@ -130,6 +131,21 @@ class Consumer(ClosedOnExit):
                 records, self._unread = self._unread[::-1], []
                 return records
             return self._core.interceptors.on_consume(self._poll(timeout_ms))
+
+    def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatches]:
+        """All that has arrived of the assigned partitions, as batches that are not decoded.
+
+        For copies: `Producer.send_encoded` takes such batches. Nothing is committed, interceptors
+        see nothing, and a consumer that has subscribed to topics cannot use it.
+        """
+        with self._alone():
+            if self._core.subscriptions.is_by_group:
+                raise RuntimeError("poll_batches is for partitions that were assigned")
+            deadline = self._deadline(timeout_ms)
+            call = self._core.poll_for(self._core.fetcher.collect_batches, deadline)
+            found = self._run(call, timeout_ms)
+            assert isinstance(found, list), "without a group there are no rebalances"
+            return found
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""
@@ -317,7 +333,7 @@ class Consumer(ClosedOnExit):
     def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         core = self._core
         if core.is_settled:
-            records, has_room = core.fetcher.collect(self._config.max_poll_records)
+            records, has_room = core.collect()
             if has_room:
                 self._io.post(core.fetcher.send_fetches)
             if records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.cluster import Cluster, PartitionInfo
@@ -37,6 +38,8 @@ from ottla.structs import (
     IsolationLevel,
     TopicPartition,
 )
+
+T = TypeVar("T")
 
 
 class WakeupError(Exception):
@@ -100,8 +103,18 @@ class ConsumerCore:
 
     # Polling
 
+    def collect(self) -> tuple[list[ConsumerRecord], bool]:
+        """The records that have arrived, at most max.poll.records, and whether to fetch more."""
+        return self.fetcher.collect(self.config.max_poll_records)
+
     async def poll(self, deadline: Deadline) -> list[ConsumerRecord] | RebalanceEvent:
         """The next records, none after the deadline, or an event to report and acknowledge."""
+        return await self.poll_for(self.collect, deadline)
+
+    async def poll_for(
+        self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
+    ) -> list[T] | RebalanceEvent:
+        """As `poll`; `collect` takes what has arrived and says whether there is room for more."""
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()
         while True:
@@ -117,13 +130,13 @@ class ConsumerCore:
                 await self._wait(deadline)
                 continue
             self.fetcher.send_fetches()
-            records, has_room = self.fetcher.collect(self.config.max_poll_records)
+            found, has_room = collect()
             if has_room:
                 self.fetcher.send_fetches()
-            if records or deadline.has_passed:
+            if found or deadline.has_passed:
                 if self.coordinator is not None:
                     self._polled_as = self.coordinator.member.membership
-                return records
+                return found
             await self._wait(deadline)
 
     @property

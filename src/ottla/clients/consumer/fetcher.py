@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from ottla.clients.consumer.completed_fetch import (
     AbortedTransactions,
     CompletedFetch,
     Decoding,
+    FetchedBatches,
     split_batches,
 )
 from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -44,6 +46,8 @@ from ottla.runtime import Timer
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FETCHES_AHEAD = 2
 
@@ -100,26 +104,41 @@ class Fetcher:
 
     def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
         """The records that have arrived, in order, and whether to fetch more; never waits."""
-        records: list[ConsumerRecord] = []
+        return self._collect(lambda fetch, count: fetch.take(max_records - count), max_records)
+
+    def collect_batches(self) -> tuple[list[FetchedBatches], bool]:
+        """The same of all that has arrived, as batches that are not decoded."""
+
+        def take(fetch: CompletedFetch, _: int) -> list[FetchedBatches]:
+            position = fetch.state.position or 0
+            batches = fetch.take_batches()
+            return [FetchedBatches(fetch.state.topic_partition, position, batches)] * bool(batches)
+
+        return self._collect(take, sys.maxsize)
+
+    def _collect(
+        self, take: Callable[[CompletedFetch, int], list[T]], limit: int
+    ) -> tuple[list[T], bool]:
+        found: list[T] = []
         has_room = False
         self._raise_error()
         paused: list[CompletedFetch] = []
         try:
-            while self._completed and len(records) < max_records:
+            while self._completed and len(found) < limit:
                 fetch = self._completed[0]
                 if not self._subscriptions.is_current(fetch.state, fetch.generation):
                     self._completed.popleft()
                 elif fetch.state.is_paused:
                     paused.append(self._completed.popleft())
                 else:
-                    records += fetch.take(max_records - len(records))
+                    found += take(fetch, len(found))
                     has_room |= self._forget_if_empty(fetch)
         except KafkaError:
-            if not records:
-                raise  # else return the records first; the error comes with the next call
+            if not found:
+                raise  # else return what there is; the error comes with the next call
         finally:
             self._completed.extendleft(reversed(paused))
-        return records, has_room
+        return found, has_room
 
     def _forget_if_empty(self, fetch: CompletedFetch) -> bool:
         if fetch.is_empty:

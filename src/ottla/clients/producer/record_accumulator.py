@@ -20,7 +20,8 @@ from ottla.clients.producer.producer_batch import (
 )
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record import kernel
-from ottla.record.batch_builder import build_batch_of_payload
+from ottla.record.batch_builder import build_batch_of_payload, build_batch_of_section
+from ottla.record.compression import CompressionType
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
@@ -57,23 +58,25 @@ class EncodedBatch(ProducerBatch):
 
     def encode(self, form: BatchFormat) -> None:
         assert self._content is not None, f"{self} is done"
-        _, count, payload, base_timestamp_ms, max_timestamp_ms = self._content
-        self.encoded = build_batch_of_payload(
-            payload,
-            (base_timestamp_ms, max_timestamp_ms),
-            count,
-            form.codec,
-            level=form.level,
-            **self.header(form),
-        )
+        _, count, payload, base_ms, max_ms, codec = self._content
+        header = self.header(form)
+        if codec is None:
+            self.encoded = build_batch_of_payload(
+                payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
+            )
+        else:
+            self.encoded = build_batch_of_section(
+                payload, (base_ms, max_ms), count, codec, **header
+            )
 
     def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
         assert self._content is not None, f"{self} is done"
         batch = RecordBatch(
-            build_batch_of_payload(
+            build_batch_of_section(
                 self._content.payload,
                 (self._content.base_timestamp_ms, self._content.max_timestamp_ms),
                 self._content.record_count,
+                self._content.codec or CompressionType.NONE,
             )
         )
         decoded = kernel.decode_records(batch, batch.payload())

@@ -1,0 +1,196 @@
+"""`ottla mirror`: the flows of mm2.properties between clusters, and what a failover needs."""
+
+from __future__ import annotations
+
+import threading
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import add_flag, add_integer
+from ottla.cli.properties import load_properties
+from ottla.cli.table import Row, add_format, show_rows
+from ottla.cli.terminal import Terminal, interruptible
+
+if TYPE_CHECKING:
+    from ottla.mirror.flow import Flow, MirrorPlan
+    from ottla.mirror.group_sync import Rehearsed
+    from ottla.mirror.mirror import Mirror
+
+RUN, PLAN, FAILOVER = "run", "plan", "failover"
+STATUS_S: Final = 10
+
+
+class MirrorCommand(Command):
+    """Runs all flows of a properties file, until it is stopped."""
+
+    name = "mirror"
+    help = "Copy topics, groups and settings between clusters, as Kafka's MirrorMaker 2 does."
+    examples = (
+        "ottla mirror mm2.properties --plan",
+        "ottla mirror mm2.properties",
+        "ottla mirror mm2.properties --failover 'lisbon->porto' --rehearse",
+    )
+    default_log_level = "ERROR"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="The properties: mm2.properties.")
+        parser.add_argument(
+            "--clusters",
+            metavar="ALIAS",
+            nargs="+",
+            default=[],
+            help="Only the flows into these clusters: those that are near.",
+        )
+        add_flag(parser, "--plan", "Print what would be made and changed, and do nothing.")
+        parser.add_argument(
+            "--failover",
+            metavar="FLOW",
+            help="Move the groups of the flow source->target to where they continue there. The "
+            "source may be down.",
+        )
+        add_flag(parser, "--rehearse", "With --failover: only say what it would find and do.")
+        add_integer(
+            parser,
+            "--status-interval",
+            "SECONDS",
+            f"How often a line says where each flow stands. Default: {STATUS_S}; 0: never.",
+        )
+        add_format(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.mirror.flow import parse_plan
+
+        if arguments.rehearse and not arguments.failover:
+            raise UsageError("option --rehearse is used only with --failover")
+        if arguments.plan and arguments.failover:
+            raise UsageError("only one of --plan and --failover may be given")
+        plan = parse_plan(load_properties(arguments.file))
+        if arguments.clusters:
+            plan = plan.into(arguments.clusters)
+        if arguments.plan:
+            return print_plan(plan, terminal)
+        if arguments.failover:
+            flow = plan.flow(arguments.failover)
+            return failover(flow, terminal, arguments.rehearse, arguments.format)
+        interval = STATUS_S if arguments.status_interval is None else arguments.status_interval
+        return run_mirror(plan, terminal, interval)
+
+
+def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
+    """Run until a signal; a line for each flow now and then, and at the end."""
+    from ottla.mirror.mirror import TURN_S, Mirror
+    from ottla.runtime import SystemClock
+
+    is_over = threading.Event()
+    clock = SystemClock()
+    with interruptible(is_over), Mirror(plan, clock) as mirror:
+        mirror.start()
+        shown = Shown(mirror, terminal)
+        next_ms = clock.monotonic_ms()
+        while not is_over.wait(TURN_S):
+            mirror.check()
+            shown.gaps()
+            if interval_s and clock.monotonic_ms() >= next_ms:
+                next_ms = clock.monotonic_ms() + interval_s * 1000
+                shown.lines()
+    shown.gaps()
+    shown.lines()
+    return 0
+
+
+class Shown:
+    """What a person has been told of a mirror."""
+
+    def __init__(self, mirror: Mirror, terminal: Terminal) -> None:
+        self._mirror = mirror
+        self._terminal = terminal
+        self._gaps = 0
+
+    def lines(self) -> None:
+        """Where each flow stands."""
+        for status in self._mirror.statuses():
+            self._terminal.print(status.line())
+        self._terminal.out.flush()
+
+    def gaps(self) -> None:
+        """What was lost since the last time."""
+        gaps = self._mirror.gaps()
+        for name, gap in gaps[self._gaps :]:
+            self._terminal.note(f"{name}: LOST {gap}")
+        self._gaps = len(gaps)
+
+
+def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
+    """What each enabled flow would do, from both of its clusters as they are now."""
+    from ottla.mirror.mirror import check_plan
+    from ottla.mirror.topic_sync import TopicSync, refused_topics
+
+    check_plan(plan)
+    for flow in plan.enabled():
+        with (
+            terminal.admin(*at(flow.source.settings("admin"))) as source,
+            terminal.admin(*at(flow.target.settings("admin"))) as target,
+        ):
+            sync = TopicSync(flow, source, target)
+            sync.check_clusters()
+            refused = refused_topics(flow, plan, source.list_topics())
+            topics = sync.topics(refused)
+            wanted = flow.group_filter()
+            groups = [each.group_id for each in source.list_groups() if wanted.takes(each.group_id)]
+            terminal.print(f"{flow.name}: {len(topics.sources)} topics, {len(groups)} groups")
+            for topic in topics.sources:
+                terminal.print(f"  copy {topic} to {flow.remote(topic)}")
+            for line in sync.changes(topics).lines():
+                terminal.print(f"  {line}")
+            for topic, way in sorted(refused.items()):
+                terminal.print(f"  leave out {topic}: it would go round by {way}")
+            if flow.config.sync_group_offsets_enabled:
+                for group in sorted(groups):
+                    terminal.print(f"  keep group {group} where it can continue")
+    return 0
+
+
+def at(settings: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The brokers of a client's settings, and the settings."""
+    return settings["bootstrap.servers"], settings
+
+
+def row_of(found: Rehearsed) -> Row:
+    """A group's partition in words of the table."""
+    return {
+        "group": found.group,
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "source_offset": found.upstream,
+        "target_offset": found.downstream,
+        "to_read": found.to_read,
+        "now": "ready" if found.is_ready else "not committed",
+    }
+
+
+def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) -> int:
+    """Say where each group continues at the target, and unless it is a rehearsal move it there.
+
+    1 if a group cannot be moved, since it has members there.
+    """
+    from ottla.mirror.group_sync import IDLE_STATES, commit_translated, read_checkpoints, rehearse
+    from ottla.runtime import SystemClock
+
+    with terminal.admin(*at(flow.target.settings("admin"))) as target:
+        checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, SystemClock())
+        found = rehearse(target, checkpoints)
+        if not found:
+            raise CommandError(
+                f"{flow.checkpoints_topic} of {flow.target.alias} has no checkpoints: the flow has "
+                "not run, or no group of it has committed"
+            )
+        show_rows([row_of(each) for each in found], format, terminal)
+        if not is_rehearsal:
+            done = commit_translated(target, checkpoints, checkpoints.emitted)
+            terminal.note(f"{sum(map(len, done.values()))} offsets of {len(done)} groups committed")
+        busy = sorted({each.group for each in found if each.state not in IDLE_STATES})
+        if busy:
+            terminal.note(f"with members at {flow.target.alias}, and left alone: {', '.join(busy)}")
+        return int(bool(busy) and any(not e.is_ready for e in found if e.group in busy))

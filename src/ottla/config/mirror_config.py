@@ -1,0 +1,235 @@
+"""The settings of a mirror's flow from one cluster to another, as mm2.properties has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Final
+
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING, at_least, one_of
+from ottla.errors import ConfigError
+
+SOURCE, TARGET = "source", "target"
+FAIL, CONTINUE = "fail", "continue"
+EXACTLY_ONCE: Final = ("disabled", "preparing", "enabled")
+
+
+class MirrorConfig(ConfigTable):
+    """What a flow copies and how; the clients' settings are beside it."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "topics.blacklist": "topics.exclude",
+        "groups.blacklist": "groups.exclude",
+        "config.properties.blacklist": "config.properties.exclude",
+    }
+    """The names of Kafka 2.4 to 2.6 and what they are called since."""
+
+    unused: ClassVar[Mapping[str, str]] = {
+        "dedicated.mode.enable.internal.rest": "one process runs a flow; others stand by",
+        "admin.timeout.ms": "default.api.timeout.ms of the clients says it",
+        "topic.filter.class": "topics and topics.exclude are the filter",
+        "group.filter.class": "groups and groups.exclude are the filter",
+        "config.property.filter.class": "config.properties.exclude is the filter",
+        "forwarding.admin.class": "the target's own API is used",
+        "status.storage.replication.factor": "there is no status topic",
+        "config.storage.replication.factor": "there is no topic of settings",
+        "key.converter": "records are copied as they are",
+        "value.converter": "records are copied as they are",
+        "header.converter": "records are copied as they are",
+    }
+
+    enabled: bool = config_key(
+        default=False, type=BOOLEAN, importance=HIGH, doc="Whether the flow copies anything."
+    )
+    topics: tuple[str, ...] = config_key(
+        default=(".*",),
+        type=LIST,
+        importance=HIGH,
+        doc="The topics to copy: regular expressions that match whole names.",
+    )
+    topics_exclude: tuple[str, ...] = config_key(
+        default=(r"mm2.*\.internal", r".*\.replica", "__.*"),
+        type=LIST,
+        importance=HIGH,
+        doc="Of these, the topics not to copy.",
+    )
+    groups: tuple[str, ...] = config_key(
+        default=(".*",),
+        type=LIST,
+        importance=HIGH,
+        doc="The consumer groups whose offsets are translated.",
+    )
+    groups_exclude: tuple[str, ...] = config_key(
+        default=("console-consumer-.*", "connect-.*", "__.*"),
+        type=LIST,
+        importance=HIGH,
+        doc="Of these, the groups to leave out.",
+    )
+    config_properties_exclude: tuple[str, ...] = config_key(
+        default=(
+            r"follower\.replication\.throttled\.replicas",
+            r"leader\.replication\.throttled\.replicas",
+            r"message\.timestamp\.difference\.max\.ms",
+            r"message\.timestamp\.type",
+            r"unclean\.leader\.election\.enable",
+            r"min\.insync\.replicas",
+        ),
+        type=LIST,
+        doc="The settings of topics that are not carried over.",
+    )
+    use_defaults_from: str = config_key(
+        default=TARGET,
+        type=STRING,
+        rule=one_of(SOURCE, TARGET),
+        doc="Whose default a setting has that the source's topic leaves at its default.",
+    )
+    replication_factor: int = config_key(
+        default=2,
+        type=INT,
+        rule=at_least(-1),
+        importance=HIGH,
+        doc="The replicas of topics that the mirror makes; -1: the target's default.",
+    )
+    replication_policy_class: str = config_key(
+        default="DefaultReplicationPolicy",
+        type=STRING,
+        doc="How copies are called: DefaultReplicationPolicy (source.topic) or "
+        "IdentityReplicationPolicy (the same name); Kafka's full class names are taken.",
+    )
+    replication_policy_separator: str = config_key(
+        default=".", type=STRING, doc="What stands between the source's alias and the topic."
+    )
+    replication_policy_internal_topic_separator_enabled: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether that separator is in the names of internal topics, too.",
+    )
+    refresh_topics_enabled: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        doc="Whether new topics and partitions are looked for after the start.",
+    )
+    refresh_topics_interval_seconds: int = config_key(
+        default=600, type=INT, rule=at_least(1), doc="How often."
+    )
+    refresh_groups_enabled: bool = config_key(
+        default=True, type=BOOLEAN, doc="Whether new groups are looked for after the start."
+    )
+    refresh_groups_interval_seconds: int = config_key(
+        default=600, type=INT, rule=at_least(1), doc="How often."
+    )
+    sync_topic_configs_enabled: bool = config_key(
+        default=True, type=BOOLEAN, doc="Whether settings of topics are carried over."
+    )
+    sync_topic_configs_interval_seconds: int = config_key(
+        default=600, type=INT, rule=at_least(1), doc="How often."
+    )
+    sync_topic_acls_enabled: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        doc="Whether ACLs of topics are carried over: who may read there may read here, and "
+        "nobody gets a right to write.",
+    )
+    sync_topic_acls_interval_seconds: int = config_key(
+        default=600, type=INT, rule=at_least(1), doc="How often."
+    )
+    emit_heartbeats_enabled: bool = config_key(
+        default=True, type=BOOLEAN, doc="Whether the flow writes to heartbeats of its target."
+    )
+    emit_heartbeats_interval_seconds: int = config_key(
+        default=1, type=INT, rule=at_least(1), doc="How often."
+    )
+    heartbeats_replication_enabled: bool = config_key(
+        default=True, type=BOOLEAN, doc="Whether the source's heartbeats are copied."
+    )
+    emit_checkpoints_enabled: bool = config_key(
+        default=True, type=BOOLEAN, doc="Whether groups' offsets are translated and written."
+    )
+    emit_checkpoints_interval_seconds: int = config_key(
+        default=60, type=INT, rule=at_least(1), doc="How often."
+    )
+    sync_group_offsets_enabled: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        importance=HIGH,
+        doc="Whether translated offsets are committed for the groups at the target, where these "
+        "have no members; only ever forward.",
+    )
+    sync_group_offsets_interval_seconds: int = config_key(
+        default=60, type=INT, rule=at_least(1), doc="How often."
+    )
+    emit_offset_syncs_enabled: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        name="emit.offset-syncs.enabled",
+        doc="Whether pairs of offsets are written, without which no group is translated.",
+    )
+    offset_syncs_topic_location: str = config_key(
+        default=SOURCE,
+        type=STRING,
+        rule=one_of(SOURCE, TARGET),
+        name="offset-syncs.topic.location",
+        doc="The cluster that keeps them.",
+    )
+    offset_lag_max: int = config_key(
+        default=100,
+        type=LONG,
+        rule=at_least(0),
+        doc="How many records may pass before the next pair of offsets is written at once.",
+    )
+    offset_syncs_topic_replication_factor: int = config_key(
+        default=3,
+        type=INT,
+        rule=at_least(-1),
+        importance=LOW,
+        name="offset-syncs.topic.replication.factor",
+        doc="The replicas of that topic; -1: the cluster's default.",
+    )
+    checkpoints_topic_replication_factor: int = config_key(
+        default=3, type=INT, rule=at_least(-1), importance=LOW, doc="The same of checkpoints."
+    )
+    heartbeats_topic_replication_factor: int = config_key(
+        default=3, type=INT, rule=at_least(-1), importance=LOW, doc="The same of heartbeats."
+    )
+    offset_storage_replication_factor: int = config_key(
+        default=3,
+        type=INT,
+        rule=at_least(-1),
+        importance=LOW,
+        doc="The same of the topic at the target that says how far each partition was copied.",
+    )
+    offset_flush_interval_ms: int = config_key(
+        default=1000,
+        type=LONG,
+        rule=at_least(1),
+        doc="How often that is written; with exactly-once, how long a transaction lasts.",
+    )
+    exactly_once_source_support: str = config_key(
+        default="disabled",
+        type=STRING,
+        rule=one_of(*EXACTLY_ONCE),
+        importance=HIGH,
+        doc="enabled: records and how far they were copied are written in one transaction, so that "
+        "no crash repeats any. Needs consumer.isolation.level=read_committed.",
+    )
+    tasks_max: int = config_key(
+        default=1, type=INT, rule=at_least(1), doc="How many tasks share the partitions."
+    )
+    consumer_poll_timeout_ms: int = config_key(
+        default=1000, type=LONG, rule=at_least(0), doc="How long a task waits for records."
+    )
+    on_gap: str = config_key(
+        default=CONTINUE,
+        type=STRING,
+        rule=one_of(CONTINUE, FAIL),
+        importance=HIGH,
+        doc="What is done where records of the source are gone before they were copied: by "
+        "retention, a truncation, or a topic that was made again. continue: report, count and go "
+        "on with what is there; fail: report and stop the partition's flow. Ottla's own.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        if not values["replication_policy_separator"]:
+            raise ConfigError("replication.policy.separator=: must not be empty")

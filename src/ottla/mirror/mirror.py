@@ -1,0 +1,428 @@
+"""`ottla mirror`: the engine that runs the flows of mm2.properties in one process.
+
+Each flow has a keeper, which looks after topics, groups and heartbeats by their intervals, and its
+copiers, one for each task. Each of them is a loop in a thread of its own that outlives errors: it
+says what happened, closes its clients, and begins again from what is written at the target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.client_settings import ClosedOnExit
+from ottla.clients.producer.producer import Producer
+from ottla.errors import ConfigError, KafkaError
+from ottla.mirror.checkpoint import Heartbeat
+from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.group_sync import GroupSync
+from ottla.mirror.source_offsets import CopiedTo, read_offsets
+from ottla.mirror.source_task import Assigned, Gap, SourceTask
+from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
+from ottla.runtime.io_thread import Event, Lock
+from ottla.runtime.scheduler import Clock
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TURN_S: Final = 0.2
+BACKOFF_MS: Final = 500
+LONGEST_BACKOFF_MS: Final = 30_000
+CLOSE_S: Final = 10.0
+
+
+class FlowStatus(NamedTuple):
+    """Where a flow stands. `lag` is None before it is known; `error` is the last one, if it lasts.
+
+    `lost` counts records that were gone before they were copied.
+    """
+
+    name: str
+    records: int
+    bytes: int
+    topics: int
+    groups: int
+    lag: int | None
+    lost: int
+    error: str | None
+
+    def line(self) -> str:
+        """`lisbon->porto  12,345 records  lag 0  topics 3  groups 2`."""
+        lag = "unknown" if self.lag is None else f"{self.lag:,}"
+        text = f"{self.name}  {self.records:,} records  lag {lag}  "
+        text += f"topics {self.topics}  groups {self.groups}"
+        if self.lost:
+            text += f"  LOST {self.lost:,}"
+        return f"{text}  {self.error}" if self.error else text
+
+
+class Turn:
+    """Says when something that is done every so often is due; at first at once.
+
+    With `is_repeated` false it is due only then.
+    """
+
+    def __init__(
+        self, clock: Clock, interval_ms: int, *, is_enabled: bool = True, is_repeated: bool = True
+    ) -> None:
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._is_repeated = is_repeated
+        self._next_ms = 0 if is_enabled else None
+
+    def is_due(self) -> bool:
+        """Whether it is; the next time is an interval from now."""
+        now_ms = self._clock.monotonic_ms()
+        if self._next_ms is None or now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + self._interval_ms if self._is_repeated else None
+        return True
+
+
+class Keeper:
+    """Keeps the topics, groups and heartbeats of a flow; opened, run and closed by one thread."""
+
+    def __init__(self, flow: Flow, plan: MirrorPlan, clock: Clock) -> None:
+        config = flow.config
+        self.flow = flow
+        self.topics = MirroredTopics({}, {})
+        self.group_count = 0
+        self._plan = plan
+        self._clock = clock
+        self._source = Admin(flow.source.settings("admin"))
+        try:
+            self._target = Admin(flow.target.settings("admin"))
+        except BaseException:
+            self._source.close()
+            raise
+        self._sync = TopicSync(flow, self._source, self._target)
+        self._groups: GroupSync | None = None
+        self._heart: Producer | None = None
+        self._refused: dict[str, str] = {}
+        copies = config.enabled
+        emits = copies and config.emit_checkpoints_enabled and config.emit_offset_syncs_enabled
+        syncs = emits and config.sync_group_offsets_enabled
+
+        def every(seconds: int, is_enabled: bool, is_repeated: bool = True) -> Turn:
+            return Turn(clock, seconds * 1000, is_enabled=is_enabled, is_repeated=is_repeated)
+
+        self._topics_turn = every(
+            config.refresh_topics_interval_seconds, copies, config.refresh_topics_enabled
+        )
+        self._configs_turn = every(config.sync_topic_configs_interval_seconds, copies)
+        self._acls_turn = every(config.sync_topic_acls_interval_seconds, copies)
+        self._groups_turn = every(
+            config.refresh_groups_interval_seconds, emits, config.refresh_groups_enabled
+        )
+        self._checkpoints_turn = every(config.emit_checkpoints_interval_seconds, emits)
+        self._offsets_turn = every(config.sync_group_offsets_interval_seconds, syncs)
+        beats = config.emit_heartbeats_enabled
+        self._heartbeats_turn = every(config.emit_heartbeats_interval_seconds, beats)
+
+    def open(self) -> None:
+        """Check the clusters and make the topics that the flow itself needs."""
+        self._sync.check_clusters()
+        source = self.flow.sync_cluster is self.flow.source
+        self._sync.create_internal_topics(self._source if source else self._target)
+
+    def turn(self) -> MirroredTopics | None:
+        """Do what is due; the topics if these were looked at."""
+        found = None
+        if self._topics_turn.is_due():
+            found = self._refresh_topics()
+        if self._groups_turn.is_due():
+            self._refresh_groups()
+        if self._groups is not None and self._checkpoints_turn.is_due():
+            self._groups.emit(self.topics.sources)
+        if self._groups is not None and self._offsets_turn.is_due():
+            self._groups.sync_offsets()
+        if self._heartbeats_turn.is_due():
+            self._beat()
+        return found
+
+    def close(self) -> None:
+        if self._groups is not None:
+            self._groups.close()
+        if self._heart is not None:
+            self._heart.close(0)
+        self._source.close()
+        self._target.close()
+
+    def _refresh_topics(self) -> MirroredTopics:
+        refused = refused_topics(self.flow, self._plan, self._source.list_topics())
+        for topic in refused.keys() - self._refused.keys():
+            logger.error(
+                "%s: %s is left out: it would go round by %s", self.flow.name, topic, refused[topic]
+            )
+        self._refused = refused
+        topics = self._sync.topics(refused)
+        changes = self._sync.changes(
+            topics, configs=self._configs_turn.is_due(), acls=self._acls_turn.is_due()
+        )
+        self._sync.apply(changes)
+        self.topics = self._sync.topics(refused) if changes.create or changes.grow else topics
+        return self.topics
+
+    def _refresh_groups(self) -> None:
+        if self._groups is None:
+            self._groups = GroupSync(self.flow, self._source, self._target, self._clock)
+        self._groups.refresh_groups()
+        self.group_count = len(self._groups.groups)
+
+    def _beat(self) -> None:
+        if self._heart is None:
+            self._heart = Producer(
+                {"max.block.ms": "5000", **self.flow.target.settings("producer")}
+            )
+        beat = Heartbeat(self.flow.source.alias, self.flow.target.alias, self._clock.now_ms())
+        topic = self.flow.policy.heartbeats_topic()
+        self._heart.send(topic, beat.value(), key=beat.key(), partition=0)
+
+
+class FlowRunner:
+    """One flow: the loops of its keeper and its copiers, and what they tell each other."""
+
+    def __init__(self, flow: Flow, plan: MirrorPlan, clock: Clock, is_over: Event) -> None:
+        self.flow = flow
+        self.gaps: list[Gap] = []
+        self._plan = plan
+        self._clock = clock
+        self._is_over = is_over
+        self._lock = Lock()
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._errors: dict[str, str] = {}
+        self._topic_count = self._group_count = 0
+        self._lags: dict[int, int | None] = {}
+        self._records = self._bytes = self._lost = 0
+
+    def loops(self) -> list[Callable[[], None]]:
+        """What to run, each in a thread of its own."""
+        copiers = self.flow.config.tasks_max if self.flow.config.enabled else 0
+        return [self.keep, *(lambda n=number: self.copy(n) for number in range(copiers))]
+
+    def status(self) -> FlowStatus:
+        """Where it stands now; from any thread."""
+        with self._lock:
+            known = [lag for lag in self._lags.values() if lag is not None]
+            complete = self._lags and len(known) == len(self._lags)
+            return FlowStatus(
+                self.flow.name,
+                self._records,
+                self._bytes,
+                self._topic_count,
+                self._group_count,
+                sum(known) if complete else None,
+                self._lost,
+                next(iter(self._errors.values()), None),
+            )
+
+    # The keeper
+
+    def keep(self) -> None:
+        """The keeper's loop."""
+        self._again_and_again("keeper", self._keep)
+
+    def _keep(self) -> None:
+        keeper = Keeper(self.flow, self._plan, self._clock)
+        try:
+            keeper.open()
+            while not self._is_over.wait(TURN_S):
+                topics = keeper.turn()
+                if topics is not None:
+                    self._on_topics(topics)
+                with self._lock:
+                    self._topic_count = len(keeper.topics.sources)
+                    self._group_count = keeper.group_count
+                self._on_success("keeper")
+        finally:
+            keeper.close()
+
+    def _on_topics(self, topics: MirroredTopics) -> None:
+        found = {}
+        for name, description in topics.sources.items():
+            remote = self.flow.remote(name)
+            target = topics.targets.get(remote)
+            if target is None:
+                continue
+            where = Assigned(remote, str(description.topic_id), str(target.topic_id))
+            for index in range(min(len(description.partitions), len(target.partitions))):
+                found[TopicPartition(name, index)] = where
+        with self._lock:
+            self._assigned = found
+
+    def _still_true(
+        self, partition: TopicPartition, copied: CopiedTo | None, source_id: str, target_id: str
+    ) -> int | None:
+        """How far it was copied, unless one of both topics was made again since."""
+        if copied is None:
+            return None
+        if copied.source_id and copied.source_id != source_id:
+            why = "the source's topic was made again; it is copied from its beginning"
+            self._note_gap(Gap(partition, copied.offset + 1, None, why))
+            return None
+        if copied.target_id and copied.target_id != target_id:
+            logger.warning(
+                "%s: the copy of %s was made again; all is copied again", self.flow.name, partition
+            )
+            return None
+        return copied.offset
+
+    def _note_gap(self, gap: Gap) -> None:
+        with self._lock:
+            is_new = (gap.partition, gap.first) not in {(g.partition, g.first) for g in self.gaps}
+            if is_new:
+                self.gaps.append(gap)
+        if is_new:
+            logger.error("%s: %s", self.flow.name, gap)
+
+    # The copiers
+
+    def copy(self, number: int) -> None:
+        """The loop of one copier."""
+        self._again_and_again(f"task {number}", lambda: self._copy(number))
+
+    def _copy(self, number: int) -> None:
+        task = SourceTask(self.flow, number)
+        share: dict[TopicPartition, Assigned] = {}
+        counted = [0, 0, 0, 0]
+        flush = Turn(self._clock, self.flow.config.offset_flush_interval_ms)
+        try:
+            while not self._is_over.is_set():
+                wanted = self._share(number)
+                if wanted != share:
+                    task.assign(self._fresh(wanted))
+                    share = wanted
+                if share:
+                    task.poll(int(TURN_S * 1000))
+                else:
+                    self._is_over.wait(TURN_S)
+                if flush.is_due():
+                    task.commit()
+                    self._on_success(f"task {number}")
+                self._count(number, task, counted)
+            task.finish(CLOSE_S)
+            self._count(number, task, counted)
+        finally:
+            with self._lock:
+                self._lags[number] = None
+            task.close(CLOSE_S if self._is_over.is_set() else 0)
+
+    def _share(self, number: int) -> dict[TopicPartition, Assigned]:
+        """The partitions of one task: every n-th."""
+        with self._lock:
+            partitions = sorted(self._assigned)[number :: self.flow.config.tasks_max]
+            return {each: self._assigned[each] for each in partitions}
+
+    def _fresh(self, wanted: Mapping[TopicPartition, Assigned]) -> dict[TopicPartition, Assigned]:
+        """The partitions with how far they were copied by now, whoever did it."""
+        offsets = read_offsets(
+            self.flow.target, self.flow.offsets_topic, self.flow.source.alias, self._clock
+        )
+        return {
+            partition: each._replace(
+                copied=self._still_true(
+                    partition, offsets.get(partition), each.source_id, each.target_id
+                )
+            )
+            for partition, each in wanted.items()
+        }
+
+    def _count(self, number: int, task: SourceTask, counted: list[int]) -> None:
+        lag = task.lag()
+        with self._lock:
+            self._records += task.copied_records - counted[0]
+            self._bytes += task.copied_bytes - counted[1]
+            self._lost += task.lost_records - counted[2]
+            self.gaps += task.gaps[counted[3] :]
+            self._lags[number] = lag
+        counted[:] = task.copied_records, task.copied_bytes, task.lost_records, len(task.gaps)
+
+    # Errors
+
+    def _again_and_again(self, who: str, work: Callable[[], None]) -> None:
+        """Run `work` until the mirror is over; after an error once more, later and later."""
+        delay_ms = BACKOFF_MS
+        while not self._is_over.is_set():
+            begun_ms = self._clock.monotonic_ms()
+            try:
+                work()
+            except ConfigError:
+                raise
+            except (KafkaError, RuntimeError, OSError, ValueError) as error:
+                if self._is_over.is_set():
+                    return
+                logger.warning("%s, %s: %s", self.flow.name, who, error)
+                with self._lock:
+                    self._errors[who] = str(error)
+                if self._clock.monotonic_ms() - begun_ms > LONGEST_BACKOFF_MS:
+                    delay_ms = BACKOFF_MS
+                self._is_over.wait(delay_ms / 1000)
+                delay_ms = min(2 * delay_ms, LONGEST_BACKOFF_MS)
+
+    def _on_success(self, who: str) -> None:
+        with self._lock:
+            self._errors.pop(who, None)
+
+
+class Mirror(ClosedOnExit):
+    """All flows of a plan, from `start` to `close`."""
+
+    def __init__(self, plan: MirrorPlan, clock: Clock) -> None:
+        self.plan = plan
+        self._is_over = Event()
+        self.runners = [FlowRunner(flow, plan, clock, self._is_over) for flow in plan.flows]
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: list[Future[None]] = []
+
+    def start(self) -> None:
+        """Begin to run all flows; returns at once."""
+        check_plan(self.plan)
+        loops = [loop for runner in self.runners for loop in runner.loops()]
+        self._threads = ThreadPoolExecutor(max(1, len(loops)), thread_name_prefix="ottla-mirror")
+        self._running = [self._threads.submit(loop) for loop in loops]
+
+    def statuses(self) -> list[FlowStatus]:
+        """Where the flows that copy stand."""
+        return [each.status() for each in self.runners if each.flow.config.enabled]
+
+    def gaps(self) -> list[tuple[str, Gap]]:
+        """What could not be copied because it was gone, with the names of the flows."""
+        return [(each.flow.name, gap) for each in self.runners for gap in list(each.gaps)]
+
+    def check(self) -> None:
+        """Raise the error of a flow that cannot run at all."""
+        for future in self._running:
+            if future.done():
+                future.result()
+
+    def close(self) -> None:
+        """Have all flows write how far they are, and end. Closing twice does nothing."""
+        self._is_over.set()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+
+def check_plan(plan: MirrorPlan) -> None:
+    """ConfigError where a flow leads back to its own cluster, or no flow is enabled."""
+    if not plan.enabled():
+        names = ", ".join(flow.name for flow in plan.flows)
+        raise ConfigError(f"no flow is enabled: set one of {names} with .enabled = true")
+    circles = _circles(plan.enabled())
+    if circles:
+        raise ConfigError("; ".join(circles))
+
+
+def _circles(flows: Sequence[Flow]) -> Iterable[str]:
+    """Flows whose ends have the same brokers."""
+    return [
+        f"{flow.name}: both clusters have the same bootstrap.servers, {_servers(flow.source)}"
+        for flow in flows
+        if _servers(flow.source) == _servers(flow.target)
+    ]
+
+
+def _servers(cluster: Cluster) -> str:
+    return ",".join(sorted(cluster.clients["admin"]["bootstrap.servers"].split(",")))

@@ -1,0 +1,239 @@
+"""Offset syncs: which offset of a source's partition became which on the target.
+
+A flow writes a sync now and then (`OffsetSyncQueue` decides when); whoever translates a group's
+offsets reads them all into an `OffsetSyncStore`. Kafka's bytes and Kafka's rules (KIP-382, 656).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+from ottla.structs import TopicPartition
+
+SLOTS: Final = 64
+NO_SYNC: Final = -1
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_OFFSETS: Final = struct.Struct(">qq")
+IN_FLIGHT: Final = 10
+"""Syncs that are sent and not acknowledged; further ones wait, and newer replace older."""
+
+
+def string_bytes(text: str) -> bytes:
+    """A STRING of the protocol: an int16 with the length, then UTF-8."""
+    encoded = text.encode()
+    return _INT16.pack(len(encoded)) + encoded
+
+
+def read_string(data: bytes, position: int) -> tuple[str, int]:
+    """A STRING and the position after it; ValueError if the bytes end before."""
+    try:
+        (length,) = _INT16.unpack_from(data, position)
+    except struct.error:
+        raise ValueError(f"no string at byte {position} of {len(data)}") from None
+    end = position + _INT16.size + length
+    if length < 0 or end > len(data):
+        raise ValueError(f"a string of {length} bytes at byte {position} of {len(data)}")
+    return data[position + _INT16.size : end].decode(), end
+
+
+def topic_partition_bytes(partition: TopicPartition) -> bytes:
+    return string_bytes(partition.topic) + _INT32.pack(partition.partition)
+
+
+def read_topic_partition(data: bytes, position: int) -> tuple[TopicPartition, int]:
+    """Topic and partition, and the position after them; ValueError if the bytes end before."""
+    topic, position = read_string(data, position)
+    if position + _INT32.size > len(data):
+        raise ValueError(f"no partition at byte {position} of {len(data)}")
+    (number,) = _INT32.unpack_from(data, position)
+    return TopicPartition(topic, number), position + _INT32.size
+
+
+class OffsetSync(NamedTuple):
+    """A record with the offset `upstream` was written at the offset `downstream`.
+
+    `partition` has the names of the source.
+    """
+
+    partition: TopicPartition
+    upstream: int
+    downstream: int
+
+    def key(self) -> bytes:
+        return topic_partition_bytes(self.partition)
+
+    def value(self) -> bytes:
+        return _OFFSETS.pack(self.upstream, self.downstream)
+
+    @classmethod
+    def of(cls, key: bytes | None, value: bytes | None) -> Self | None:
+        """The sync of a record; None for a tombstone, ValueError for other bytes."""
+        if key is None or value is None:
+            return None
+        if len(value) < _OFFSETS.size:
+            raise ValueError(f"a sync of {len(value)} bytes, not {_OFFSETS.size}")
+        partition, _ = read_topic_partition(key, 0)
+        return cls(partition, *_OFFSETS.unpack_from(value))
+
+
+class OffsetSyncStore:
+    """Translates offsets by the syncs that it was given in order, 64 for each partition at most.
+
+    Slot 0 has the newest sync, and slot i one that is at most 2^i offsets behind: what was long ago
+    is known less exactly. For slots i < j with syncs a and b there always hold
+
+        B:  a.upstream <= b.upstream + 2^j - 2^i
+        C:  a is b, or a.upstream >= b.upstream + 2^max(i - 2, 0)
+
+    A translation is never above the true offset: what follows it was not read by the group. It may
+    be below, and then the group reads up to a sync's distance again.
+    """
+
+    def __init__(self, *, keeps_history: bool = True) -> None:
+        """Without `keeps_history` only each partition's newest sync of the time before
+        `finish_loading` counts.
+
+        It must be so where checkpoints that were emitted before are not known: an older sync could
+        take a group back behind one of these (KAFKA-15905).
+        """
+        self.is_loaded = False
+        self._keeps_history = keeps_history
+        self._slots: dict[TopicPartition, list[OffsetSync]] = {}
+
+    def finish_loading(self) -> None:
+        """The topic was read to its end once: translations may begin."""
+        self.is_loaded = True
+
+    def add(self, sync: OffsetSync) -> None:
+        """Take the next sync of the topic."""
+        slots = self._slots.get(sync.partition)
+        forgets = not self.is_loaded and not self._keeps_history
+        if slots is None or forgets or sync.upstream < slots[0].upstream:
+            # Of a partition that began again no older sync is true now.
+            self._slots[sync.partition] = [sync] * SLOTS
+        else:
+            shift_in(slots, sync)
+
+    def translate(self, partition: TopicPartition, upstream: int) -> int | None:
+        """The offset on the target for an offset of the source, at most the true one.
+
+        -1 if all that is known is above, None if nothing is known (yet).
+        """
+        slots = self._slots.get(partition)
+        if not self.is_loaded or slots is None:
+            return None
+        sync = next((each for each in slots if each.upstream <= upstream), None)
+        if sync is None:
+            return NO_SYNC
+        return sync.downstream + (upstream > sync.upstream)
+
+    def syncs(self, partition: TopicPartition) -> list[OffsetSync]:
+        """The distinct syncs that are kept of a partition, newest first."""
+        return list(dict.fromkeys(self._slots.get(partition, ())))
+
+
+def shift_in(slots: list[OffsetSync], sync: OffsetSync) -> None:
+    """Put a newer sync into slot 0, and move others on as far as their distances demand it."""
+    replacement = sync
+    displaced, slots[0] = slots[0], sync
+    for current in range(1, SLOTS):
+        previous = current - 1
+        is_recent = is_near(slots[previous], displaced, previous, current)
+        fits_before = is_apart(slots[previous], displaced, previous)
+        fits_after = current + 1 >= SLOTS or is_apart(displaced, slots[current + 1], current)
+        # What was displaced may be used again; an exact sync is worth more than the newest one.
+        if is_recent and fits_before and fits_after:
+            replacement = displaced
+        if is_near(slots[previous], slots[current], previous, current):
+            return  # it holds for this slot, and so for all later ones
+        displaced, slots[current] = slots[current], replacement
+
+
+def is_near(newer: OffsetSync, older: OffsetSync, i: int, j: int) -> bool:
+    """Invariant B between slots i < j."""
+    return newer.upstream <= older.upstream + (1 << j) - (1 << i)
+
+
+def is_apart(newer: OffsetSync, older: OffsetSync, i: int) -> bool:
+    """Invariant C between slot i and the one after it."""
+    return newer is older or newer.upstream >= older.upstream + (1 << max(i - 2, 0))
+
+
+class SyncedPartition:
+    """When a partition of a flow needs a sync: what was synced last, and what was copied last."""
+
+    __slots__ = ("downstream", "max_lag", "synced_downstream", "upstream")
+
+    def __init__(self, max_lag: int) -> None:
+        self.max_lag = max_lag
+        self.upstream = self.downstream = -1
+        self.synced_downstream = NO_SYNC
+
+    def advance(self, upstream: int, downstream: int, count: int) -> int | None:
+        """Note a run of `count` records that follow each other on both sides.
+
+        Returns the index of the last record that needs a sync at once, None if none does: the first
+        one of all, one behind a gap or a truncation, and any that is offset.lag.max behind.
+        """
+        due: int | None = None
+        is_first = self.synced_downstream == NO_SYNC
+        has_gap = upstream != self.upstream + 1 or downstream < self.downstream
+        if is_first or has_gap:
+            due, self.synced_downstream = 0, downstream
+        # A translation ends one behind the last sync.
+        step = self.max_lag + 1
+        next_due = max(self.synced_downstream + step, downstream)
+        last = downstream + count - 1
+        if next_due <= last:
+            self.synced_downstream = next_due + (last - next_due) // step * step
+            due = self.synced_downstream - downstream
+        self.upstream, self.downstream = upstream + count - 1, last
+        return due
+
+
+class OffsetSyncQueue:
+    """The syncs of a flow that are to be sent: at once, or with the next commit.
+
+    Of a partition only its newest one counts.
+    """
+
+    def __init__(self, max_lag: int) -> None:
+        self._max_lag = max_lag
+        self._partitions: dict[TopicPartition, SyncedPartition] = {}
+        self._due: dict[TopicPartition, OffsetSync] = {}
+        self._later: dict[TopicPartition, OffsetSync] = {}
+
+    def on_copied(
+        self, partition: TopicPartition, upstream: int, downstream: int, count: int
+    ) -> None:
+        """A run of records was acknowledged: `count` offsets from these two on."""
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = SyncedPartition(self._max_lag)
+        index = state.advance(upstream, downstream, count)
+        if index is not None:
+            self._later.pop(partition, None)
+            self._due.pop(partition, None)
+            self._due[partition] = OffsetSync(partition, upstream + index, downstream + index)
+        if index != count - 1:
+            last = count - 1
+            self._later[partition] = OffsetSync(partition, upstream + last, downstream + last)
+
+    def on_commit(self) -> None:
+        """All that has waited is due now."""
+        self._due |= self._later
+        self._later.clear()
+
+    def take(self, limit: int = IN_FLIGHT) -> list[OffsetSync]:
+        """The syncs to send now, at most so many; what is left is taken later."""
+        partitions = list(self._due)[:limit]
+        return [self._due.pop(partition) for partition in partitions]
+
+    def forget(self, partitions: Mapping[TopicPartition, object]) -> None:
+        """These partitions began again: what is known of them does not count."""
+        for partition in partitions:
+            for known in (self._partitions, self._due, self._later):
+                known.pop(partition, None)

@@ -1,0 +1,278 @@
+"""What a flow does to the topics of its target: makes them, adds partitions, settings and ACLs.
+
+`changes` compares both clusters and touches nothing: it is what `--plan` prints, and what `apply`
+does. Partition counts only grow, and a topic that is gone from the source stays at the target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.admin.descriptions import (
+    AlterConfigOp,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    TopicDescription,
+)
+from ottla.config.mirror_config import SOURCE
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.replication_policy import IdentityReplicationPolicy
+from ottla.protocol.configs import ConfigOperation, ConfigSource
+from ottla.security.acls import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+
+logger = logging.getLogger(__name__)
+
+COMPACT: Final = {"cleanup.policy": "compact"}
+SETTLED: Final = (ErrorCode.TOPIC_ALREADY_EXISTS,)
+NO_ACLS: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTED_VERSION)
+
+
+class TopicChanges(NamedTuple):
+    """What is missing at the target, by the target's names."""
+
+    create: Sequence[NewTopic] = ()
+    grow: Mapping[str, int] = {}
+    settings: Mapping[ConfigResource, Sequence[AlterConfigOp]] = {}
+    acls: Sequence[AclBinding] = ()
+
+    def lines(self) -> list[str]:
+        """One for each change, for a person."""
+        found = [
+            f"create topic {new.name} with {new.num_partitions} partitions" for new in self.create
+        ]
+        found += [f"raise topic {name} to {count} partitions" for name, count in self.grow.items()]
+        for resource, changes in self.settings.items():
+            for each in changes:
+                is_set = each.op == ConfigOperation.SET
+                found.append(
+                    f"set {each.name}={each.value} of {resource}"
+                    if is_set
+                    else f"take {each.name} away from {resource}"
+                )
+        found += [f"add ACL {acl}" for acl in self.acls]
+        return found
+
+
+class MirroredTopics(NamedTuple):
+    """The topics of a flow: those of the source, and their copies by the target's names."""
+
+    sources: Mapping[str, TopicDescription]
+    targets: Mapping[str, TopicDescription]
+
+
+class TopicSync:
+    """The topics of one flow; asks both clusters, by admin clients that it does not own."""
+
+    def __init__(self, flow: Flow, source: Admin, target: Admin) -> None:
+        self.flow = flow
+        self.source = source
+        self.target = target
+
+    def check_clusters(self) -> None:
+        """ConfigError if both aliases stand for one cluster: it would copy to itself endlessly."""
+        ids = [admin.describe_cluster().cluster_id for admin in (self.source, self.target)]
+        if ids[0] is not None and ids[0] == ids[1]:
+            raise ConfigError(
+                f"{self.flow.name}: {self.flow.source.alias} and {self.flow.target.alias} are the "
+                f"same cluster, {ids[0]}: a flow must lead to another one"
+            )
+
+    def topics(self, refused: Iterable[str] = ()) -> MirroredTopics:
+        """What there is now, at both ends."""
+        listed = set(self.flow.wanted_topics(self.source.list_topics())) - set(refused)
+        sources = self.source.describe_topics(sorted(listed)) if listed else {}
+        names = {self.flow.remote(name) for name in sources} & self.target.list_topics()
+        targets = self.target.describe_topics(sorted(names)) if names else {}
+        return MirroredTopics(sources, targets)
+
+    def changes(
+        self, topics: MirroredTopics, *, configs: bool = True, acls: bool = True
+    ) -> TopicChanges:
+        """What has to be done for the target to have them all."""
+        config = self.flow.config
+        create, grow = [], {}
+        wanted = self._wanted_settings(topics.sources) if topics.sources else {}
+        for name, description in sorted(topics.sources.items()):
+            remote, count = self.flow.remote(name), len(description.partitions)
+            there = topics.targets.get(remote)
+            if there is None:
+                settings = {k: e.value for k, e in wanted[name].items() if e.value is not None}
+                create.append(NewTopic(remote, count, config.replication_factor, configs=settings))
+            elif len(there.partitions) < count:
+                grow[remote] = count
+        settings_changes = {}
+        if configs and config.sync_topic_configs_enabled:
+            settings_changes = self._settings_changes(topics, wanted)
+        missing: Sequence[AclBinding] = ()
+        if acls and config.sync_topic_acls_enabled:
+            missing = self._missing_acls(topics.sources)
+        return TopicChanges(create, grow, settings_changes, missing)
+
+    def apply(self, changes: TopicChanges) -> None:
+        """Do it; what another mirror did first is no error."""
+        for new in changes.create:
+            create_topic(self.target, new)
+        if changes.grow:
+            self.target.create_partitions(changes.grow)
+        if changes.settings:
+            self.target.incremental_alter_configs(changes.settings)
+        if changes.acls:
+            self.target.create_acls(changes.acls)
+        for line in changes.lines():
+            logger.info("%s: %s", self.flow.name, line)
+
+    def create_internal_topics(self, syncs: Admin) -> None:
+        """The topics that a flow itself writes to; `syncs` is the cluster with the offset syncs."""
+        flow, config = self.flow, self.flow.config
+        if config.enabled:
+            copies = config.offset_storage_replication_factor
+            create_topic(self.target, NewTopic(flow.offsets_topic, 25, copies, configs=COMPACT))
+            if config.emit_offset_syncs_enabled:
+                copies = config.offset_syncs_topic_replication_factor
+                create_topic(syncs, NewTopic(flow.syncs_topic, 1, copies, configs=COMPACT))
+            if config.emit_checkpoints_enabled:
+                copies = config.checkpoints_topic_replication_factor
+                topic = NewTopic(flow.checkpoints_topic, 1, copies, configs=COMPACT)
+                create_topic(self.target, topic)
+        if config.emit_heartbeats_enabled:
+            copies = config.heartbeats_topic_replication_factor
+            topic = NewTopic(flow.policy.heartbeats_topic(), 1, copies, configs=COMPACT)
+            create_topic(self.target, topic)
+
+    # Settings
+
+    def _wanted_settings(
+        self, sources: Mapping[str, TopicDescription]
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        """The settings that the copy of each topic is to have of its own."""
+        wanted = self.flow.config_filter()
+        with_defaults = self.flow.config.use_defaults_from == SOURCE
+        described = self.source.describe_configs([ConfigResource.topic(name) for name in sources])
+        return {
+            resource.name: {
+                name: entry
+                for name, entry in entries.items()
+                if wanted.takes(name)
+                and not (entry.is_sensitive or entry.is_read_only)
+                and (is_own(entry) or (with_defaults and entry.is_default))
+            }
+            for resource, entries in described.items()
+        }
+
+    def _settings_changes(
+        self, topics: MirroredTopics, wanted: Mapping[str, Mapping[str, ConfigEntry]]
+    ) -> dict[ConfigResource, Sequence[AlterConfigOp]]:
+        copies = {self.flow.remote(name): name for name in topics.sources}
+        there = [name for name in copies if name in topics.targets]
+        if not there:
+            return {}
+        described = self.target.describe_configs([ConfigResource.topic(name) for name in there])
+        takes = self.flow.config_filter().takes
+        found: dict[ConfigResource, Sequence[AlterConfigOp]] = {}
+        for resource, entries in described.items():
+            mine = wanted[copies[resource.name]]
+            own = {name: e for name, e in entries.items() if is_own(e) and takes(name)}
+            changes = [
+                AlterConfigOp(name, entry.value)
+                for name, entry in sorted(mine.items())
+                if name not in entries or entries[name].value != entry.value
+            ]
+            changes += [
+                AlterConfigOp(name, None, ConfigOperation.DELETE)
+                for name in sorted(own.keys() - mine)
+            ]
+            if changes:
+                found[resource] = changes
+        return found
+
+    # ACLs
+
+    def _missing_acls(self, sources: Mapping[str, TopicDescription]) -> list[AclBinding]:
+        """The ACLs of the copies that are not there; none where a cluster has no authorizer."""
+        try:
+            theirs = self.source.describe_acls()
+            ours = set(self.target.describe_acls())
+        except KafkaError as error:
+            if error.error in NO_ACLS:
+                return []
+            raise
+        wanted = {
+            mirrored_acl(acl, self.flow.remote(acl.pattern.name))
+            for acl in theirs
+            if acl.pattern.name in sources and is_mirrored_acl(acl)
+        }
+        return sorted(wanted - ours)
+
+
+def is_own(entry: ConfigEntry) -> bool:
+    """Whether a topic has the setting itself, not from a broker."""
+    return entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def is_mirrored_acl(acl: AclBinding) -> bool:
+    """ACLs of single topics, but for rights to write: only the mirror writes to a copy."""
+    return (
+        acl.pattern.type is ResourceType.TOPIC
+        and acl.pattern.pattern_type is PatternType.LITERAL
+        and acl.entry.operation is not AclOperation.WRITE
+    )
+
+
+def mirrored_acl(acl: AclBinding, topic: str) -> AclBinding:
+    """The same for the copy; who may do all may read."""
+    entry = acl.entry
+    if entry.operation is AclOperation.ALL and entry.permission is AclPermissionType.ALLOW:
+        entry = entry._replace(operation=AclOperation.READ)
+    return AclBinding(acl.pattern._replace(name=topic), entry)
+
+
+def create_topic(admin: Admin, topic: NewTopic) -> None:
+    """Create a topic unless it is there."""
+    try:
+        admin.create_topics([topic])
+    except KafkaError as error:
+        if error.error not in SETTLED:
+            raise
+
+
+def circle_of(topic: str, flow: Flow, plan: MirrorPlan) -> list[str] | None:
+    """The clusters that a topic would go round by flows that do not rename it; None if it ends."""
+    if not isinstance(flow.policy, IdentityReplicationPolicy):
+        return None
+    ways: list[list[Cluster]] = [[flow.source, flow.target]]
+    while ways:
+        way = ways.pop()
+        for each in plan.enabled():
+            if each.source.alias != way[-1].alias or not _keeps(each, topic):
+                continue
+            if each.target.alias == flow.source.alias:
+                return [cluster.alias for cluster in (*way, each.target)]
+            if each.target.alias not in {cluster.alias for cluster in way}:
+                ways.append([*way, each.target])
+    return None
+
+
+def _keeps(flow: Flow, topic: str) -> bool:
+    is_same = isinstance(flow.policy, IdentityReplicationPolicy)
+    return is_same and bool(flow.wanted_topics([topic])) and flow.remote(topic) == topic
+
+
+def refused_topics(flow: Flow, plan: MirrorPlan, topics: Iterable[str]) -> dict[str, str]:
+    """The topics that would go in a circle, each with the way."""
+    found = {}
+    for topic in flow.wanted_topics(topics):
+        circle = circle_of(topic, flow, plan)
+        if circle is not None:
+            found[topic] = " -> ".join(circle)
+    return found

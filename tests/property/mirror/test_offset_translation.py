@@ -1,0 +1,110 @@
+"""Translation of offsets over a thousand random histories of a partition."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+
+import pytest
+
+from ottla.mirror.checkpoint import GroupCheckpoints
+from ottla.mirror.offset_sync import (
+    SLOTS,
+    OffsetSync,
+    OffsetSyncQueue,
+    OffsetSyncStore,
+    SyncedPartition,
+    is_apart,
+    is_near,
+)
+from ottla.structs import TopicPartition
+
+SOURCE, TARGET = TopicPartition("pages", 0), TopicPartition("a.pages", 0)
+HISTORIES = 1000
+LAGS = (0, 1, 10, 100)
+
+
+def runs_of(chance: random.Random):
+    """Runs of records (upstream, downstream, count), with gaps on both sides."""
+    upstream, downstream = chance.choice((0, 5_000)), chance.choice((0, 70))
+    for _ in range(chance.randint(1, 30)):
+        count = chance.choice((1, 2, 7, 150, 1000))
+        yield upstream, downstream, count
+        upstream += count + chance.choice((0, 0, 0, 1, 40))
+        downstream += count + chance.choice((0, 0, 0, 1, 3))
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_no_translation_is_above_the_true_offset_or_goes_backwards(block):
+    """However syncs were thinned, lost in a restart, or late: a group skips nothing."""
+    for seed in range(block * HISTORIES // 10, (block + 1) * HISTORIES // 10):
+        chance = random.Random(seed)
+        copied: list[tuple[int, int]] = []  # (upstream, downstream), in order
+        written: list[OffsetSync] = []
+        queue = OffsetSyncQueue(chance.choice(LAGS))
+        groups = GroupCheckpoints()
+        store = OffsetSyncStore()
+        store.finish_loading()
+        position = 0
+        emitted = -1
+        for upstream, downstream, count in runs_of(chance):
+            copied += [(upstream + each, downstream + each) for each in range(count)]
+            queue.on_copied(SOURCE, upstream, downstream, count)
+            if chance.random() < 0.3:
+                queue.on_commit()
+            for sync in queue.take() if chance.random() < 0.8 else []:
+                written.append(sync)
+                store.add(sync)
+            if chance.random() < 0.1:  # a task that starts again, with its checkpoints
+                store = OffsetSyncStore()
+                for sync in written:
+                    store.add(sync)
+                store.finish_loading()
+            end = upstream + count
+            position = chance.choice((position, chance.randint(position, end), end))
+            for checkpoint in groups.next("g", {SOURCE: (position, "")}, {SOURCE: TARGET}, store):
+                groups.add(checkpoint)
+                next_one = bisect_left(copied, (position, -1))
+                last = copied[-1][1] + 1
+                true = copied[next_one][1] if next_one < len(copied) else last
+                assert checkpoint.downstream <= true, f"seed {seed}"
+                assert checkpoint.downstream >= emitted, f"seed {seed}"
+                emitted = checkpoint.downstream
+
+
+@pytest.mark.parametrize("lag", LAGS)
+def test_runs_are_judged_as_record_by_record(lag):
+    """The arithmetic for a batch gives what Kafka's rule gives for each of its records."""
+    for seed in range(200):
+        chance = random.Random(seed)
+        fast = SyncedPartition(lag)
+        synced = upstream_before = downstream_before = -1
+        for upstream, downstream, count in runs_of(chance):
+            if chance.random() < 0.1:
+                downstream = max(0, downstream - 500)
+            due = None
+            for index in range(count):
+                up, down = upstream + index, downstream + index
+                if (
+                    synced == -1
+                    or down - (synced + 1) >= lag
+                    or up != upstream_before + 1
+                    or down < downstream_before
+                ):
+                    due, synced = index, down
+                upstream_before, downstream_before = up, down
+            assert fast.advance(upstream, downstream, count) == due, f"seed {seed}"
+
+
+def test_slots_keep_their_distances():
+    """Invariants B and C hold after every sync, whatever the distances."""
+    for seed in range(50):
+        chance = random.Random(seed)
+        store, upstream = OffsetSyncStore(), 0
+        for _ in range(300):
+            upstream += chance.choice((1, 1, 2, 100, 10_000))
+            store.add(OffsetSync(SOURCE, upstream, upstream))
+            slots = store._slots[SOURCE]
+            for i in range(SLOTS - 1):
+                assert is_near(slots[i], slots[i + 1], i, i + 1), f"seed {seed}, slot {i}"
+                assert is_apart(slots[i], slots[i + 1], i), f"seed {seed}, slot {i}"

@@ -1,0 +1,139 @@
+"""`ottla mirror`: options, plan, rehearsal and failover, and a run until SIGINT."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from mirrors import mirroring, properties_of
+
+from ottla import Consumer, Producer, TopicPartition
+from ottla.cli.terminal import Clients
+from ottla.mirror.checkpoint import Checkpoint
+from ottla.testing import InProcessBroker, wait_until
+
+
+@pytest.fixture
+def two():
+    """The clusters a and b."""
+    with InProcessBroker() as a, InProcessBroker() as b:
+        yield {"a": a, "b": b}
+
+
+@pytest.fixture
+def clients():
+    """Real clients: there are real brokers."""
+    return Clients()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`write(properties)` makes a file of them."""
+
+    def to_file(properties):
+        path = tmp_path / "mm2.properties"
+        path.write_text("".join(f"{key} = {value}\n" for key, value in properties.items()))
+        return path
+
+    return to_file
+
+
+def translated(broker):
+    """The offsets of all checkpoints."""
+    found = [Checkpoint.of(r.key, r.value) for r in broker.records("a.checkpoints.internal")]
+    return [each.downstream for each in found]
+
+
+@pytest.mark.parametrize(
+    ("properties", "words", "message"),
+    [
+        ({}, (), "clusters=: must name two clusters or more"),
+        ({"clusters": "a"}, (), "clusters=a: must name two"),
+        ({"clusters": "a, b"}, (), "a.bootstrap.servers: must be set"),
+        ({}, ("--rehearse",), "option --rehearse is used only with --failover"),
+        ({}, ("--plan", "--failover", "x"), "only one of --plan and --failover"),
+    ],
+)
+def test_mistakes_are_named(ottla, write, properties, words, message):
+    """In the file and on the command line."""
+    outcome = ottla("mirror", write(properties), *words)
+
+    assert (outcome.status, message in outcome.err) == (1, True), outcome.err
+
+
+def test_plan_says_what_would_be_done_and_does_nothing(ottla, write, two):
+    """Topics, settings and groups; nothing is written to either cluster."""
+    two["a"].create_topic("pages", partitions=3, retention_ms=1000)
+    two["a"].create_topic("secret")
+    file = write(properties_of(two, topics_exclude="secret", sync_group_offsets_enabled="true"))
+
+    outcome = ottla("mirror", file, "--plan")
+
+    assert outcome.lines == [
+        "a->b: 1 topics, 0 groups",
+        "  copy pages to a.pages",
+        "  create topic a.pages with 3 partitions",
+    ]
+    assert two["b"].topics() == []
+
+
+def test_failover_is_rehearsed_and_done(ottla, write, two):
+    """Where each group goes on, from the target alone: the source is dead (M07)."""
+    file = write(properties_of(two))
+    with Producer(two["a"].bootstrap_servers) as producer:
+        for number in range(20):
+            producer.send("pages", str(number))
+    with Consumer(two["a"].bootstrap_servers, group_id="g", enable_auto_commit=False) as reader:
+        reader.assign([TopicPartition("pages", 0)])
+        reader.commit({TopicPartition("pages", 0): 20})
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 20)
+        wait_until(lambda: 20 in translated(two["b"]), "the checkpoint of all records")
+    two["a"].kill()
+
+    rehearsed = ottla("mirror", file, "--failover", "a->b", "--rehearse")
+    assert rehearsed.lines[1].split()[:5] == ["g", "a.pages", "0", "20", "20"], rehearsed.err
+    assert "not committed" in rehearsed.out
+    assert not two["b"].committed("g")
+
+    done = ottla("mirror", file, "--failover", "a->b")
+    assert "1 offsets of 1 groups committed" in done.err
+    assert two["b"].committed("g") == {TopicPartition("a.pages", 0): 20}
+    assert "ready" in ottla("mirror", file, "--failover", "a->b", "--rehearse").out
+
+
+def test_unknown_flow_and_cluster_are_named(ottla, write, two):
+    """With those that there are."""
+    file = write(properties_of(two))
+
+    assert "c->b: there is no such flow; there are a->b, b->a" in (
+        ottla("mirror", file, "--failover", "c->b").err
+    )
+    assert "clusters=a, b: has no c" in ottla("mirror", file, "--clusters", "c").err
+
+
+def test_mirror_runs_until_it_is_interrupted(write, two):
+    """A line says where it stands; SIGINT has it write how far it is."""
+    file = write(properties_of(two))
+    with Producer(two["a"].bootstrap_servers) as producer:
+        for number in range(20):
+            producer.send("pages", str(number))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "mirror", str(file), "--status-interval", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONWARNINGS="ignore"),
+    )
+    try:
+        two["b"].wait_for_records("a.pages", 20)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+    assert process.returncode == 0
+    assert "a->b  " in out.splitlines()[-1]
+    assert " records  lag " in out.splitlines()[-1]

@@ -1,0 +1,275 @@
+"""`ottla mirror`'s engine, between brokers of this process; docs/mirror.md shows the topologies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mirrors import mirroring, plan_of, values
+
+from ottla import Admin, Consumer, Producer
+from ottla.clients.admin.descriptions import ConfigResource
+from ottla.errors import ConfigError
+from ottla.mirror.checkpoint import Checkpoint, Heartbeat
+from ottla.mirror.mirror import Mirror
+from ottla.mirror.offset_sync import OffsetSync
+from ottla.mirror.source_offsets import key_of
+from ottla.runtime import SystemClock
+from ottla.structs import TopicPartition
+from ottla.testing import wait_until
+
+PAGES = TopicPartition("pages", 0)
+
+
+def test_topic_is_copied_with_its_partitions_and_settings(two, produce):
+    """What was there and what comes, under the name that tells where it is from."""
+    two["a"].create_topic("pages", partitions=3, retention_ms=1234567)
+    produce(two["a"], "pages", range(50), partition=2)
+
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 50)
+        produce(two["a"], "pages", range(50, 60), partition=2)
+        two["b"].wait_for_records("a.pages", 60)
+
+    assert values(two["b"], "a.pages", 2) == [str(number) for number in range(60)]
+    with Admin(two["b"].bootstrap_servers) as admin:
+        described = admin.describe_topics(["a.pages"])["a.pages"]
+        configs = admin.describe_configs([ConfigResource.topic("a.pages")])
+    assert len(described.partitions) == 3
+    assert configs[ConfigResource.topic("a.pages")]["retention.ms"].value == "1234567"
+
+
+def test_partitions_and_settings_that_change_are_followed(two, produce):
+    """Partitions are added, settings are set and taken away; a new topic is found."""
+    two["a"].create_topic("pages", retention_ms=1000000)
+    resource = ConfigResource.topic("a.pages")
+
+    def retention():
+        entry = admin_b.describe_configs([resource])[resource]["retention.ms"]
+        return None if entry.is_default else entry.value
+
+    with (
+        mirroring(two),
+        Admin(two["a"].bootstrap_servers) as admin_a,
+        Admin(two["b"].bootstrap_servers) as admin_b,
+    ):
+        wait_until(lambda: "a.pages" in two["b"].topics(), "the copy")
+        wait_until(lambda: retention() == "1000000", "the setting")
+        admin_a.create_partitions({"pages": 2})
+        admin_a.alter_configs({ConfigResource.topic("pages"): {}})
+        produce(two["a"], "pages", ["x"], partition=1)
+        produce(two["a"], "late", ["y"])
+        two["b"].wait_for_records("a.pages", 1)
+        two["b"].wait_for_records("a.late", 1)
+        wait_until(lambda: retention() is None, "the setting to go")
+
+    assert values(two["b"], "a.pages", 1) == ["x"]
+
+
+def test_internal_topics_have_kafkas_records(two, produce):
+    """Syncs at the source; checkpoints, heartbeats and offsets at the target."""
+    produce(two["a"], "pages", range(10))
+    with Consumer(two["a"].bootstrap_servers, group_id="g", enable_auto_commit=False) as reader:
+        reader.assign([PAGES])
+        reader.commit({PAGES: 4})
+
+    with mirroring(two):
+        two["b"].wait_for_records("a.checkpoints.internal", 1)
+        two["b"].wait_for_records("heartbeats", 1)
+        two["b"].wait_for_records("mm2-offsets.a.internal", 1)
+        two["b"].wait_for_records("a.heartbeats", 1)
+
+    syncs = [OffsetSync.of(r.key, r.value) for r in two["a"].records("mm2-offset-syncs.b.internal")]
+    assert OffsetSync(PAGES, 0, 0) in syncs
+    assert OffsetSync(PAGES, 9, 9) in syncs
+    points = [Checkpoint.of(r.key, r.value) for r in two["b"].records("a.checkpoints.internal")]
+    assert {(each.group, each.upstream) for each in points} == {("g", 4)}
+    assert all(each.partition == TopicPartition("a.pages", 0) for each in points)
+    assert all(1 <= each.downstream <= 4 for each in points)
+    beats = [Heartbeat.of(r.key, r.value) for r in two["b"].records("heartbeats")]
+    assert {(each.source, each.target) for each in beats} == {("a", "b")}
+    copied = [Heartbeat.of(r.key, r.value) for r in two["b"].records("a.heartbeats")]
+    assert {(each.source, each.target) for each in copied} == {("b", "a")}
+    offsets = {r.key: json.loads(r.value) for r in two["b"].records("mm2-offsets.a.internal")}
+    assert offsets[key_of("a", PAGES)]["offset"] == 9
+
+
+def test_restart_goes_on_and_repeats_nothing(two, produce):
+    """A mirror that was stopped has written how far it was."""
+    produce(two["a"], "pages", range(10))
+    for end in (10, 20):
+        with mirroring(two):
+            two["b"].wait_for_records("a.pages", end)
+        produce(two["a"], "pages", range(end, end + 10))
+
+    assert values(two["b"], "a.pages") == [str(number) for number in range(20)]
+
+
+def test_batches_that_are_not_whole_are_decoded(two, produce):
+    """Aborted and compacted records, log-append time: what arrives is what a consumer reads."""
+    two["a"].create_topic("stamped", message_timestamp_type="LogAppendTime")
+    produce(two["a"], "stamped", range(5))
+    with Producer(two["a"].bootstrap_servers, transactional_id="t") as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send("pages", str(number), headers={"h": b"1"}, key=b"k")
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+
+    with mirroring(two, consumer_isolation_level="read_committed"):
+        copied = two["b"].wait_for_records("a.pages", 2)
+        stamped = two["b"].wait_for_records("a.stamped", 5)
+
+    assert [(r.value, r.key, tuple(r.headers)) for r in copied] == [
+        (b"0", b"k", (("h", b"1"),)),
+        (b"2", b"k", (("h", b"1"),)),
+    ]
+    times = [record.timestamp_ms for record in two["a"].records("stamped")]
+    assert [record.timestamp_ms for record in stamped] == times
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_codec_stays_unless_the_target_has_one(two, produce, codec):
+    """Batches pass as they are; compression.type of the target's producer makes them anew."""
+    produce(two["a"], "pages", range(100), compression_type=codec, linger_ms=1000)
+    with mirroring(two, topics="pages"):
+        two["b"].wait_for_records("a.pages", 100)
+    with Consumer(two["b"].bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition("a.pages", 0)])
+        found = wait_until(lambda: reader.poll_batches(1000), "batches")
+
+    assert {batch.compression.name.lower() for batch in found[0].batches} == {codec}
+
+
+def test_codec_of_the_target_is_used(two, produce):
+    """`b.producer.compression.type` compresses what came without."""
+    produce(two["a"], "pages", range(100), linger_ms=1000)
+    with mirroring(two, b_producer_compression_type="lz4"):
+        two["b"].wait_for_records("a.pages", 100)
+    with Consumer(two["b"].bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition("a.pages", 0)])
+        found = wait_until(lambda: reader.poll_batches(1000), "batches")
+
+    assert {batch.compression.name for batch in found[0].batches} == {"LZ4"}
+    assert values(two["b"], "a.pages") == [str(number) for number in range(100)]
+
+
+def test_deleted_records_are_reported(two, produce):
+    """What retention took before it was copied is said and counted, and the rest is copied."""
+    produce(two["a"], "pages", range(10))
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 10)
+    produce(two["a"], "pages", range(10, 30))
+    with Admin(two["a"].bootstrap_servers) as admin:
+        admin.delete_records({PAGES: 25})
+
+    with mirroring(two) as mirror:
+        two["b"].wait_for_records("a.pages", 15)
+        wait_until(lambda: mirror.statuses()[0].lost == 15, "the gap")
+        ((name, gap),) = mirror.gaps()
+
+    assert (name, gap.partition, gap.first, gap.last) == ("a->b", PAGES, 10, 24)
+    assert values(two["b"], "a.pages")[10:] == [str(number) for number in range(25, 30)]
+
+
+def test_gap_stops_a_flow_that_shall_fail(two, produce):
+    """on.gap=fail: the flow says why, and copies nothing behind the gap."""
+    produce(two["a"], "pages", range(10))
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 10)
+    produce(two["a"], "pages", range(10, 30))
+    with Admin(two["a"].bootstrap_servers) as admin:
+        admin.delete_records({PAGES: 25})
+
+    with mirroring(two, on_gap="fail", topics="pages") as mirror:
+        status = wait_until(lambda: (s := mirror.statuses()[0]).error and s, "the error")
+
+    assert "on.gap=fail: pages-0 offsets 10-24: deleted before they were copied" in status.error
+    assert len(values(two["b"], "a.pages")) == 10
+
+
+def test_source_topic_that_was_made_anew_is_copied_from_its_beginning(two, produce):
+    """Its offsets begin at 0 again: without its id all of it would be passed over."""
+    produce(two["a"], "pages", range(10))
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 10)
+    with Admin(two["a"].bootstrap_servers) as admin:
+        admin.delete_topics(["pages"])
+    produce(two["a"], "pages", ["new"])
+
+    with mirroring(two) as mirror:
+        two["b"].wait_for_records("a.pages", 11)
+        ((_, gap),) = mirror.gaps()
+
+    assert values(two["b"], "a.pages")[10:] == ["new"]
+    assert "made again" in gap.why
+
+
+def test_copy_that_was_made_anew_is_filled_again(two, produce):
+    """What is written about a former copy does not count for this one."""
+    produce(two["a"], "pages", range(10))
+    with mirroring(two):
+        two["b"].wait_for_records("a.pages", 10)
+    with Admin(two["b"].bootstrap_servers) as admin:
+        admin.delete_topics(["a.pages"])
+
+    with mirroring(two):
+        wait_until(lambda: len(values(two["b"], "a.pages")) == 10, "the copy to be filled")
+
+
+def test_exactly_once_repeats_nothing_after_a_crash(two, produce):
+    """A mirror that ends in the middle leaves a transaction that is aborted, not a second copy."""
+    produce(two["a"], "pages", range(2000), linger_ms=5)
+    settings = {"exactly_once_source_support": "enabled"}
+    settings |= {"consumer_isolation_level": "read_committed", "offset_flush_interval_ms": "50"}
+    with mirroring(two, topics="pages", **settings):
+        two["b"].wait_for_records("a.pages", 1)
+        produce(two["a"], "pages", range(2000, 4000), linger_ms=5)
+        two["b"].kill()
+        two["b"].start()
+
+        def read():
+            return [
+                record.value.decode()
+                for record in two["b"].records("a.pages", isolation_level="read_committed")
+            ]
+
+        wait_until(lambda: len(read()) >= 4000, "all records", seen=lambda: len(read()))
+
+    assert read() == [str(number) for number in range(4000)]
+
+
+def test_flow_into_the_same_cluster_is_refused(two, produce):
+    """Two aliases of one cluster: by its id, whatever the addresses."""
+    again = two["a"].bootstrap_servers.replace("127.0.0.1", "localhost")
+    plan = plan_of({"a": two["a"], "b": two["b"]}, b_bootstrap_servers=again)
+
+    with Mirror(plan, SystemClock()) as mirror:
+        mirror.start()
+        with pytest.raises(ConfigError, match="same cluster"):
+            wait_until(mirror.check, "the refusal")
+
+
+def test_circle_of_names_that_do_not_change_is_left_out(two, produce):
+    """Identity both ways: the topic would go round for ever; others are copied."""
+    produce(two["a"], "round", ["x"])
+    produce(two["a"], "there", ["y"])
+    settings = {
+        "replication_policy_class": "IdentityReplicationPolicy",
+        "b_to_a_enabled": "true",
+        "b_to_a_topics": "round",
+    }
+
+    with mirroring(two, **settings):
+        two["b"].wait_for_records("there", 1)
+
+    assert "round" not in two["b"].topics()
+
+
+def test_mirror_without_flows_is_refused(two):
+    """Nothing to do is a mistake in the file."""
+    with pytest.raises(ConfigError, match=r"no flow is enabled: set one of a->b, b->a"):
+        Mirror(plan_of(two, a_to_b_enabled="false"), SystemClock()).start()

@@ -1,0 +1,133 @@
+"""Syncs: their bytes, when they are due, and what the store makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.mirror.offset_sync import OffsetSync, OffsetSyncQueue, OffsetSyncStore
+from ottla.structs import TopicPartition
+
+PAGES = TopicPartition("pages", 3)
+
+
+def store_of(*syncs, keeps_history=True, is_loaded=True):
+    store = OffsetSyncStore(keeps_history=keeps_history)
+    for upstream, downstream in syncs:
+        store.add(OffsetSync(PAGES, upstream, downstream))
+    if is_loaded:
+        store.finish_loading()
+    return store
+
+
+def test_bytes_are_kafkas():
+    """A string with its length, an int32; two int64 without a version."""
+    sync = OffsetSync(PAGES, 258, 7)
+
+    assert sync.key() == b"\x00\x05pages\x00\x00\x00\x03"
+    assert sync.value() == b"\x00\x00\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00\x00\x00\x07"
+    assert OffsetSync.of(sync.key(), sync.value()) == sync
+    assert OffsetSync.of(sync.key(), None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"\x00\x05pa", b"\x00" * 16), (b"", b"\x00" * 16), (b"\x00\x00", b"1")]
+)
+def test_other_bytes_are_refused(key, value):
+    """Somebody else's record is an error, not a wrong offset."""
+    with pytest.raises(ValueError, match="byte"):
+        OffsetSync.of(key, value)
+
+
+def test_translation_is_exact_at_a_sync_and_one_behind_it_after():
+    """What follows a sync is not known: nothing of it may be skipped."""
+    store = store_of((100, 10), (200, 110))
+
+    assert store.translate(PAGES, 200) == 110
+    assert store.translate(PAGES, 201) == store.translate(PAGES, 900) == 111
+    assert store.translate(PAGES, 150) == 11
+    assert store.translate(PAGES, 99) == -1
+
+
+def test_nothing_is_translated_before_all_was_read():
+    """Half a topic would give old answers."""
+    assert store_of((100, 10), is_loaded=False).translate(PAGES, 100) is None
+    assert store_of((100, 10)).translate(TopicPartition("pages", 0), 100) is None
+
+
+def test_partition_that_began_anew_forgets_its_syncs():
+    """A rewind of the source, as after it was made anew."""
+    store = store_of((100, 10), (200, 110), (50, 400))
+
+    assert store.translate(PAGES, 200) == 401
+    assert store.translate(PAGES, 49) == -1
+
+
+def test_without_history_only_the_newest_of_the_past_counts():
+    """Old syncs could take a group back behind an unknown checkpoint (KAFKA-15905)."""
+    store = store_of((100, 10), (200, 110), keeps_history=False)
+    store.add(OffsetSync(PAGES, 300, 210))
+
+    assert store.translate(PAGES, 150) == -1
+    assert store.translate(PAGES, 250) == 111
+
+
+def test_old_syncs_thin_out():
+    """Ten thousand syncs leave some tens, near ones exact and far ones rough."""
+    store = store_of(*((number, number) for number in range(10_000)))
+    kept = [each.upstream for each in store.syncs(PAGES)]
+
+    assert kept[:3] == [9999, 9998, 9996]
+    assert kept[-1] == 0
+    assert 10 < len(kept) < 30
+
+
+def syncs_of(queue):
+    return [(each.upstream, each.downstream) for each in queue.take()]
+
+
+def test_first_record_is_synced_at_once_and_the_rest_with_the_commit():
+    """A group can be translated soon after a flow began."""
+    queue = OffsetSyncQueue(100)
+    queue.on_copied(PAGES, 40, 0, 50)
+
+    assert syncs_of(queue) == [(40, 0)]
+    queue.on_commit()
+    assert syncs_of(queue) == [(89, 49)]
+    assert syncs_of(queue) == []
+
+
+def test_sync_is_due_where_the_last_one_is_too_far_behind():
+    """By offset.lag.max, within a batch as well; only the newest of a partition is sent."""
+    queue = OffsetSyncQueue(10)
+    queue.on_copied(PAGES, 0, 0, 1000)
+
+    assert syncs_of(queue) == [(990, 990)]
+    queue.on_copied(PAGES, 1000, 1000, 1)
+    assert syncs_of(queue) == []
+    queue.on_copied(PAGES, 1001, 1001, 1)
+    assert syncs_of(queue) == [(1001, 1001)]
+
+
+@pytest.mark.parametrize(("upstream", "downstream"), [(15, 10), (10, 3), (4, 10)])
+def test_gap_and_truncation_are_synced_at_once(upstream, downstream):
+    """Control records, compaction, a target that lost its end."""
+    queue = OffsetSyncQueue(100)
+    queue.on_copied(PAGES, 0, 0, 10)
+    queue.take()
+    queue.on_copied(PAGES, upstream, downstream, 1)
+
+    assert syncs_of(queue) == [(upstream, downstream)]
+
+
+def test_syncs_wait_when_many_are_under_way():
+    """Those that are not taken stay, and newer ones replace them."""
+    queue = OffsetSyncQueue(0)
+    for number in range(3):
+        queue.on_copied(TopicPartition("pages", number), 0, 0, 1)
+
+    assert len(queue.take(2)) == 2
+    queue.on_copied(TopicPartition("pages", 2), 1, 1, 1)
+    assert [(each.upstream, each.downstream) for each in queue.take(2)] == [(1, 1)]
+    queue.on_copied(PAGES, 9, 9, 1)
+    queue.forget({PAGES: None})
+    assert queue.take() == []
