@@ -119,9 +119,12 @@ class InProcessCluster(LiveBrokers):
         self._lives[first].prepare_coordinators()
 
     async def _start(self, broker_id: int) -> None:
+        listeners = str(self.settings.get("listeners", "PLAINTEXT://127.0.0.1:0"))
+        if "," not in listeners:  # started again, it is where clients know it
+            listeners = f"{listeners.rpartition(':')[0]}:{self.ports[broker_id]}"
         settings: dict[str, str | int] = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker_id]}",
             **self.settings,
+            "listeners": listeners,
             "broker.id": broker_id,
             "log.dirs": self._dirs[broker_id],
         }

@@ -123,11 +123,15 @@ class ClusterView:
 class SteadyLoad:
     """Numbers, written to each partition in turn by an idempotent producer with acks=all.
 
-    `acknowledged` has the numbers by partition; a number that failed may be there or not.
+    `acknowledged` has the numbers by partition; a number that failed may be there or not. Settings
+    are those of its clients, as a login.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int = 3) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: int = 3, **settings: str
+    ) -> None:
         self.topic = topic
+        self._settings = settings
         self.partitions = partitions
         self.acknowledged: dict[int, list[int]] = {index: [] for index in range(partitions)}
         self.failed: list[str] = []
@@ -140,6 +144,7 @@ class SteadyLoad:
                 "bootstrap.servers": bootstrap_servers,
                 "message.timeout.ms": 60_000,
                 **LASTING,
+                **settings,
             }
         )
         self._stop = threading.Event()
@@ -203,7 +208,9 @@ class SteadyLoad:
         """Read everything: nothing is lost, nothing is there twice, the order is the writer's."""
         assert not self.failed, self.failed[:3]
         for partition, numbers in self.acknowledged.items():
-            read = read_numbers(self._bootstrap_servers, self.topic, partition, len(numbers))
+            read = read_numbers(
+                self._bootstrap_servers, self.topic, partition, len(numbers), **self._settings
+            )
             assert read == sorted(set(read)), f"partition {partition}: duplicated or reordered"
             assert read == numbers, f"partition {partition}: {len(read)} of {len(numbers)}"
 

@@ -12,6 +12,10 @@ from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ErrorCode
 from ottla.testing import InProcessCluster, NeverHappenedError
 
+NAMED = {
+    "listener_security_protocol_map": "CLIENTS:PLAINTEXT",
+    "inter_broker_listener_name": "CLIENTS",
+}
 IMPATIENT = {"delivery_timeout_ms": 500, "request_timeout_ms": 400, "linger_ms": 0}
 
 
@@ -46,6 +50,18 @@ def test_nothing_is_left_behind():
 
     assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
     assert len(os.listdir("/proc/self/fd")) <= count
+
+
+def test_broker_comes_back_where_it_was():
+    """Also on a listener of its own; clients that know its address find it."""
+    with InProcessCluster(1, listeners="CLIENTS://127.0.0.1:0", **NAMED) as cluster:
+        servers = cluster.bootstrap_servers
+        send(cluster, "t", b"1")
+        cluster.stop_broker(1)
+        cluster.start_broker(1)
+        assert cluster.bootstrap_servers == servers
+        send(cluster, "t", b"2")
+        assert values(cluster, "t") == [b"1", b"2"]
 
 
 def test_records_outlive_their_leader(cluster):
