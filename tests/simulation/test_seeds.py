@@ -62,6 +62,6 @@ def test_seed_is_replayed_exactly():
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [plant.__name__ for plant in planted_bugs.PLANTS])
 def test_planted_bug_is_noticed(name):
-    """One of 400 seeds goes wrong, in a story of the kind that the bug is about; it ends the search."""
+    """One of 400 seeds goes wrong, in a story of the kind that the bug is about."""
     found = run_python(str(PLANTED_BUGS), name)
     assert found.stdout.strip().isdigit(), found.stdout + found.stderr[-2000:]
