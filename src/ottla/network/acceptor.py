@@ -368,8 +368,8 @@ class Acceptor:
 # Clients whose TLS handshake is under way: they are not connections yet.
 #
 # Nobody waits for them. A step is taken when bytes have come, a bounded number of them in a turn,
-# for the signature of one costs as much as hundreds of requests; whoever is not done in time is
-# closed, however slowly it goes on sending.
+# for the signature of one costs as much as hundreds of requests; a client that is not done in time
+# is closed, however slowly it sends.
 
 
 TURN_STEPS: Final = 16

@@ -162,7 +162,7 @@ class NodeConnection:
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # Either whoever waits is to stop, or the attempt is over because we were closed.
+            # Either the caller that waits must stop, or the attempt is over because we were closed.
             waiting = asyncio.current_task()
             if not connecting.cancelled() or (waiting is not None and waiting.cancelling()):
                 raise

@@ -193,7 +193,7 @@ class ZooKeeperSession:
         if not self._is_open:
             return
         self._is_open = False
-        self._connected.set()  # whoever waits for it finds the session closed
+        self._connected.set()  # a call that waits for it finds the session closed
         for future in self._waiting:
             if not future.done():
                 future.set_exception(RegistryFailedError("the connection to ZooKeeper was closed"))
@@ -382,8 +382,8 @@ class NodeWatch:
             self._is_missing = True
             self.arm()
         elif isinstance(error, ConnectionLoss | SessionExpiredError):
-            # It is armed again when there is a connection. Whoever has read meanwhile, without
-            # a watch, may have missed a change.
+            # It is armed again when there is a connection. A caller that has read meanwhile,
+            # without a watch, may have missed a change.
             self._has_news = self._has_news or not self._is_known
         elif error is not None:
             reason = "its ACL" if isinstance(error, NoAuthError) else repr(error)

@@ -170,7 +170,7 @@ class LocalFile:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._descriptors = [fd]  # whoever pops it closes it
+        self._descriptors = [fd]  # the call that pops it closes it
         self._calls: list[None] = []
         self._closed = False
         self._size = self._opened_size = os.fstat(fd).st_size

@@ -172,7 +172,7 @@ class SelectWaiter:
                 (),
                 timeout_s,
             )
-        except OSError:  # one was closed after the copy was made: whoever waits looks again
+        except OSError:  # one was closed after the copy was made: the loop looks again
             return [(fd, 0) for fd, _ in interests]
         for fd in readable:
             ready[fd] = READABLE

@@ -797,7 +797,7 @@ def of_loop(registry: MetricsRegistry) -> None:
 
 def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
     """What has become of the session at ZooKeeper, and how fast that answers."""
-    # Imported only here, as by whoever makes it: kazoo takes its time.
+    # Imported only here, where it has been made: kazoo takes its time to load.
     from ottla.registry.zookeeper import ZooKeeperRegistry
 
     counts = {"Disconnects": 0, "Expires": 0, "SyncConnects": 1}  # it is connected now
