@@ -366,8 +366,8 @@ def test_other_clients_log_in_with_a_token(broker, certificates, token):
     python.close()
 
 
-def test_client_is_closed_when_its_token_ends(broker, certificates, token):
-    """The session ends with the token, and a login with it is refused from then on."""
+def test_token_that_was_ended_is_refused(broker, certificates, token):
+    """From the next login on; before, its end was moved."""
     login = ours(token_login(broker, certificates, token))
     alice = ours(settings_of(broker, certificates, "SASL_SSL", "SCRAM-SHA-512"))
     with ottla.Admin(None, alice) as admin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ AUTHORIZERS: Final = (
     "kafka.security.auth.SimpleAclAuthorizer",
 )
 """Both of Kafka's names mean the same here: ACLs in the registry, at Kafka's paths."""
+
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 ENFORCE: Final = "enforce"
 LOG: Final = "log"
@@ -50,9 +53,23 @@ class AuthorizerConfig(ConfigTable, group=True):
         "log and counts it, to see what ACLs would refuse before they do.",
     )
 
+    ottla_audit_topic: str = config_key(
+        default="",
+        type=STRING,
+        doc="A topic to which this broker writes who asked to change the cluster, and who was "
+        "refused what, as JSON; it is created when it is first needed. Empty for none. Ottla's "
+        "own setting.",
+    )
+
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
+        topic = values["ottla_audit_topic"] = values["ottla_audit_topic"].strip()
+        if topic and (topic.startswith("__") or not _TOPIC.fullmatch(topic)):
+            raise ConfigError(
+                f"ottla.audit.topic={topic}: must be the name of a topic: 1 to 249 letters, "
+                "digits, dots, underscores and hyphens, without two underscores at its beginning"
+            )
         for principal in filter(None, map(str.strip, values["super_users"].split(";"))):
             type_, _, name = principal.partition(":")
             if not (type_ and name):

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.registry.acl_store import MAX_TRIES
 from ottla.registry.change_notifications import ChangeNotifications
 from ottla.registry.paths import desanitize, sanitize
 from ottla.registry.tree import (
@@ -42,7 +43,6 @@ CHANGE_NAME: Final = "token_change_"
 VERSION: Final = 3
 REQUESTER_VERSION: Final = 3
 """Since it (KIP-373) a token names who asked for it; before, that is its owner."""
-MAX_TRIES: Final = 10
 
 
 def token_path(token_id: str) -> str:

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
+OnRefusedLogin = Callable[[Connection, str, str], object]
+"""Gets a client that was refused, the mechanism that it has chosen, and the reason."""
 MAX_MESSAGE_LENGTH: Final = 1000
 """Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
@@ -82,6 +84,7 @@ class Apis:
         self.quotas: ClientQuotas | None = None
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
+        self.on_refused_login: OnRefusedLogin | None = None
         self._apis: dict[int, Api] = {}
         for family in families:
             self.register(family)
@@ -163,6 +166,8 @@ class Apis:
             connection.id,
             reason,
         )
+        if self.on_refused_login is not None:
+            self.on_refused_login(connection, authenticator.mechanism, reason)
 
         def end() -> None:
             if answer is None:
@@ -264,7 +269,9 @@ def refuse(connection: Connection, reason: str) -> None:
 # client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
 
 
-def keep_to_brokers(apis: Apis, listener_name: str) -> None:
+def keep_to_brokers(
+    apis: Apis, listener_name: str, on_refused: Callable[[RequestContext], object] | None = None
+) -> None:
     """Answer these APIs, and Fetch as a follower, on this listener only."""
 
     def guard(is_reserved: Callable[[Any], bool]) -> Callable[[Handler], Handler]:
@@ -273,6 +280,8 @@ def keep_to_brokers(apis: Apis, listener_name: str) -> None:
                 if context.listener_name != listener_name and is_reserved(body):
                     name = type(body).__name__
                     logger.info("%s of a client at %s is refused", name, context.client_host)
+                    if on_refused is not None:
+                        on_refused(context)
                     raise KafkaError.of(
                         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                         f"{name} on listener {context.listener_name}: brokers talk "

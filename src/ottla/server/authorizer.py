@@ -9,6 +9,7 @@ Wing: attaches to `server.access_checks`; the core serves everybody, and works w
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ottla.config.authorizer_config import LOG
@@ -36,6 +37,8 @@ REPEAT_MS: Final = 60_000
 """The same denial is logged once in this time: clients that were denied ask again and again."""
 MAX_REMEMBERED: Final = 10_000
 
+OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
+"""Gets what was denied, and whether it is served all the same."""
 Denial = tuple[object, AclOperation, Resource]
 
 
@@ -51,6 +54,7 @@ class Authorizer:
         self.is_enforcing = config.authorizer_mode != LOG
         self.denied_count = 0
         """Denials since the start, those included that were only logged."""
+        self.on_denial: OnDenial | None = None
         self._logged: dict[Denial, int] = {}
         self._no_brokers: set[KafkaPrincipal] = set()
 
@@ -116,6 +120,8 @@ class Authorizer:
     def _deny(self, context: RequestContext, operation: AclOperation, resource: Resource) -> bool:
         """Note a denial; whether the request is served all the same."""
         self.denied_count += 1
+        if self.on_denial is not None:
+            self.on_denial(context, operation, resource, not self.is_enforcing)
         if self._is_news((context.principal, operation, resource)):
             logger.info(
                 "Principal = %s is Denied Operation = %s from host = %s on resource = "

@@ -58,6 +58,7 @@ from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.registry.token_store import TokenStore
+    from ottla.server.audit_log import AuditLog
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metrics_listener import MetricsListener
     from ottla.server.request_metrics import RequestLogSwitch
@@ -213,16 +214,20 @@ class Broker:
             create_topic = link.create_topic
             link.serve(self.controller)
             self.replica_manager.join_cluster(link.replication())
+        self.audit = self._make_audit(create_topic)
         parts = self._parts(orders, create_topic)
         for family in families(parts):
             self.apis.register(family)
         if len(config.listeners) > 1:
-            keep_to_brokers(self.apis, config.inter_broker_listener_name)
+            on_refused = None if self.audit is None else self.audit.note_refusal
+            keep_to_brokers(self.apis, config.inter_broker_listener_name, on_refused)
         if self.authorizer is not None:
             # Imported only here: the checks of all APIs are a tenth of what a start imports.
             from ottla.server.access_checks import put_checks
 
             put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
+        if self.audit is not None:
+            self.audit.watch(self.apis)
         self._follow_settings()
         if self.tokens is not None:
             interval_ms = config.delegation_token_expiry_check_interval_ms
@@ -261,6 +266,22 @@ class Broker:
         if not self.config.authorizer_class_name:
             return None
         return Authorizer(self.runtime, self.registry, self.config)
+
+    def _make_audit(self, create_topic: CreateTopic) -> AuditLog | None:
+        name = self.config.ottla_audit_topic
+        if not name:
+            return None
+        # Imported only here: most brokers have no such topic.
+        from ottla.server.audit_log import AuditLog, AuditTopic
+
+        connections = None if self.link is None else self.link.connections
+        topic = AuditTopic(
+            name, self.runtime, self.replica_manager, self.cache, create_topic, connections
+        )
+        audit = AuditLog(self.runtime, name, self.broker_id, topic.write)
+        if self.authorizer is not None:
+            self.authorizer.on_denial = audit.note_denial
+        return audit
 
     def _make_tokens(self) -> TokenStore | None:
         secret = self.config.delegation_token_secret
@@ -408,6 +429,8 @@ class Broker:
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
         self.state = BrokerState.SHUTTING_DOWN
+        if self.audit is not None:
+            await self.audit.close()
         self.membership.leave()
         self.controller.shutdown()
         # Waiting clients are answered first; else the processor would wait for them.

@@ -40,6 +40,7 @@ class Purpose(Enum):
     MARKERS = "markers"
     VERIFICATION = "verification"
     OFFSETS = "offsets"
+    AUDIT = "audit"
 
 
 class BrokerConnections:

@@ -235,3 +235,12 @@ def test_authorizer_that_is_not_known_stops_the_start(settings, reason):
     BrokerConfig.parse(authorizer)
     with pytest.raises(ConfigError, match=re.escape(reason)):
         BrokerConfig.parse(authorizer | settings)
+
+
+@pytest.mark.parametrize("name", ["__audit", "a b", "..", "x" * 250])
+def test_audit_topic_must_be_the_name_of_a_topic(name):
+    """Internal topics are not for it."""
+    with pytest.raises(ConfigError, match=re.escape(f"ottla.audit.topic={name}: must be")):
+        BrokerConfig.parse({"ottla.audit.topic": name})
+
+    assert BrokerConfig.parse({"ottla.audit.topic": " audit "}).ottla_audit_topic == "audit"

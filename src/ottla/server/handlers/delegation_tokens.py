@@ -16,7 +16,7 @@ Wing: attaches to `handlers`, for SASL; the core works without it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
@@ -37,11 +37,10 @@ from ottla.runtime import Clock
 from ottla.security.delegation_tokens import DelegationToken, check_users, may_ask
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Handler
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.registry.token_store import TokenStore
-
-UNKNOWN: Final = -1
 
 
 class DelegationTokensHandler:
@@ -103,7 +102,7 @@ class DelegationTokensHandler:
             token = await store.end_at(token.token_id, self.clock.now_ms() + period_ms)
         except KafkaError as error:
             return RenewDelegationTokenResponse(
-                error_code=int(error.error), expiry_timestamp_ms=UNKNOWN
+                error_code=int(error.error), expiry_timestamp_ms=NO_TIMESTAMP
             )
         return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
 
@@ -121,7 +120,7 @@ class DelegationTokensHandler:
             token = await store.end_at(token.token_id, now_ms + body.expiry_time_period_ms)
         except KafkaError as error:
             return ExpireDelegationTokenResponse(
-                error_code=int(error.error), expiry_timestamp_ms=UNKNOWN
+                error_code=int(error.error), expiry_timestamp_ms=NO_TIMESTAMP
             )
         return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
 
@@ -221,9 +220,9 @@ def not_created(
         principal_name=owner.name,
         token_requester_principal_type=requester.type,
         token_requester_principal_name=requester.name,
-        issue_timestamp_ms=UNKNOWN,
-        expiry_timestamp_ms=UNKNOWN,
-        max_timestamp_ms=UNKNOWN,
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
     )
 
 
