@@ -31,6 +31,7 @@ from ottla.cli.terminal import Terminal, with_port
 
 if TYPE_CHECKING:
     from ottla import Consumer, ConsumerRecord, KafkaError, Producer, RecordMetadata
+    from ottla.clients.client_metrics import Metrics
 
 MIB: Final = 1024 * 1024
 REPORT_MS: Final = 5000
@@ -44,6 +45,7 @@ TRANSACTION_MS: Final = 3000
 SHORTEST_SLEEP_S: Final = 0.002
 POLL_MS: Final = 100
 LATENCY_POLL_MS: Final = 60_000
+PRINT_METRICS_HELP: Final = "Print what the client has measured of itself, at the end."
 
 
 class Throttle:
@@ -216,6 +218,7 @@ class ProducerPerfTestCommand(Command):
             "MS",
             f"Commit a transaction after so long. Default with an id: {TRANSACTION_MS}.",
         )
+        add_flag(parser, "--print-metrics", PRINT_METRICS_HELP)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require(arguments, "--topic", "--num-records", "--throughput")
@@ -231,7 +234,9 @@ class ProducerPerfTestCommand(Command):
             else:
                 _send(producer, arguments, payloads, stats)
             producer.flush()
+            metrics = producer.metrics() if arguments.print_metrics else None
         terminal.print(stats.total(_now_ms()))
+        _print_metrics(metrics, terminal)
         if stats.failure is not None:
             raise CommandError(f"{stats.failed} records were not delivered: {stats.failure}")
         return 0
@@ -440,6 +445,7 @@ class ConsumerPerfTestCommand(Command):
             parser, "--show-detailed-stats", "Print a line for each interval, and no last one."
         )
         add_flag(parser, "--hide-header", "Do not print the names of the columns.")
+        add_flag(parser, "--print-metrics", PRINT_METRICS_HELP)
         parser.add_argument(
             "--date-format",
             metavar="PATTERN",
@@ -464,8 +470,10 @@ class ConsumerPerfTestCommand(Command):
             stats = ConsumerStats(terminal.now_ms())
             _consume(consumer, arguments, stats, terminal, written)
             end_ms = terminal.now_ms()
+            metrics = consumer.metrics() if arguments.print_metrics else None
         if not arguments.show_detailed_stats:
             terminal.print(stats.total(end_ms, written))
+        _print_metrics(metrics, terminal)
         return 0
 
     def _settings(self, arguments: Namespace) -> dict[str, str]:
@@ -620,6 +628,14 @@ def _round_trip_ms(producer: Producer, consumer: Consumer, topic: str, payload: 
     if len(records) > 1 or records[0].value != payload:
         raise CommandError(f"{len(records)} records came that are not the one sent")
     return elapsed_ms
+
+
+def _print_metrics(metrics: Metrics | None, terminal: Terminal) -> None:
+    if metrics is not None:
+        from ottla.clients.client_metrics import metric_lines
+
+        for line in metric_lines(metrics):
+            terminal.print(line)
 
 
 def _now_ms() -> float:

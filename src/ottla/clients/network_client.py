@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, cast
 
+from ottla.clients.client_metrics import ClientMetrics, RequestTimes
 from ottla.config.client_config import ClientConfig
 from ottla.errors import (
     ConfigError,
@@ -19,7 +20,6 @@ from ottla.errors import (
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline
 from ottla.network.tls_context import client_tls
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.scheduler import pause, within
@@ -47,20 +47,6 @@ def connection_id(node_id: int, purpose: RequestKind) -> int:
     return node_id | purpose << PURPOSE_SHIFT
 
 
-class ThrottleTime:
-    """How long brokers have throttled the requests of one kind, in milliseconds."""
-
-    __slots__ = ("count", "max_ms", "total_ms")
-
-    def __init__(self) -> None:
-        self.count = self.max_ms = self.total_ms = 0
-
-    def note(self, throttle_ms: int) -> None:
-        self.count += 1
-        self.total_ms += throttle_ms
-        self.max_ms = max(self.max_ms, throttle_ms)
-
-
 class NetworkClient:
     """Sends requests to brokers by their ids.
 
@@ -80,7 +66,7 @@ class NetworkClient:
         self._connections: dict[int, NodeConnection] = {}
         self._connecting: set[int] = set()
         self._bootstrap_timer: Timer | None = None
-        self.throttle_times: dict[ApiKey, ThrottleTime] = {}
+        self.times = RequestTimes(runtime)
         self._is_closed = False
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
@@ -101,6 +87,17 @@ class NetworkClient:
             if node_id < 0 and self._bootstrap.get(node_id) != connection.node:
                 self._forget(node_id, "the brokers have changed")
 
+    def metrics(self, group: str) -> ClientMetrics:
+        """What this client measures of its requests, as the first part of a producer's metrics."""
+        connections = self._connections
+        return ClientMetrics(
+            self.runtime,
+            group,
+            self.times,
+            lambda: sum(each.is_ready for each in connections.values()),
+            lambda: sum(each.in_flight for each in connections.values()),
+        )
+
     @property
     def node_ids(self) -> list[int]:
         """The ids of the brokers in the metadata."""
@@ -118,12 +115,8 @@ class NetworkClient:
                     ErrorCode.NETWORK_EXCEPTION, f"no broker with the id {node_id & NODE_MASK}"
                 )
             connection = NodeConnection(self.runtime, self.config, node, self._tls, self._login)
-            connection.on_throttle = self._note_throttle
             self._connections[node_id] = connection
         return connection
-
-    def _note_throttle(self, api_key: ApiKey, throttle_ms: int) -> None:
-        self.throttle_times.setdefault(api_key, ThrottleTime()).note(throttle_ms)
 
     async def ready(self, node_id: int) -> NodeConnection:
         """The open connection to a node, after waiting for its backoff and its throttling."""
@@ -227,7 +220,9 @@ class NetworkClient:
     ) -> asyncio.Future[Any]:
         """Send on an open connection, at once."""
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        return cast("asyncio.Future[Any]", connection.send(request, version, limit_ms))
+        answer = cast("asyncio.Future[Any]", connection.send(request, version, limit_ms))
+        self.times.watch(request.api_key, answer)
+        return answer
 
     async def version_for(self, node_id: int, request: type[Request]) -> int:
         """The version in which a request of that kind will be sent to the node."""

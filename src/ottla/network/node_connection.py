@@ -106,8 +106,6 @@ class NodeConnection:
         self.retry_at_ms = 0
         self.last_used_ms = 0
         self.throttled_until_ms = 0
-        self.on_throttle: Callable[[ApiKey, int], object] | None = None
-        """Is called with each throttle_time_ms above 0 in an answer."""
         self._runtime = runtime
         self._settings = settings
         self._tls = tls
@@ -271,8 +269,6 @@ class NodeConnection:
         if self.versions.get(ApiKey.PRODUCE, (0, 0))[1] >= FIRST_PRODUCE_THAT_ANSWERS_FIRST:
             until_ms = self.last_used_ms + throttle_ms
             self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
-        if self.on_throttle is not None:
-            self.on_throttle(response.api_key, throttle_ms)
 
     def _drop(self, reason: str) -> None:
         if self.channel is not None:

@@ -118,6 +118,17 @@ def test_topic_is_consumed(ottla, servers):
     assert row[2] == f"{6000 / 1024 / 1024:.4f}"
 
 
+def test_metrics_of_the_clients_are_printed(ottla, servers):
+    """After the totals, with --print-metrics."""
+    sent = produce(ottla, servers, "--record-size", 30, "--print-metrics")
+    words = ("--topic", "t", "--messages", 200, "--bootstrap-server", servers, "--print-metrics")
+    read = ottla("consumer-perf-test", *words)
+
+    assert re.search(r"^producer-metrics:record-send-total +: 200\.000$", sent.out, re.MULTILINE)
+    name = "consumer-fetch-manager-metrics:records-consumed-total"
+    assert re.search(rf"^{name} +: \d+\.000$", read.out, re.MULTILINE)
+
+
 def test_too_few_records_are_told(ottla, servers):
     """After the timeout, in Kafka's words, and with what has come."""
     produce(ottla, servers, "--record-size", 30)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ottla.clients.admin.admin_client import checked
+from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
@@ -259,6 +260,15 @@ class Consumer(ClosedOnExit):
         found = self._list(timestamps, timeout_ms)
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
 
+    def metrics(self) -> Metrics:
+        """What the consumer measures of itself, by group and name, as Kafka's clients have it.
+
+        Such as `consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; what has
+        no value yet is NaN.
+        """
+        with self._alone():
+            return self._run(self._core.read_metrics())
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This consumer's membership in its group, for `Producer.send_offsets_to_transaction`."""
         with self._alone():
@@ -339,6 +349,7 @@ class Consumer(ClosedOnExit):
             if records:
                 if core.coordinator is not None:
                     core.coordinator.member.poll_watch.note()
+                core.metrics.on_poll()
                 return records
         deadline = self._deadline(timeout_ms)
         while True:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from ottla.clients.admin.admin_client import checked
+from ottla.clients.client_metrics import ConsumerMetrics, Metrics
 from ottla.clients.cluster import Cluster, PartitionInfo
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.completed_fetch import Decoding
@@ -73,6 +74,8 @@ class ConsumerCore:
         )
         self.fetcher = Fetcher(self.client, self.metadata, self.subscriptions, config, decoding)
         self.fetcher.on_arrival = self.notify
+        self._common_metrics = self.client.metrics("consumer-metrics")
+        self.metrics = self.fetcher.metrics = ConsumerMetrics(self._common_metrics, self._lags)
         self.coordinator: ConsumerCoordinator | None = None
         if config.group_id is not None:
             coordinator_type = ConsumerCoordinator
@@ -115,6 +118,7 @@ class ConsumerCore:
         self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
     ) -> list[T] | RebalanceEvent:
         """As `poll`; `collect` takes what has arrived and says whether there is room for more."""
+        self.metrics.on_poll()
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()
         while True:
@@ -336,8 +340,19 @@ class ConsumerCore:
         """The high watermark as of the last fetch; None before the first one."""
         return self.subscriptions.state(partition).high_watermark
 
+    async def read_metrics(self) -> Metrics:
+        return self.metrics.read(len(self.subscriptions.assigned))
+
+    def _lags(self) -> dict[TopicPartition, int]:
+        """How far each position is behind, where that is known."""
+        lags = {each: self._lag(each) for each in self.subscriptions.assigned}
+        return {partition: lag for partition, lag in lags.items() if lag is not None}
+
     async def current_lag(self, partition: TopicPartition) -> int | None:
         """How far the position is behind the end of what may be read; None if unknown."""
+        return self._lag(partition)
+
+    def _lag(self, partition: TopicPartition) -> int | None:
         state = self.subscriptions.state(partition)
         is_committed = IsolationLevel.of(self.config.isolation_level) is (
             IsolationLevel.READ_COMMITTED
@@ -428,6 +443,7 @@ class ConsumerCore:
                 timer.cancel()
             self.fetcher.close()
             self.metadata.close()
+            self._common_metrics.close()
             self.client.close()
 
     def _auto_commit_if_due(self) -> None:

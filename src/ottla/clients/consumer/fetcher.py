@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
+from ottla.clients.client_metrics import ConsumerMetrics
 from ottla.clients.consumer.completed_fetch import (
     AbortedTransactions,
     CompletedFetch,
@@ -90,6 +91,7 @@ class Fetcher:
         self._under_way: set[int] = set()
         self._retry_timer: Timer | None = None
         self._is_closed = False
+        self.metrics: ConsumerMetrics | None = None
         self._validator = PositionValidator(
             client, metadata, subscriptions, config, self._on_validation, self._tell
         )
@@ -104,7 +106,10 @@ class Fetcher:
 
     def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
         """The records that have arrived, in order, and whether to fetch more; never waits."""
-        return self._collect(lambda fetch, count: fetch.take(max_records - count), max_records)
+        found = self._collect(lambda fetch, count: fetch.take(max_records - count), max_records)
+        if self.metrics is not None:
+            self.metrics.on_records(len(found[0]))
+        return found
 
     def collect_batches(self) -> tuple[list[FetchedBatches], bool]:
         """The same of all that has arrived, as batches that are not decoded."""
@@ -114,7 +119,11 @@ class Fetcher:
             batches = fetch.take_batches()
             return [FetchedBatches(fetch.state.topic_partition, position, batches)] * bool(batches)
 
-        return self._collect(take, sys.maxsize)
+        found = self._collect(take, sys.maxsize)
+        if self.metrics is not None:
+            batches = (batch for fetched in found[0] for batch in fetched.batches)
+            self.metrics.on_records(sum(batch.record_count for batch in batches))
+        return found
 
     def _collect(
         self, take: Callable[[CompletedFetch, int], list[T]], limit: int
@@ -288,6 +297,8 @@ class Fetcher:
                 self._on_failure(wanted, KafkaError.of(response.error_code, f"fetch: {node_id}"))
             else:
                 self._on_fetched(wanted, {id: name for name, id in topic_ids.items()}, response)
+                if self.metrics is not None:
+                    self.metrics.on_fetched(records_size(response))
         else:
             self._on_failure(wanted, cause)
         self.on_arrival()
@@ -419,6 +430,12 @@ class Fetcher:
         else:
             logger.info("%s; going on at the %s one", text, self._config.auto_offset_reset)
             state.request_reset(reset)
+
+
+def records_size(response: FetchResponse) -> int:
+    """The bytes of all records in an answer."""
+    partitions = (data for topic in response.responses for data in topic.partitions)
+    return sum(len(data.records) for data in partitions if data.records)
 
 
 def last_fetched_epoch(state: TopicPartitionState) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
@@ -361,6 +362,16 @@ class Producer(TransactionalCalls, ClosedOnExit):
             raise RuntimeError("the producer is closed")
         limit_ms = self._config.max_block_ms
         return self._io.run(self._core.partitions_for(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+
+    def metrics(self) -> Metrics:
+        """What the producer measures of itself, by group and name, as Kafka's clients have it.
+
+        Such as `producer.metrics()["producer-metrics"]["record-send-rate"]`; the groups of topics
+        are `producer-topic-metrics.<topic>`. What has no value yet is NaN.
+        """
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        return self._io.run(self._core.read_metrics(), CLOSE_MARGIN_MS)
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more records, deliver those that are queued, and end the I/O thread.

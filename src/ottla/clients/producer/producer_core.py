@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.clients.client_metrics import Metrics, ProducerMetrics
 from ottla.clients.cluster import Cluster, PartitionInfo
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
@@ -52,9 +53,14 @@ class ProducerCore:
         self.transactions: Transactions | None = None
         if manager is not None and is_transactional:
             self.transactions = Transactions(self.client, self.metadata, config, manager)
+        self._common_metrics = self.client.metrics("producer-metrics")
+        self.metrics = ProducerMetrics(
+            self._common_metrics, config.buffer_memory, lambda: self.accumulator.available_bytes
+        )
         self.sender = Sender(
             self.client, self.metadata, self.accumulator, config, manager, self.transactions
         )
+        self.sender.metrics = self.metrics
         if self.transactions is not None:
             self.transactions.outbox = Outbox(
                 self.sender.wakeup, self.sender.drop_queued, self.sender.idle
@@ -78,6 +84,9 @@ class ProducerCore:
         await self.metadata.update(Deadline(self.runtime.clock, timeout_ms))
         await self.queues_of(topic, timeout_ms)
 
+    async def read_metrics(self) -> Metrics:
+        return self.metrics.read()
+
     async def close(self) -> None:
         """Fail what is not delivered yet, and close the connections."""
         if self.transactions is not None:
@@ -87,6 +96,7 @@ class ProducerCore:
         self.sender.close()
         self.metadata.close()
         self._idle_check.cancel()
+        self._common_metrics.close()
         self.client.close()
 
     def _on_update(self, cluster: Cluster) -> None:

@@ -309,6 +309,11 @@ class RecordAccumulator:
         self._unfinished: dict[ProducerBatch, None] = {}
         self._closed_with: Exception | None = None
 
+    @property
+    def available_bytes(self) -> int:
+        """How much of buffer.memory is free."""
+        return self.limits.buffer_memory - self._used
+
     def topic(self, name: str) -> TopicQueues:
         """The queues of a topic, made when first asked for."""
         with self._lock:

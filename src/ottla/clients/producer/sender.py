@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from ottla.clients.client_metrics import ProducerMetrics
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.producer_batch import BatchFormat, ProducerBatch
@@ -93,6 +94,7 @@ class Sender:
         )
         self._timer: Timer | None = None
         self._is_scheduled = False
+        self.metrics: ProducerMetrics | None = None
 
     def wakeup(self) -> None:
         """Schedule a turn, unless one is scheduled; must be called on the loop."""
@@ -231,6 +233,8 @@ class Sender:
             batch = sent.batch
             batch.attempts += 1
             batch.is_in_flight = True
+            if self.metrics is not None:
+                self.metrics.on_sent(batch)
             name, partition = batch.topic_partition
             if name not in topics:
                 topics[name] = TopicProduceData(name=name)
@@ -397,6 +401,8 @@ class Sender:
             self._manager.on_failure(batch)
         if self._transactions is not None:
             self._transactions.on_batch_failed(error)
+        if self.metrics is not None:
+            self.metrics.on_failed(batch)
         batch.fail(error, record_errors)
         self._accumulator.finished(batch)
 
