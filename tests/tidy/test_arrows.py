@@ -40,7 +40,17 @@ ARROWS = {
     "testing": BROKER_SIDE
     | {"log", "registry", "network", "replication", "controller", "server", "clients"},
     "cli": USES_CLIENTS
-    | {"log", "server", "spark", "warehouse", "pipelines", "streams", "testing", "mirror"},
+    | {
+        "log",
+        "server",
+        "spark",
+        "warehouse",
+        "pipelines",
+        "streams",
+        "testing",
+        "mirror",
+        "connect",
+    },
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},
 }

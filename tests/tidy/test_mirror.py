@@ -137,6 +137,12 @@ ELSEWHERE = (
         "server/handlers/reassignments cli/reassign_partitions cli/leader_election",
     ),
     Elsewhere(
+        "tests/unit/connect/test_connect_worker.py",
+        "the parts of a worker are tested together, against a broker in the process",
+        "connect/worker connect/worker_task connect/source_task connect/sink_task "
+        "connect/worker_clients connect/herder connect/standalone_herder connect/statuses",
+    ),
+    Elsewhere(
         "tests/clients",
         "the clients against a real broker, beside those of other libraries",
         "clients/admin/* clients/client_settings clients/cluster clients/committed_offsets "

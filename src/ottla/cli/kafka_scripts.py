@@ -16,6 +16,7 @@ from ottla.cli.terminal import Terminal
 
 SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     "connect-mirror-maker.sh": ("mirror",),
+    "connect-standalone.sh": ("connect-standalone",),
     "kafka-acls.sh": ("acls",),
     "kafka-broker-api-versions.sh": ("broker-api-versions",),
     "kafka-configs.sh": ("configs",),
@@ -54,6 +55,7 @@ CLASSES: Final[dict[str, str]] = {
     "AclCommand": "kafka-acls.sh",
     "BrokerApiVersionsCommand": "kafka-broker-api-versions.sh",
     "ConfigCommand": "kafka-configs.sh",
+    "ConnectStandalone": "connect-standalone.sh",
     "ConsoleConsumer": "kafka-console-consumer.sh",
     "ConsoleProducer": "kafka-console-producer.sh",
     "ConsumerGroupCommand": "kafka-consumer-groups.sh",

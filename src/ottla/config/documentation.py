@@ -9,6 +9,11 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig
 from ottla.config.config_def import REQUIRED, ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
+from ottla.config.connect_config import (
+    SinkConnectorConfig,
+    SourceConnectorConfig,
+    StandaloneConfig,
+)
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
 from ottla.config.mirror_config import MirrorConfig
@@ -52,6 +57,18 @@ SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
         "`source->target.` before them for one.",
         MirrorConfig,
     ),
+    (
+        "Standalone worker of Connect",
+        "Settings of `ottla connect-standalone`. Those of its clients follow after `producer.`, "
+        "`consumer.` and `admin.`, those of converters after `key.converter.` and the like.",
+        StandaloneConfig,
+    ),
+    (
+        "Source of Connect",
+        "What every source connector has, beside its own.",
+        SourceConnectorConfig,
+    ),
+    ("Sink of Connect", "What every sink connector has, beside its own.", SinkConnectorConfig),
     (
         "Consumer of the 0.7 design",
         "Settings of `ottla.clients.legacy.ConsumerConnector`. The names that 0.8 has for them "

@@ -220,7 +220,7 @@ class SourceConnector(Connector):
     def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | SourceBatch | None]:
         """The records behind `offset`, that of `partition()`; None at a place without an offset.
 
-        Yield None where there is nothing to read now: the task waits `idle_s`, and goes on with
+        Yield None where there is nothing to read now: the task waits `idle_s`, and continues
         the same iterator. After its end `records` is called again, with the offset of the last
         record, when `idle_s` has passed.
         """

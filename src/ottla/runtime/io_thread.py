@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import Runtime, real_runtime
 
-__all__ = ["MARGIN_MS", "Condition", "Event", "IoThread", "Lock", "RLock"]
+__all__ = ["MARGIN_MS", "Condition", "Event", "IoThread", "Lock", "RLock", "run_in_thread"]
 
 T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
@@ -27,6 +27,26 @@ MARGIN_MS = 5_000
 """Added to a call's own limit for `run`, so that the call ends first, with its own error."""
 TURNS_TO_CLOSE = 3
 logger = logging.getLogger(__name__)
+
+
+def run_in_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Run `work` in a daemon thread of its own, for calls that may hang; the future has its end.
+
+    A caller that stops waiting leaves the thread behind: nothing can end it.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # the outcome belongs to who waits for it
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 class IoThread:

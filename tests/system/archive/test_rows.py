@@ -20,10 +20,7 @@ from ottla import Consumer, Producer
 from ottla.cli.kafka_scripts import SCRIPTS, offered_scripts
 from ottla.testing import wait_until
 
-MISSING = {
-    "H13": "connect-standalone.sh: there is no Kafka Connect yet",
-    "H43": "more test.sink.txt: what it shows is written by a connector, and there is none yet",
-}
+MISSING = {}
 """Rows that cannot be run, and why. The archive has no script for them."""
 ROWS = {f"H{number:02d}" for number in range(1, 46)}
 
@@ -154,7 +151,8 @@ def test_archive_has_the_layout_of_kafka(archive, home):
     }
     assert scripts == {"ottla", *offered_scripts()}
     assert "kafka-mirror-maker.sh" in scripts
-    assert "connect-standalone.sh" not in scripts
+    assert "connect-standalone.sh" in scripts
+    assert "connect-distributed.sh" not in scripts
 
 
 def test_server_says_which_properties_it_was_given(reader):
@@ -459,6 +457,21 @@ def test_throttle_is_set_changed_seen_and_removed(reader):
         "bin/kafka-configs.sh --describe --zookeeper localhost:2181 --entity-type brokers"
     )
     assert not [line for line in after if "throttled" in line]
+
+
+def test_files_go_to_a_topic_and_to_a_file(reader):
+    """connect-standalone.sh with the shipped files, and more test.sink.txt (H13, H43)."""
+    worker = "config/connect-standalone.properties"
+    reader.writes(worker, "bootstrap.servers=localhost:9092\nlisteners=http://127.0.0.1:0\n")
+    reader.types("printf 'foo\\nbar\\n' > test.txt")
+    connectors = "config/connect-file-source.properties config/connect-file-sink.properties"
+    reader.starts(f"bin/connect-standalone.sh {worker} {connectors}", ready="connectors run")
+
+    sink = reader.folder / "test.sink.txt"
+    wait_until(lambda: sink.exists() and sink.read_text() == "foo\nbar\n", "both lines")
+    reader.types("echo Another line >> test.txt")
+    wait_until(lambda: sink.read_text() == "foo\nbar\nAnother line\n", "the line that came later")
+    assert reader.types("more test.sink.txt")[-3:] == ["foo", "bar", "Another line"]
 
 
 def test_offset_shell_prints_topic_partition_and_offset(reader, replicated):

@@ -20,7 +20,7 @@ from ottla.cli.kafka_scripts import CLASSES, SCRIPTS, offered_scripts, without_s
         (["kafka-run-class.sh", "GetOffsetShell"], ["get-offsets"]),
         (["run-class", "kafka.tools.NoSuchTool"], ["run-class", "kafka.tools.NoSuchTool"]),
         (["topics", "--list"], ["topics", "--list"]),
-        (["connect-standalone.sh", "a"], ["connect-standalone.sh", "a"]),
+        (["trogdor.sh", "a"], ["trogdor.sh", "a"]),
     ],
 )
 def test_script_or_class_becomes_a_command(given, meant):

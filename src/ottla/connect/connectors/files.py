@@ -5,8 +5,8 @@
     topic=connect-test                      topics=connect-test
 
 A line counts once it has ended, by \\n, \\r\\n or \\r. The offset is a position in bytes behind the
-last line. Kafka's own counts characters but skips bytes, so that it goes on at a wrong place after
-the first line that is not ASCII; for ASCII both are the same.
+last line. Kafka's own counts characters but skips bytes, so that it is at a wrong place after the
+first line that is not ASCII; for ASCII both are the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Final, TextIO
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import INT, STRING, at_least, not_empty
 from ottla.connect.connector import Place, SinkConnector, SourceConnector
+from ottla.connect.converters import java_string
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import SinkRecord, SourceRecord
 from ottla.errors import ConfigError
@@ -61,7 +62,7 @@ class FileSourceSettings(ConfigTable):
 
 
 class FileStreamSource(SourceConnector):
-    """Reads a file line by line, waits for what is appended, and goes on there after a restart."""
+    """Reads a file line by line, waits for more, and continues there after a restart."""
 
     Settings = FileSourceSettings
     kafka_class = "org.apache.kafka.connect.file.FileStreamSourceConnector"
@@ -197,7 +198,9 @@ class FileStreamSink(SinkConnector):
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         assert self._file is not None, "started"
-        self._file.writelines([f"{java_text(record.value)}\n" for record in records])
+        self._file.writelines(
+            [f"{java_string(record.value, record.value_schema)}\n" for record in records]
+        )
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
         assert self._file is not None, "started"
@@ -213,18 +216,3 @@ class FileStreamSink(SinkConnector):
     ) -> bool:
         """Any offset will do: a file can be appended to from anywhere."""
         return True
-
-
-def java_text(value: Any) -> str:
-    """A value as Java writes it: null, true, and {a=1, b=2}."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(java_text, value)) + "]"
-    return str(value)

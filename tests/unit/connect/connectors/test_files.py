@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contexts import LoneContext
 
-from ottla.connect.connectors.files import FileStreamSink, FileStreamSource, java_text
+from ottla.connect.connectors.files import FileStreamSink, FileStreamSource
 from ottla.connect.data import STRING, SinkRecord
 from ottla.errors import ConfigError
 
@@ -145,8 +145,3 @@ def test_sink_appends_lines(tmp_path):
     assert path.read_text() == "before\na\nb\nnull\n"
     sink.stop()
     assert FileStreamSink.alter_offsets(sink.settings, {})
-
-
-def test_values_are_written_as_java_writes_them():
-    """So that two workers append the same lines."""
-    assert java_text({"a": True, "b": [1, None]}) == "{a=true, b=[1, null]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.properties import parse_properties
+from ottla.config.properties import parse_properties
 from ottla.errors import ConfigError
 
 

@@ -1,0 +1,396 @@
+"""The settings of Connect's workers, and those that every connector has.
+
+A worker's file holds settings for others as well: `producer.`, `consumer.` and `admin.` before
+those of the clients of connectors, `key.converter.` and its like before those of converters. They
+are not rows here, but the worker hands them on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Final
+
+from ottla.config.client_config import ClientConfig
+from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
+from ottla.config.config_type import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    SHORT,
+    STRING,
+    Password,
+    Rule,
+    at_least,
+    between,
+    not_empty,
+    one_of,
+)
+from ottla.config.known_keys import ADMIN_UNUSED
+from ottla.config.listener_config import ClientAuthConfig
+from ottla.errors import ConfigError
+
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+SIMPLE_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+HANDED_ON: Final = (
+    "producer.",
+    "consumer.",
+    "admin.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "internal.key.converter",
+    "internal.value.converter",
+    "config.providers.",
+)
+STANDALONE: Final = "standalone"
+
+
+class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
+    """What a standalone worker and one of a group both have."""
+
+    handed_on: ClassVar[tuple[str, ...]] = HANDED_ON
+    unused: ClassVar[Mapping[str, str]] = ADMIN_UNUSED | {
+        "plugin.discovery": "plug-ins are found by entry points, names and files",
+        "rest.extension.classes": "extensions of Java cannot be run",
+    }
+
+    bootstrap_servers: tuple[str, ...] = config_key(
+        default=REQUIRED,
+        type=LIST,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="Some brokers of the cluster, as host:port with commas between.",
+    )
+    key_converter: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        importance=HIGH,
+        doc="What makes bytes of keys, and reads them: Kafka's name of a converter or one of ours. "
+        "Its own settings follow after `key.converter.`.",
+    )
+    value_converter: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        importance=HIGH,
+        doc="The same for values; its own settings follow after `value.converter.`.",
+    )
+    header_converter: str = config_key(
+        default=SIMPLE_HEADER_CONVERTER,
+        type=STRING,
+        importance=LOW,
+        doc="The same for headers; its own settings follow after `header.converter.`.",
+    )
+    offset_flush_interval_ms: int = config_key(
+        default=60000,
+        type=LONG,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How often tasks store their offsets.",
+    )
+    offset_flush_timeout_ms: int = config_key(
+        default=5000,
+        type=LONG,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How long storing offsets may take before it is given up until the next time.",
+    )
+    task_shutdown_graceful_timeout_ms: int = config_key(
+        default=5000,
+        type=LONG,
+        rule=at_least(0),
+        importance=LOW,
+        doc="How long all tasks together have to stop; then their clients are closed under them.",
+    )
+    listeners: tuple[str, ...] = config_key(
+        default=("http://127.0.0.1:8083",),
+        type=LIST,
+        rule=not_empty(),
+        importance=LOW,
+        doc="Where the REST API listens: http://host:port or https://host:port, commas between. "
+        "Without a host (`http://:8083`, Kafka's default) it is every interface of the machine: "
+        "who reaches it can run code on the worker.",
+    )
+    rest_advertised_host_name: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="The host under which other workers reach this one.",
+    )
+    rest_advertised_port: int | None = config_key(
+        default=None,
+        type=INT,
+        importance=LOW,
+        doc="The port under which other workers reach this one.",
+    )
+    rest_advertised_listener: str | None = config_key(
+        default=None,
+        type=STRING,
+        rule=one_of("http", "https"),
+        importance=LOW,
+        doc="Which listener other workers are to use; the first one if it is not set.",
+    )
+    rest_basic_auth_username: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="With it the REST API asks for this user and rest.basic.auth.password. The setting is "
+        "Ottla's own.",
+    )
+    rest_basic_auth_password: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The password of rest.basic.auth.username.",
+    )
+    plugin_path: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Folders with connectors in files ending in .py, which may be imported from as well.",
+    )
+    connector_client_config_override_policy: str = config_key(
+        default="All",
+        type=STRING,
+        rule=one_of("All", "None", "Principal"),
+        importance=LOW,
+        doc="Which settings of their clients connectors may change by `producer.override.` and its "
+        "like: All, None, or Principal, those that say who they are.",
+    )
+    topic_tracking_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether the topics that a connector has used are remembered (KIP-558).",
+    )
+    topic_tracking_allow_reset: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether what is remembered may be forgotten by request.",
+    )
+    topic_creation_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether the `topic.creation.` settings of sources create topics (KIP-158).",
+    )
+    exactly_once_source_support: str = config_key(
+        default="disabled",
+        type=STRING,
+        rule=one_of("disabled"),
+        importance=HIGH,
+        doc="Exactly-once sources need a group of workers; this worker has none.",
+    )
+
+    @classmethod
+    def pass_over(cls, name: str, value: Any) -> None:
+        """Settings that the worker hands on are no rows here."""
+        if not name.startswith(cls.handed_on):
+            super().pass_over(name, value)
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        for listener in values["listeners"]:
+            parse_listener(listener)
+        user, password = values["rest_basic_auth_username"], values["rest_basic_auth_password"]
+        if (user is None) != (password is None):
+            raise ConfigError(
+                "rest.basic.auth.username and rest.basic.auth.password: must be set together"
+            )
+
+
+_LISTENER: Final = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(\d+)/?")
+
+
+def parse_listener(text: str) -> tuple[str, str, int]:
+    """Scheme, host (empty: every interface) and port of a listener of the REST API."""
+    found = _LISTENER.fullmatch(text.strip())
+    if found is None or int(found[3]) > 65535:
+        raise ConfigError(f"listeners={text}: must be http://host:port or https://host:port")
+    return found[1], found[2].strip("[]"), int(found[3])
+
+
+class StandaloneConfig(WorkerConfig):
+    """A worker of its own, `connect-standalone`: its offsets are in a file."""
+
+    offset_storage_file_filename: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        importance=HIGH,
+        doc="The file that keeps the offsets of sources over restarts.",
+    )
+
+
+def _no_control_characters() -> Rule:
+    return Rule(
+        "have no control characters and not be empty",
+        lambda value: bool(value.strip()) and not re.search(r"[\x00-\x1f\x7f]", value),
+    )
+
+
+class ConnectorConfig(ConfigTable, group=True):
+    """What every connector has, beside its own settings."""
+
+    unused: ClassVar[Mapping[str, str]] = {
+        "config.action.reload": "config providers are asked when a connector or task starts",
+        "connector.plugin.version": "of each package one version is installed",
+        "key.converter.plugin.version": "of each package one version is installed",
+        "value.converter.plugin.version": "of each package one version is installed",
+        "header.converter.plugin.version": "of each package one version is installed",
+    }
+
+    name: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=_no_control_characters(),
+        importance=HIGH,
+        doc="The connector's name, under which its offsets are stored.",
+    )
+    connector_class: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="What it does: Kafka's name of a connector, an entry point, package.module.Class or a "
+        "file ending in .py.",
+    )
+    tasks_max: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="Into how many tasks its work may be split.",
+    )
+    tasks_max_enforce: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether a connector that splits its work into more tasks fails (KIP-1004).",
+    )
+    key_converter: str | None = config_key(
+        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+    )
+    value_converter: str | None = config_key(
+        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+    )
+    header_converter: str | None = config_key(
+        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+    )
+    transforms: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Names of transforms, in the order in which records pass them; what each is follows "
+        "after `transforms.<name>.`.",
+    )
+    predicates: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Names of predicates, which say for which records a transform is asked.",
+    )
+    errors_retry_timeout: int = config_key(
+        default=0,
+        type=LONG,
+        rule=at_least(-1),
+        doc="For how many ms what failed and may succeed later is tried again; -1 without end.",
+    )
+    errors_retry_delay_max_ms: int = config_key(
+        default=60000,
+        type=LONG,
+        rule=at_least(0),
+        doc="The longest pause between two attempts; they begin with 300 ms and double.",
+    )
+    errors_tolerance: str = config_key(
+        default="none",
+        type=STRING,
+        rule=one_of("none", "all"),
+        doc="`all` leaves out records that cannot be converted or transformed; with `none` the "
+        "task fails.",
+    )
+    errors_log_enable: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether each failed operation is logged.",
+    )
+    errors_log_include_messages: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether the log says which record it was.",
+    )
+
+    @classmethod
+    def refuse_misspelt(cls, name: str, value: Any, prefix: str = "") -> None:
+        """The connector's own settings are in another table."""
+
+    @classmethod
+    def warn_of_unknown(cls, name: str) -> None:
+        """The connector's own settings are in another table."""
+
+
+class SourceConnectorConfig(ConnectorConfig):
+    """What every source has."""
+
+    topic_creation_groups: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Groups of topics that are created with settings of their own (KIP-158); what they are "
+        "follows after `topic.creation.<group>.`. The group `default` is always there.",
+    )
+    exactly_once_support: str = config_key(
+        default="requested",
+        type=STRING,
+        rule=one_of("requested", "required"),
+        doc="`required` refuses the connector where it would not be exactly once (KIP-618).",
+    )
+
+
+class SinkConnectorConfig(ConnectorConfig):
+    """What every sink has."""
+
+    topics: tuple[str, ...] = config_key(
+        default=(), type=LIST, importance=HIGH, doc="The topics to read."
+    )
+    topics_regex: str = config_key(
+        default="",
+        type=STRING,
+        importance=HIGH,
+        doc="In the place of `topics`: every topic whose whole name it matches.",
+    )
+    errors_deadletterqueue_topic_name: str = config_key(
+        default="",
+        type=STRING,
+        doc="The topic for records that failed, as their bytes were; with errors.tolerance=all.",
+    )
+    errors_deadletterqueue_topic_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=between(-1, 32767),
+        doc="The replication factor with which that topic is created; -1 is the broker's.",
+    )
+    errors_deadletterqueue_context_headers_enable: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether records there have headers that say where they are from and what failed.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        topics, pattern = values["topics"], values["topics_regex"]
+        if bool(topics) == bool(pattern):
+            raise ConfigError("topics, topics.regex: exactly one of them must be set")
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(
+                f"topics.regex={pattern}: must be a regular expression: {error}"
+            ) from None
+        queue = values["errors_deadletterqueue_topic_name"]
+        if queue and (queue in topics or (pattern and compiled.fullmatch(queue))):
+            raise ConfigError(
+                f"errors.deadletterqueue.topic.name={queue}: must not be a topic that the sink "
+                "reads, or what fails would come back without end"
+            )

@@ -1,0 +1,141 @@
+"""A worker as a whole: its thread, its herder, its REST API. Commands and tests start this.
+
+    with ConnectWorker.standalone(properties) as worker:
+        worker.create({"name": "logs", "connector.class": "FileStreamSource", ...})
+        print(worker.url)
+
+Everything of the worker runs on one loop in a thread of its own, but for plug-ins, which have
+threads of theirs. Methods here are for other threads, and wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.clients.admin.admin import Admin
+from ottla.config.connect_config import StandaloneConfig, WorkerConfig
+from ottla.connect.herder import Herder
+from ottla.connect.offset_storage import FileOffsetStorage
+from ottla.connect.standalone_herder import StandaloneHerder
+from ottla.connect.worker import Worker
+from ottla.connect.worker_clients import WorkerClients
+from ottla.connect.worker_task import TargetState
+from ottla.errors import ConfigError, KafkaError
+from ottla.runtime.io_thread import IoThread
+
+logger = logging.getLogger(__name__)
+
+CLOSE_LIMIT_MS = 60_000
+MakeHerder = Callable[[Any], Any]
+
+
+class ConnectWorker:
+    """A worker that runs in this process."""
+
+    herder: Herder
+
+    def __init__(
+        self, config: WorkerConfig, properties: Mapping[str, str], make: MakeHerder
+    ) -> None:
+        """`make` builds the herder, on the loop, of this object's runtime."""
+        self.config = config
+        self.properties = dict(properties)
+        self._io = IoThread("connect-worker")
+        self.runtime = self._io.runtime
+        self.url = ""
+        """Where its REST API is reached."""
+        try:
+            self._check_cluster()
+            self._io.run(self._start(make))
+        except BaseException:
+            self._io.close()
+            raise
+
+    @classmethod
+    def standalone(cls, properties: Mapping[str, str]) -> ConnectWorker:
+        """A worker of its own, which keeps offsets in a file."""
+        config = StandaloneConfig.parse(properties)
+        offsets = FileOffsetStorage(config.offset_storage_file_filename)
+
+        async def make(self: ConnectWorker) -> Herder:
+            return StandaloneHerder(Worker(config, self.properties, self.runtime, offsets))
+
+        return cls(config, properties, make)
+
+    def create(
+        self, properties: Mapping[str, str], target: TargetState | None = None
+    ) -> dict[str, Any]:
+        """Create a connector, or change the one of this name; its info as REST has it."""
+        name = properties.get("name", "").strip()
+        if not name:
+            raise ConfigError("name: must be set")
+        call = self.herder.put_config(name, properties, may_replace=True, target=target)
+        info: dict[str, Any] = self._io.run(call)[1]
+        return info
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The status of a connector and its tasks, as REST has it."""
+
+        async def status() -> dict[str, Any]:
+            return self.herder.status(name)
+
+        return self._io.run(status())
+
+    def run(self, work: Any) -> Any:
+        """Run a coroutine on the worker's loop."""
+        return self._io.run(work)
+
+    def close(self) -> None:
+        """Stop all that runs, store offsets, end the REST API."""
+        if not self._io.is_alive:
+            return
+        try:
+            self._io.run(self._close(), CLOSE_LIMIT_MS)
+        finally:
+            self._io.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_cluster(self) -> None:
+        """The cluster must answer before anything is begun: a wrong address is told at once."""
+        clients = WorkerClients(self.config, self.properties, {})
+        with clients.admin("connect-worker") as admin:
+            self._cluster_id = _cluster_id(admin)
+
+    async def _start(self, make: MakeHerder) -> None:
+        from ottla.connect.rest import RestServer
+
+        self.herder = await make(self)
+        self.herder.kafka_cluster_id = self._cluster_id
+        self._rest = RestServer(self.config, self.herder)
+        try:
+            await self._rest.start()
+        except OSError as error:
+            await self.herder.close()
+            listeners = ",".join(self.config.listeners)
+            raise ConfigError(f"listeners={listeners}: cannot be listened at: {error}") from None
+        self.url = self._rest.advertised_url
+        self.herder.worker_id = self.url.partition("://")[2].rstrip("/")
+
+    async def _close(self) -> None:
+        await self._rest.close()
+        await self.herder.close()
+
+
+def _cluster_id(admin: Admin) -> str | None:
+    try:
+        return admin.describe_cluster().cluster_id
+    except KafkaError as error:
+        raise ConfigError(f"bootstrap.servers: no broker answers there: {error.message}") from error

@@ -1,0 +1,170 @@
+"""What a record passes between a connector and a topic: transforms, and three converters.
+
+A source's record is transformed, then made bytes; a sink's is made values, then transformed. An
+error knows its stage, and goes to the task's `Tolerance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.config.connect_config import ConnectorConfig, WorkerConfig
+from ottla.connect.converters import Converter
+from ottla.connect.data import Header, SinkRecord, SourceRecord
+from ottla.connect.plugins import CONVERTERS, HEADER_CONVERTERS, Plugins
+from ottla.connect.tolerance import Operation, Stage, Tolerance
+from ottla.connect.worker_clients import with_prefix
+
+Transform = Callable[[Any], Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumedRecord(SinkRecord):
+    """A record for a sink, with the one in the topic that it was made of."""
+
+    original: ConsumerRecord | None = None
+
+
+class Encoded(NamedTuple):
+    """A record as a producer takes it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+class Conversion:
+    """The converters and transforms of one task; used in its thread alone."""
+
+    def __init__(
+        self,
+        converters: tuple[Converter, Converter, Converter],
+        transforms: Sequence[tuple[str, Transform]] = (),
+    ) -> None:
+        """`converters` for keys, values and headers; each transform with its class's name."""
+        self._key, self._value, self._header = converters
+        self._transforms = tuple(transforms)
+        self._stage = Stage.TRANSFORMATION
+        self._executing = ""
+
+    def encode(self, record: SourceRecord, tolerance: Tolerance) -> Encoded | None:
+        """The record for the producer; None if a transform drops it."""
+        try:
+            return self._encode(record)
+        except Exception as error:
+            return tolerance.retry(
+                lambda: self._encode(record),
+                error,
+                lambda: Operation(self._stage, self._executing, record),
+            )
+
+    def decode(self, record: ConsumerRecord, tolerance: Tolerance) -> SinkRecord | None:
+        """The record for the sink; None if a transform drops it."""
+        try:
+            return self._decode(record)
+        except Exception as error:
+            return tolerance.retry(
+                lambda: self._decode(record),
+                error,
+                lambda: Operation(self._stage, self._executing, record),
+            )
+
+    def close(self) -> None:
+        for converter in (self._key, self._value, self._header):
+            converter.close()
+
+    def _encode(self, record: SourceRecord) -> Encoded | None:
+        made = self._transformed(record) if self._transforms else record
+        if made is None:
+            return None
+        topic = made.topic
+        self._at(Stage.KEY_CONVERTER, self._key)
+        key = self._key.from_connect_data(topic, made.key_schema, made.key)
+        self._at(Stage.VALUE_CONVERTER, self._value)
+        value = self._value.from_connect_data(topic, made.value_schema, made.value)
+        headers: list[tuple[str, bytes | None]] = []
+        if made.headers:
+            self._at(Stage.HEADER_CONVERTER, self._header)
+            for name, content, schema in map(_header, made.headers):
+                headers.append((name, self._header.from_connect_data(topic, schema, content)))
+        return Encoded(topic, key, value, headers, made.partition, made.timestamp_ms)
+
+    def _decode(self, record: ConsumerRecord) -> SinkRecord | None:
+        topic = record.topic
+        self._at(Stage.KEY_CONVERTER, self._key)
+        key_schema, key = self._key.to_connect_data(topic, record.key)
+        self._at(Stage.VALUE_CONVERTER, self._value)
+        value_schema, value = self._value.to_connect_data(topic, record.value)
+        headers: list[Header] = []
+        if record.headers:
+            self._at(Stage.HEADER_CONVERTER, self._header)
+            for name, content in record.headers:
+                schema, made = self._header.to_connect_data(topic, content)
+                headers.append(Header(name, made, schema))
+        found = ConsumedRecord(
+            topic=topic,
+            partition=record.partition,
+            key=key,
+            key_schema=key_schema,
+            value=value,
+            value_schema=value_schema,
+            timestamp_ms=record.timestamp_ms,
+            headers=tuple(headers),
+            offset=record.offset,
+            timestamp_type=record.timestamp_type,
+            original=record,
+        )
+        return self._transformed(found) if self._transforms else found
+
+    def _transformed(self, record: Any) -> Any:
+        self._stage = Stage.TRANSFORMATION
+        for name, transform in self._transforms:
+            self._executing = name
+            record = transform(record)
+            if record is None:
+                return None
+        return record
+
+    def _at(self, stage: Stage, converter: Converter) -> None:
+        self._stage = stage
+        self._executing = type(converter).__name__
+
+
+def _header(header: Header | tuple[str, Any]) -> Header:
+    return header if isinstance(header, Header) else Header(*header)
+
+
+def _words(config: ConnectorConfig | WorkerConfig) -> dict[str, str | None]:
+    """What the settings call the converters."""
+    return {
+        "key": config.key_converter,
+        "value": config.value_converter,
+        "header": config.header_converter,
+    }
+
+
+def make_converter(
+    plugins: Plugins,
+    kind: str,
+    worker: tuple[WorkerConfig, Mapping[str, str]],
+    connector: tuple[ConnectorConfig, Mapping[str, str]],
+) -> Converter:
+    """The converter for `key`, `value` or `header`: the connector's own, else the worker's."""
+    prefix = f"{kind}.converter."
+    own, properties = _words(connector[0])[kind], connector[1]
+    word = own
+    if own is None:
+        word, properties = _words(worker[0])[kind], worker[1]
+    group = HEADER_CONVERTERS if kind == "header" else CONVERTERS
+    found = plugins.find(group, word)
+    settings: dict[str, Any] = with_prefix(properties, prefix)
+    if "converter.type" in found.Settings.keys:
+        settings["converter.type"] = kind
+    converter: Converter = found.of(settings)
+    return converter

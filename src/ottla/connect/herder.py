@@ -1,0 +1,510 @@
+"""The herder knows which connectors there are, answers for them, and carries out what is asked.
+
+Reading is answered at once, from what is known here. What changes something is done for one
+connector after the other, while questions to plug-ins run elsewhere: a connector that hangs delays
+only what is asked of itself.
+
+    StandaloneHerder     one worker; connectors are in memory and come back from their files
+    DistributedHerder    a group of workers; connectors are in a topic, one of them leads
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.config_def import ConfigTable
+from ottla.connect.connector import Connector, Place
+from ottla.connect.connector_settings import (
+    Checked,
+    common_table,
+    definitions_json,
+    parse_connector,
+    required_name,
+    validation_json,
+)
+from ottla.connect.offset_storage import SourceOffset, check_simple
+from ottla.connect.plugins import (
+    CONNECTORS,
+    CONVERTERS,
+    HEADER_CONVERTERS,
+    PREDICATES,
+    TRANSFORMS,
+    Plugin,
+    aliases,
+)
+from ottla.connect.statuses import Status, Statuses
+from ottla.connect.worker import ConnectRestError, Worker, refusal
+from ottla.connect.worker_clients import WorkerClients
+from ottla.connect.worker_task import State, TargetState, TaskId
+from ottla.errors import KafkaError
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+START_WAIT_S: Final = 1.0
+"""How long an answer waits for a connector to say its tasks, before it is given without them."""
+KINDS: Final = {
+    CONVERTERS: "converter",
+    HEADER_CONVERTERS: "header_converter",
+    TRANSFORMS: "transformation",
+    PREDICATES: "predicate",
+}
+
+
+@dataclass
+class ConfigState:
+    """All connectors, as a person configured them, and the tasks that were planned for them."""
+
+    connectors: dict[str, dict[str, str]] = field(default_factory=dict)
+    targets: dict[str, TargetState] = field(default_factory=dict)
+    tasks: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+
+    def target(self, name: str) -> TargetState:
+        return self.targets.get(name, TargetState.STARTED)
+
+    def task_ids(self, name: str) -> list[TaskId]:
+        return [TaskId(name, number) for number in range(len(self.tasks.get(name, ())))]
+
+
+class Herder(ABC):
+    """What REST and commands ask. Every method is for the loop of the worker."""
+
+    def __init__(self, worker: Worker, state: ConfigState, statuses: Statuses) -> None:
+        self.worker = worker
+        self.state = state
+        self.statuses = statuses
+        self.worker_id = ""
+        """Host and port under which this worker's REST API is reached."""
+        self.kafka_cluster_id: str | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
+        worker.on_connector_status = self._on_connector_status
+        worker.on_task_status = self._on_task_status
+        worker.on_topic = self._on_topic
+        worker.on_reconfiguration = self._on_reconfiguration
+
+    # Reading
+
+    @property
+    def health(self) -> tuple[str, str]:
+        """healthy, starting or unhealthy, and a sentence (KIP-1017)."""
+        return "healthy", "Worker has completed startup and is ready to handle requests."
+
+    def names(self) -> list[str]:
+        return sorted(self.state.connectors)
+
+    def config(self, name: str) -> dict[str, str]:
+        """The properties of a connector; ConnectRestError 404 if there is none."""
+        found = self.state.connectors.get(name)
+        if found is None:
+            raise refusal(404, f"Connector {name} not found")
+        return found
+
+    def info(self, name: str) -> dict[str, Any]:
+        config = self.config(name)
+        tasks = [{"connector": name, "task": task} for _, task in self.state.task_ids(name)]
+        return {"name": name, "config": config, "tasks": tasks, "type": self.kind_of(config)}
+
+    def kind_of(self, config: Mapping[str, str]) -> str:
+        """source or sink; unknown if its class cannot be found."""
+        try:
+            return self.worker.plugins.connector(config.get("connector.class", "")).kind
+        except KafkaError:
+            return "unknown"
+
+    def status(self, name: str) -> dict[str, Any]:
+        config = self.config(name)
+        found = self.statuses.connectors.get(name)
+        if found is None:
+            found = Status(State.UNASSIGNED, self.worker_id)
+        known = set(self.statuses.tasks_of(name)) | set(self.state.task_ids(name))
+        tasks = [{"id": each.task, **self._task_status(each).json()} for each in sorted(known)]
+        kind = self.kind_of(config)
+        return {"name": name, "connector": found.json(), "tasks": tasks, "type": kind}
+
+    def task_status(self, task_id: TaskId) -> dict[str, Any]:
+        self._check_task(task_id)
+        return {"id": task_id.task, **self._task_status(task_id).json()}
+
+    def task_configs(self, name: str) -> list[dict[str, Any]]:
+        self.config(name)
+        return [
+            {"id": {"connector": name, "task": number}, "config": config}
+            for number, config in enumerate(self.state.tasks.get(name, ()))
+        ]
+
+    def topics(self, name: str) -> dict[str, Any]:
+        """The topics that a connector has used (KIP-558)."""
+        if not self.worker.config.topic_tracking_enable:
+            raise refusal(403, "Topic tracking is disabled.")
+        self.config(name)
+        return {name: {"topics": sorted(self.statuses.topics.get(name, ()))}}
+
+    def reset_topics(self, name: str) -> None:
+        config = self.worker.config
+        if not (config.topic_tracking_enable and config.topic_tracking_allow_reset):
+            raise refusal(403, "Topic tracking reset is disabled.")
+        self.config(name)
+        self.statuses.reset_topics(name)
+
+    def _task_status(self, task_id: TaskId) -> Status:
+        found = self.statuses.tasks.get(task_id)
+        return found or Status(State.UNASSIGNED, self.worker_id)
+
+    def _check_task(self, task_id: TaskId) -> None:
+        self.config(task_id.connector)
+        if task_id not in self.state.task_ids(task_id.connector):
+            raise refusal(404, f"Task {task_id.connector}-{task_id.task} not found")
+
+    # Plug-ins and their settings; their code is run, so that these may take a while
+
+    async def plugins(self, connectors_only: bool) -> list[dict[str, Any]]:
+        def found() -> list[dict[str, Any]]:
+            groups = [CONNECTORS] if connectors_only else [CONNECTORS, *KINDS]
+            return [
+                {
+                    "class": plugin.name,
+                    "type": KINDS.get(group) or plugin.plugin.kind,
+                    "version": plugin.version,
+                }
+                for group in groups
+                for plugin in self.worker.plugins.list(group)
+            ]
+
+        return await self.worker.ask(found, "listing plug-ins")
+
+    async def plugin_config(self, word: str) -> list[dict[str, Any]]:
+        """The settings of a plug-in of any kind."""
+
+        def found() -> list[dict[str, Any]]:
+            plugin = self._plugin(word)
+            table = plugin.Settings
+            if isinstance(plugin, type) and issubclass(plugin, Connector):
+                common = common_table(plugin)
+                return [*definitions_json(_Common(common)), *definitions_json(plugin)]
+            return definitions_json(_Common(table))
+
+        return await self.worker.ask(found, f"describing plug-in {word}")
+
+    def _plugin(self, word: str) -> Any:
+        for group in (CONNECTORS, *KINDS):
+            for plugin in self.worker.plugins.list(group):
+                if _is_named(plugin, word):
+                    return plugin.plugin
+        raise refusal(404, f"Unknown plugin {word}.")
+
+    async def validate(self, word: str, properties: Mapping[str, str]) -> dict[str, Any]:
+        """What is wrong with the properties of a connector, key by key."""
+        plugins = self.worker.plugins
+        if "connector.class" in properties:
+            named = await self.worker.ask(lambda: plugins.connector(word), f"finding {word}")
+            try:
+                given = plugins.connector(properties["connector.class"])
+            except KafkaError:
+                given = named
+            if given is not named:
+                raise refusal(
+                    400,
+                    f"Included connector type {properties['connector.class']} does not match "
+                    f"request type {word}",
+                )
+        checked = await self.check({"connector.class": word, **properties})
+        try:
+            table: type[ConfigTable] = common_table(plugins.connector(word))
+        except KafkaError:
+            raise refusal(404, f"Unknown plugin {word}.") from None
+        return validation_json(checked, table)
+
+    async def check(self, properties: Mapping[str, str]) -> Checked:
+        name = properties.get("name", "")
+        return await self.worker.ask(
+            lambda: self.worker.checker.check(properties), f"validating connector {name}"
+        )
+
+    # Changing
+
+    async def put_config(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        may_replace: bool,
+        target: TargetState | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Create a connector or change it: whether it is new, and its info.
+
+        ConnectRestError 400 with all that is wrong, 409 if it is there and may not be replaced.
+        """
+        name = name.strip()
+        try:
+            wanted = required_name(name, properties)
+        except KafkaError as error:
+            raise refusal(400, error.message) from None
+        async with self._lock(name):
+            is_new = name not in self.state.connectors
+            if not is_new and not may_replace:
+                raise refusal(409, f"Connector {name} already exists")
+            checked = await self.check(wanted)
+            if checked.error_count:
+                raise refusal(400, checked.text())
+            await self.store_config(name, wanted, target)
+        await self.settle(name)
+        return is_new, self.info(name)
+
+    async def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
+        """Change single settings; None takes one away (KIP-477)."""
+        merged = {**self.config(name), **changes}
+        wanted = {key: value for key, value in merged.items() if value is not None}
+        return (await self.put_config(name, wanted, may_replace=True))[1]
+
+    async def delete(self, name: str) -> None:
+        async with self._lock(name):
+            self.config(name)
+            await self.remove_config(name)
+
+    async def set_target(self, name: str, target: TargetState) -> None:
+        """Pause, resume or stop."""
+        async with self._lock(name):
+            self.config(name)
+            await self.store_target(name, target)
+        await self.settle(name)
+
+    async def restart(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """Restart a connector, and its tasks if wanted (KIP-745); the status says RESTARTING."""
+        async with self._lock(name):
+            self.config(name)
+            await self.carry_out_restart(name, include_tasks, only_failed)
+            found = self.status(name)
+        await self.settle(name)
+        return found
+
+    async def restart_task(self, task_id: TaskId) -> None:
+        async with self._lock(task_id.connector):
+            self._check_task(task_id)
+            await self.carry_out_task_restart(task_id)
+
+    async def settle(self, name: str) -> None:
+        """Give a change a moment to take effect, before it is answered."""
+
+    @abstractmethod
+    async def store_config(
+        self, name: str, properties: dict[str, str], target: TargetState | None
+    ) -> None:
+        """Keep checked properties, and have the connector run with them."""
+
+    @abstractmethod
+    async def remove_config(self, name: str) -> None:
+        """Forget a connector, and have it stop."""
+
+    @abstractmethod
+    async def store_target(self, name: str, target: TargetState) -> None:
+        """Keep what a connector is to do, and have it do that."""
+
+    @abstractmethod
+    async def store_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
+        """Keep how a connector's work is split, and have the tasks run."""
+
+    @abstractmethod
+    async def carry_out_restart(self, name: str, include_tasks: bool, only_failed: bool) -> None:
+        """Restart where it runs."""
+
+    @abstractmethod
+    async def carry_out_task_restart(self, task_id: TaskId) -> None:
+        """Restart where it runs."""
+
+    # Offsets (KIP-875)
+
+    async def offsets(self, name: str) -> dict[str, Any]:
+        """Where a connector is."""
+        config = self.config(name)
+        if self.kind_of(config) == "sink":
+            found = await self.worker.ask(
+                lambda: self._sink_offsets(name, config), f"reading offsets of {name}"
+            )
+            return {"offsets": found}
+        await self.worker.ask(
+            lambda: self.worker.offsets.refresh(30_000), f"reading offsets of {name}"
+        )
+        return {
+            "offsets": [
+                {"partition": dict(partition), "offset": offset}
+                for _, partition, offset in self.worker.offsets.table.of(name)
+            ]
+        }
+
+    async def alter_offsets(self, name: str, wanted: Sequence[tuple[Place, Place | None]]) -> str:
+        """Set offsets of a stopped connector; returns what the person is told."""
+        async with self._lock(name):
+            return await self._write_offsets(name, wanted, "altered")
+
+    async def reset_offsets(self, name: str) -> str:
+        """Forget the offsets of a stopped connector."""
+        async with self._lock(name):
+            await self._check_stopped(name)
+            found = (await self.offsets(name))["offsets"]
+            wanted = [(each["partition"], None) for each in found]
+            return await self._write_offsets(name, wanted, "reset")
+
+    async def _write_offsets(
+        self, name: str, wanted: Sequence[tuple[Place, Place | None]], verb: str
+    ) -> str:
+        await self._check_stopped(name)
+        config = self.config(name)
+        write = (
+            self._alter_sink_offsets
+            if self.kind_of(config) == "sink"
+            else self._alter_source_offsets
+        )
+        is_known = await self.worker.ask(
+            lambda: write(name, config, wanted), f"writing offsets of {name}"
+        )
+        return _told(verb, is_known)
+
+    async def _check_stopped(self, name: str) -> None:
+        self.config(name)
+        if self.state.target(name) is not TargetState.STOPPED or self.state.tasks.get(name):
+            raise refusal(
+                400,
+                "Connectors must be in the STOPPED state before their offsets can be modified. "
+                "This can be done for the specified connector by issuing a 'PUT' request to the "
+                f"'/connectors/{name}/stop' endpoint",
+            )
+
+    def _alter_source_offsets(
+        self, name: str, config: Mapping[str, str], wanted: Sequence[tuple[Place, Place | None]]
+    ) -> bool:
+        connector: Any = self.worker.plugins.connector(config["connector.class"])
+        for partition, offset in wanted:
+            check_simple(partition, "partition")
+            check_simple(offset or {}, "offset")
+        is_known = connector.alter_offsets(parse_connector(connector, config)[1], wanted)
+        entries = [SourceOffset(name, partition, offset) for partition, offset in wanted]
+        self.worker.offsets.write(entries, 30_000)
+        return bool(is_known)
+
+    def _sink_offsets(self, name: str, config: Mapping[str, str]) -> list[dict[str, Any]]:
+        clients = WorkerClients(self.worker.config, self.worker.properties, config)
+        with clients.admin(name) as admin:
+            found = admin.list_group_offsets(clients.consumer_group(name))
+        return [
+            {
+                "partition": {"kafka_topic": place.topic, "kafka_partition": place.partition},
+                "offset": {"kafka_offset": offset.offset},
+            }
+            for place, offset in sorted(found.items())
+        ]
+
+    def _alter_sink_offsets(
+        self, name: str, config: Mapping[str, str], wanted: Sequence[tuple[Place, Place | None]]
+    ) -> bool:
+        connector: Any = self.worker.plugins.connector(config["connector.class"])
+        offsets = dict(_sink_place(*each) for each in wanted)
+        is_known = connector.alter_offsets(parse_connector(connector, config)[1], offsets)
+        clients = WorkerClients(self.worker.config, self.worker.properties, config)
+        group = clients.consumer_group(name)
+        with clients.admin(name) as admin:
+            kept = {p: OffsetAndMetadata(n) for p, n in offsets.items() if n is not None}
+            if kept:
+                admin.alter_group_offsets(group, kept)
+            gone = [place for place, number in offsets.items() if number is None]
+            if gone:
+                admin.delete_group_offsets(group, gone)
+        return bool(is_known)
+
+    # What the worker reports
+
+    def _on_connector_status(self, name: str, state: State, trace: str | None) -> None:
+        if name in self.state.connectors:
+            self.statuses.put_connector(name, self.own_status(state, trace))
+
+    def _on_task_status(self, task_id: TaskId, state: State, trace: str | None) -> None:
+        if task_id.connector in self.state.connectors:
+            self.statuses.put_task(task_id, self.own_status(state, trace))
+
+    def own_status(self, state: State, trace: str | None = None) -> Status:
+        """A status of this worker's."""
+        return Status(state, self.worker_id, trace=trace)
+
+    def _on_topic(self, task_id: TaskId, topic: str) -> None:
+        if self.worker.config.topic_tracking_enable:
+            self.statuses.add_topic(task_id, topic)
+
+    def _on_reconfiguration(self, name: str) -> None:
+        self.spawn(self.plan(name), f"split the work of {name}")
+
+    async def plan(self, name: str) -> None:
+        """Ask a connector for its tasks, and have them run if they are others than before."""
+        running = self.worker.connectors.get(name)
+        if running is None or self.state.target(name) is TargetState.STOPPED:
+            return
+        try:
+            planned = await self.worker.plan(name)
+        except Exception as error:
+            logger.error("Connector %s has no tasks: %s", name, error)
+            return
+        async with self._lock(name):
+            is_same = self.worker.connectors.get(name) is running
+            is_stopped = self.state.target(name) is TargetState.STOPPED
+            if is_same and not is_stopped and planned != self.state.tasks.get(name):
+                await self.store_tasks(name, planned)
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[Any]:
+        """Do something without waiting for its end; what it raises is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("%s: %s", task.get_name(), task.exception(), exc_info=task.exception())
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def close(self) -> None:
+        """Stop all that runs here."""
+        for task in list(self._under_way):
+            task.cancel()
+        await self.worker.close()
+        await self.statuses.close()
+
+
+class _Common:
+    """A table in the place of a plug-in that has one."""
+
+    def __init__(self, table: type[ConfigTable]) -> None:
+        self.Settings = table
+
+
+def _is_named(plugin: Plugin, word: str) -> bool:
+    return word in aliases(plugin.name)
+
+
+def _told(what: str, is_known: bool) -> str:
+    if is_known:
+        return f"The offsets for this connector have been {what} successfully"
+    return (
+        f"The Connect framework-managed offsets for this connector have been {what} successfully. "
+        "However, if this connector manages offsets externally, they will need to be manually "
+        f"{what} in the system that the connector uses."
+    )
+
+
+def _sink_place(partition: Place, offset: Place | None) -> tuple[TopicPartition, int | None]:
+    """A partition and an offset of Kafka, of what a person wrote."""
+    try:
+        place = TopicPartition(str(partition["kafka_topic"]), int(partition["kafka_partition"]))
+        return place, None if offset is None else int(offset["kafka_offset"])
+    except (KeyError, TypeError, ValueError):
+        raise ConnectRestError(
+            400,
+            f"partition={dict(partition)}, offset={offset}: must have kafka_topic, "
+            "kafka_partition and kafka_offset",
+        ) from None

@@ -1,0 +1,154 @@
+"""Where the offsets of sources are kept: in a file, or in a topic that all workers of a group read.
+
+An offset belongs to a connector and a partition of its source, as JSON:
+`["local-file-source",{"filename":"test.txt"}]` has `{"position":12}`, Kafka's own bytes. Partitions
+are compared as maps: another order of the keys is the same partition.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ottla.connect.connector import Place
+from ottla.errors import ConfigError
+from ottla.runtime.io_thread import Lock
+
+JAVA_SERIALIZED: Final = b"\xac\xed\x00\x05"
+
+
+class SourceOffset(NamedTuple):
+    """Where a source is in one of its partitions; without an offset it is at the start."""
+
+    connector: str
+    partition: Place
+    offset: Place | None
+
+
+def partition_key(partition: Place) -> tuple[tuple[str, Any], ...]:
+    """What two equal partitions have in common, in any order of their keys."""
+    items = tuple(partition.items())
+    return items if len(items) < 2 else tuple(sorted(items))
+
+
+def to_json(value: Any) -> str:
+    """Compact, as Kafka's JsonConverter writes it without schemas."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+class OffsetTable:
+    """All offsets, by connector and partition; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._offsets: dict[str, dict[tuple[Any, ...], SourceOffset]] = {}
+
+    def put(self, entry: SourceOffset) -> None:
+        with self._lock:
+            places = self._offsets.setdefault(entry.connector, {})
+            if entry.offset is None:
+                places.pop(partition_key(entry.partition), None)
+            else:
+                places[partition_key(entry.partition)] = entry
+
+    def get(self, connector: str, partition: Place) -> dict[str, Any] | None:
+        with self._lock:
+            found = self._offsets.get(connector, {}).get(partition_key(partition))
+        return None if found is None or found.offset is None else dict(found.offset)
+
+    def of(self, connector: str) -> list[SourceOffset]:
+        """Every offset of a connector."""
+        with self._lock:
+            return list(self._offsets.get(connector, {}).values())
+
+    def all(self) -> list[SourceOffset]:
+        with self._lock:
+            return [entry for places in self._offsets.values() for entry in places.values()]
+
+
+class OffsetStorage(ABC):
+    """Offsets that outlive the worker. Any thread may call; `write` may take a while."""
+
+    def __init__(self) -> None:
+        self.table = OffsetTable()
+
+    @abstractmethod
+    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        """Keep these offsets, all of them, or raise: then it is unknown which are kept."""
+
+    def refresh(self, timeout_ms: int) -> None:
+        """Learn what others have written up to now."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class FileOffsetStorage(OffsetStorage):
+    """A file with a line of JSON for each partition, written beside and renamed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = Path(path)
+        self._writing = Lock()
+        for entry in _read_file(self._path):
+            self.table.put(entry)
+
+    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        with self._writing:
+            for entry in entries:
+                self.table.put(entry)
+            self._replace(self.table.all())
+
+    def _replace(self, entries: Iterable[SourceOffset]) -> None:
+        beside = self._path.with_name(f"{self._path.name}.tmp")
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="utf-8") as file:
+            for connector, partition, offset in entries:
+                file.write(to_json([[connector, partition], offset]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _read_file(path: Path) -> list[SourceOffset]:
+    """The offsets of a file that may not be there yet."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(
+            f"offset.storage.file.filename={path}: cannot be read: {error.strerror}"
+        ) from error
+    if content.startswith(JAVA_SERIALIZED):
+        raise ConfigError(
+            f"offset.storage.file.filename={path}: is a file of Kafka's own worker, whose objects "
+            "of Java are not read here; name another file"
+        )
+    found = []
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        try:
+            (connector, partition), offset = json.loads(line)
+            found.append(SourceOffset(str(connector), dict(partition), dict(offset)))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"offset.storage.file.filename={path}: line {number} must be "
+                '[["<connector>",{partition}],{offset}]; it is not one of ours, or is damaged'
+            ) from None
+    return found
+
+
+def check_simple(place: Mapping[str, Any], what: str) -> None:
+    """ConfigError unless a partition or an offset has names and simple values only."""
+    for name, value in place.items():
+        if not isinstance(name, str) or isinstance(value, list | dict | tuple | set | bytes):
+            raise ConfigError(f"{what}={dict(place)}: must have names and simple values only")

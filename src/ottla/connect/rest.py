@@ -1,0 +1,436 @@
+"""The REST API of a worker: Kafka's paths, JSON and status codes.
+
+It shares the loop with the herder, on which no code of a plug-in runs, so that a connector
+that hangs does not keep it from answering. An error is
+`{"error_code":404,"message":"Connector c not found"}`. A request that only the leader of a group
+can carry out is sent on to it, and its answer is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import ssl
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+
+from ottla.config.connect_config import WorkerConfig, parse_listener
+from ottla.config.listener_config import ListenerSslSettings
+from ottla.config.ssl_config import given_settings
+from ottla.connect.herder import Herder
+from ottla.connect.worker import ConnectRestError, refusal
+from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
+from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.network.tls_context import server_context
+from ottla.version import __version__
+
+logger = logging.getLogger(__name__)
+
+REQUEST_LIMIT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 1.0
+COMMIT: Final = "unknown"
+LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+
+Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ForwardedError(KafkaError):
+    """Another worker has to carry a request out; `url` is that worker's."""
+
+    def __init__(self, refused: ConnectRestError, url: str | None) -> None:
+        super().__init__(refused.error, refused.message)
+        self.status = refused.status
+        self.url = url
+
+
+class RestServer:
+    """Serves one herder over HTTP, on all listeners of the worker."""
+
+    def __init__(self, config: WorkerConfig, herder: Herder) -> None:
+        self._config = config
+        self._herder = herder
+        self._levels_changed: dict[str, int] = {}
+        application = web.Application(
+            middlewares=[self._authenticate, self._errors], client_max_size=1 << 24
+        )
+        application.add_routes(self._routes())
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
+        )
+        self.urls: list[str] = []
+        """Where it listens, with the ports that it got."""
+
+    async def start(self) -> None:
+        """Listen; OSError where that is not possible."""
+        await self._runner.setup()
+        for listener in self._config.listeners:
+            scheme, host, port = parse_listener(listener)
+            context = self._tls() if scheme == "https" else None
+            site = web.TCPSite(self._runner, host or None, port, ssl_context=context)
+            await site.start()
+            server = site._server
+            assert isinstance(server, asyncio.Server), "it has started"
+            bound = server.sockets[0].getsockname()[1]
+            self.urls.append(f"{scheme}://{self._shown(host)}:{bound}/")
+        logger.info("REST API at %s", ", ".join(self.urls))
+
+    @property
+    def advertised_url(self) -> str:
+        """Under which other workers reach this one."""
+        config = self._config
+        wanted = config.rest_advertised_listener
+        url = next((e for e in self.urls if wanted is None or e.startswith(f"{wanted}:")), "")
+        scheme, host, port = parse_listener(url or self.urls[0])
+        host = config.rest_advertised_host_name or host
+        return f"{scheme}://{self._shown(host)}:{config.rest_advertised_port or port}/"
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    def _shown(self, host: str) -> str:
+        name = host or "localhost"
+        return f"[{name}]" if ":" in name else name
+
+    def _tls(self) -> ssl.SSLContext:
+        settings = given_settings(self._config, ListenerSslSettings)
+        prefix = "listeners.https."
+        properties = self._herder.worker.properties
+        settings |= {
+            key.removeprefix(prefix): value
+            for key, value in properties.items()
+            if key.startswith(prefix)
+        }
+        context: ssl.SSLContext = server_context(ListenerSslSettings.parse(settings))
+        return context
+
+    def _routes(self) -> list[web.RouteDef]:
+        name, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
+        plugin = "/connector-plugins/{plugin}/config"
+        return [
+            web.get("/", self._get_root),
+            web.get("/health", self._get_health),
+            web.get("/connectors", self._list),
+            web.post("/connectors", self._create),
+            web.get(name, self._get),
+            web.delete(name, self._delete),
+            web.get(f"{name}/config", self._get_config),
+            web.put(f"{name}/config", self._put_config),
+            web.patch(f"{name}/config", self._patch_config),
+            web.get(f"{name}/status", self._get_status),
+            web.put(f"{name}/pause", self._pause),
+            web.put(f"{name}/resume", self._resume),
+            web.put(f"{name}/stop", self._stop),
+            web.post(f"{name}/restart", self._restart),
+            web.get(f"{name}/tasks", self._get_tasks),
+            web.get(f"{task}/status", self._get_task_status),
+            web.post(f"{task}/restart", self._restart_task),
+            web.get(f"{name}/topics", self._get_topics),
+            web.put(f"{name}/topics/reset", self._reset_topics),
+            web.get(f"{name}/offsets", self._get_offsets),
+            web.patch(f"{name}/offsets", self._alter_offsets),
+            web.delete(f"{name}/offsets", self._reset_offsets),
+            web.get("/connector-plugins", self._get_plugins),
+            web.get(plugin, self._get_plugin),
+            web.put(f"{plugin}/validate", self._validate),
+            web.get("/admin/loggers", self._get_loggers),
+            web.get("/admin/loggers/{logger}", self._get_logger),
+            web.put("/admin/loggers/{logger}", self._put_logger),
+        ]
+
+    # Who may ask, and how errors are told
+
+    @web.middleware
+    async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
+        config = self._config
+        if config.rest_basic_auth_username is not None:
+            password = config.rest_basic_auth_password
+            assert password is not None, "the settings belong together"
+            wanted = f"{config.rest_basic_auth_username}:{password.value}".encode()
+            if not hmac.compare_digest(_credentials(request), wanted):
+                headers = {"WWW-Authenticate": 'Basic realm="Connect", charset="UTF-8"'}
+                body = {"error_code": 401, "message": "a user and a password are needed"}
+                return web.json_response(body, status=401, headers=headers)
+        return await handler(request)
+
+    @web.middleware
+    async def _errors(self, request: web.Request, handler: Reply) -> web.StreamResponse:
+        try:
+            return await asyncio.wait_for(handler(request), REQUEST_LIMIT_S)
+        except ForwardedError as error:
+            return await self._forward(request, error)
+        except ConnectRestError as error:
+            return _error(error.status, error.message)
+        except (TimeoutError, KafkaTimeoutError) as error:
+            text = getattr(error, "message", "") or "Request timed out"
+            return _error(500, text)
+        except web.HTTPException as error:
+            return _error(error.status, f"HTTP {error.status} {error.reason}")
+        except KafkaError as error:
+            return _error(400, error.message)
+        except Exception as error:
+            logger.exception("%s %s", request.method, request.path)
+            return _error(500, str(error) or type(error).__name__)
+
+    async def _forward(self, request: web.Request, error: ForwardedError) -> web.StreamResponse:
+        """Have another worker answer: two hops at most, or two would ask each other without end."""
+        hop = request.query.get("forward")
+        if error.url is None or hop == "false":
+            return _error(409, error.message)
+        query = {**request.query, "forward": "true" if hop is None else "false"}
+        url = error.url.rstrip("/") + request.raw_path.partition("?")[0]
+        headers = {k: v for k, v in request.headers.items() if k.lower() in FORWARDED}
+        try:
+            async with (
+                ClientSession(timeout=ClientTimeout(total=REQUEST_LIMIT_S)) as session,
+                session.request(
+                    request.method, url, params=query, data=await request.read(), headers=headers
+                ) as answer,
+            ):
+                body = await answer.read()
+                kind = answer.headers.get("Content-Type", "application/json")
+                found = {"Content-Type": kind}
+                if "Location" in answer.headers:
+                    found["Location"] = answer.headers["Location"]
+                return web.Response(status=answer.status, body=body, headers=found)
+        except ClientError as failed:
+            return _error(500, f"IO Error trying to forward REST request: {failed}")
+
+    # The worker
+
+    async def _get_root(self, request: web.Request) -> web.Response:
+        cluster = self._herder.kafka_cluster_id
+        body = {"version": __version__, "commit": COMMIT, "kafka_cluster_id": cluster}
+        return web.json_response(body)
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        status, message = self._herder.health
+        code = {"healthy": 200, "starting": 503, "unhealthy": 500}[status]
+        return web.json_response({"status": status, "message": message}, status=code)
+
+    # Connectors
+
+    async def _list(self, request: web.Request) -> web.Response:
+        wanted = request.query.getall("expand", [])
+        if not wanted:
+            return web.json_response(self._herder.names())
+        parts = {"status": self._herder.status, "info": self._herder.info}
+        return web.json_response(
+            {
+                name: {word: parts[word](name) for word in wanted if word in parts}
+                for name in self._herder.names()
+            }
+        )
+
+    async def _create(self, request: web.Request) -> web.Response:
+        body = await _mapping(request)
+        config = _properties(body.get("config") or {})
+        name = str(body.get("name") or config.get("name") or "").strip()
+        if not name:
+            raise refusal(400, "connector name must not be empty")
+        state = body.get("initial_state")
+        if state is not None and state not in INITIAL_STATES:
+            raise refusal(400, f"initial_state={state}: must be {', '.join(INITIAL_STATES)}")
+        target = INITIAL_STATES.get(state or "")
+        _, info = await self._herder.put_config(name, config, may_replace=False, target=target)
+        headers = {"Location": f"/connectors/{name}"}
+        return web.json_response(info, status=201, headers=headers)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.info(_name(request)))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        await self._herder.delete(_name(request))
+        return web.Response(status=204)
+
+    async def _get_config(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.config(_name(request)))
+
+    async def _put_config(self, request: web.Request) -> web.Response:
+        name = _name(request)
+        config = _properties(await _mapping(request))
+        is_new, info = await self._herder.put_config(name, config, may_replace=True)
+        headers = {"Location": f"/connectors/{name}"} if is_new else None
+        return web.json_response(info, status=201 if is_new else 200, headers=headers)
+
+    async def _patch_config(self, request: web.Request) -> web.Response:
+        body = await _mapping(request)
+        changes = {k: None if v is None else str(v) for k, v in body.items()}
+        return web.json_response(await self._herder.patch_config(_name(request), changes))
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.status(_name(request)))
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        await self._herder.set_target(_name(request), TargetState.PAUSED)
+        return web.Response(status=202)
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        await self._herder.set_target(_name(request), TargetState.STARTED)
+        return web.Response(status=202)
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        await self._herder.set_target(_name(request), TargetState.STOPPED)
+        return web.Response(status=204)
+
+    async def _restart(self, request: web.Request) -> web.Response:
+        include, only = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+        found = await self._herder.restart(_name(request), include, only)
+        if not include and not only:
+            return web.Response(status=204)
+        return web.json_response(found, status=202)
+
+    # Tasks, topics and offsets
+
+    async def _get_tasks(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.task_configs(_name(request)))
+
+    async def _get_task_status(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.task_status(_task(request)))
+
+    async def _restart_task(self, request: web.Request) -> web.Response:
+        await self._herder.restart_task(_task(request))
+        return web.Response(status=204)
+
+    async def _get_topics(self, request: web.Request) -> web.Response:
+        return web.json_response(self._herder.topics(_name(request)))
+
+    async def _reset_topics(self, request: web.Request) -> web.Response:
+        self._herder.reset_topics(_name(request))
+        return web.Response(status=200)
+
+    async def _get_offsets(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._herder.offsets(_name(request)))
+
+    async def _alter_offsets(self, request: web.Request) -> web.Response:
+        body = await _mapping(request)
+        wanted = body.get("offsets")
+        if not isinstance(wanted, list) or not wanted:
+            raise refusal(400, "Partitions / offsets need to be provided for an alter request")
+        pairs = []
+        for each in wanted:
+            if not isinstance(each, dict) or not isinstance(each.get("partition"), dict):
+                raise refusal(400, f"{each}: must have a partition and an offset")
+            pairs.append((each["partition"], each.get("offset")))
+        message = await self._herder.alter_offsets(_name(request), pairs)
+        return web.json_response({"message": message})
+
+    async def _reset_offsets(self, request: web.Request) -> web.Response:
+        message = await self._herder.reset_offsets(_name(request))
+        return web.json_response({"message": message})
+
+    # Plug-ins
+
+    async def _get_plugins(self, request: web.Request) -> web.Response:
+        only = request.query.get("connectorsOnly", "true").lower() == "true"
+        return web.json_response(await self._herder.plugins(only))
+
+    async def _get_plugin(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._herder.plugin_config(request.match_info["plugin"]))
+
+    async def _validate(self, request: web.Request) -> web.Response:
+        config = _properties(await _mapping(request))
+        found = await self._herder.validate(request.match_info["plugin"], config)
+        return web.json_response(found)
+
+    # Levels of the log (KIP-495)
+
+    async def _get_loggers(self, request: web.Request) -> web.Response:
+        names = sorted({"root", *self._levels_changed, *logging.root.manager.loggerDict})
+        found = {name: self._level(name) for name in names if _has_level(name)}
+        return web.json_response(found)
+
+    async def _get_logger(self, request: web.Request) -> web.Response:
+        name = request.match_info["logger"]
+        if not _is_logger(name):
+            raise refusal(404, f"Logger {name} not found.")
+        return web.json_response(self._level(name))
+
+    async def _put_logger(self, request: web.Request) -> web.Response:
+        name = request.match_info["logger"]
+        level = (await _mapping(request)).get("level")
+        if level is None:
+            raise refusal(400, "Desired 'level' parameter was not specified in request.")
+        if str(level).upper() not in LEVELS:
+            raise refusal(404, f"invalid log level '{level}'.")
+        return web.json_response(self.set_level(name, str(level).upper()))
+
+    def set_level(self, name: str, level: str) -> list[str]:
+        """Change the level of a logger; the names that changed."""
+        python = {"TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL"}.get(level, level)
+        number = logging.CRITICAL + 10 if level == "OFF" else logging.getLevelName(python)
+        logging.getLogger(None if name == "root" else name).setLevel(number)
+        self._levels_changed[name] = self._herder.worker.runtime.clock.now_ms()
+        return [name]
+
+    def _level(self, name: str) -> dict[str, Any]:
+        number = logging.getLogger(None if name == "root" else name).getEffectiveLevel()
+        shown = "OFF" if number > logging.CRITICAL else logging.getLevelName(number)
+        level = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(shown, shown)
+        return {"level": level, "last_modified": self._levels_changed.get(name)}
+
+
+FORWARDED: Final = ("authorization", "content-type", "x-connect-authorization")
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error_code": status, "message": message}, status=status)
+
+
+def _name(request: web.Request) -> str:
+    return unquote(request.match_info["name"])
+
+
+def _task(request: web.Request) -> TaskId:
+    try:
+        return TaskId(_name(request), int(request.match_info["task"]))
+    except ValueError:
+        raise refusal(404, "HTTP 404 Not Found") from None
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "false").lower() == "true"
+
+
+async def _mapping(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.text())
+    except ValueError as error:
+        raise refusal(400, f"the body must be JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise refusal(400, "the body must be a JSON object")
+    return body
+
+
+def _properties(body: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as text; JSON may have numbers and booleans where Kafka has texts."""
+    found = {}
+    for key, value in body.items():
+        if isinstance(value, bool):
+            found[key] = "true" if value else "false"
+        elif isinstance(value, list | dict):
+            raise refusal(400, f"{key}={value}: must be a text")
+        elif value is not None:
+            found[key] = str(value)
+    return found
+
+
+def _credentials(request: web.Request) -> bytes:
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    try:
+        return b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
+    except ValueError:
+        return b""
+
+
+def _is_logger(name: str) -> bool:
+    return name == "root" or name in logging.root.manager.loggerDict
+
+
+def _has_level(name: str) -> bool:
+    return name == "root" or logging.getLogger(name).level != logging.NOTSET

@@ -1,0 +1,321 @@
+"""A task of a sink: consume, convert, transform, put; and commit what the sink says is kept.
+
+Offsets are committed by the place that a record has in Kafka, not by the topic that a transform
+has given it (KIP-793). They are committed at intervals, on request, and before a partition is given
+away. After a TryAgainError the same records are put again, and nothing is read meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, cast
+
+from ottla.clients.consumer.consumer import Consumer, WakeupError
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.subscription_state import RebalanceListener
+from ottla.clients.producer.producer import Producer
+from ottla.config.connect_config import SinkConnectorConfig
+from ottla.connect.connector import SinkConnector, SinkTaskContext
+from ottla.connect.conversion import ConsumedRecord
+from ottla.connect.data import SinkRecord
+from ottla.connect.tolerance import (
+    DeadLetterQueue,
+    Operation,
+    RecordFailure,
+    Report,
+    SkippedRecordError,
+    Stage,
+    Tolerance,
+    log_report,
+    may_succeed_later,
+)
+from ottla.connect.worker_task import State, TargetState, TaskContext, TaskParts, WorkerTask
+from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+POLL_MS: Final = 1000
+RETRY_MS: Final = 1000
+Offsets = Mapping[TopicPartition, int]
+
+
+class SinkContext(TaskContext, SinkTaskContext):
+    """The context of a task of a sink; used in the task's thread."""
+
+    def __init__(self, task: WorkerSinkTask) -> None:
+        super().__init__(task)
+        self._sink_task = task
+        self.rewound: dict[TopicPartition, int] = {}
+        self.wants_commit = False
+        self.retry_ms = RETRY_MS
+        self.paused: set[TopicPartition] = set()
+        self.reported: list[Future[None]] = []
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._sink_task.assigned)
+
+    def rewind(self, offsets: Offsets) -> None:
+        self.rewound |= {TopicPartition(*place): offset for place, offset in offsets.items()}
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self.paused |= {TopicPartition(*place) for place in partitions}
+        self._sink_task.pause_consumer()
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self.paused -= {TopicPartition(*place) for place in partitions}
+        self._sink_task.pause_consumer()
+
+    def request_commit(self) -> None:
+        self.wants_commit = True
+
+    def retry_after(self, timeout_ms: int) -> None:
+        self.retry_ms = timeout_ms
+
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        original = record.original if isinstance(record, ConsumedRecord) else None
+        operation = Operation(Stage.TASK_PUT, self._sink_task.class_name, original)
+        future = self._sink_task.tolerance.report(RecordFailure(operation, error, 1))
+        if future is None:
+            future = Future()
+            future.set_result(None)
+        return future
+
+
+class WorkerSinkTask(WorkerTask, RebalanceListener):
+    """Brings records to a sink. At least once, or exactly once where the sink keeps offsets.
+
+    Invariant: `_consumed` has the offsets behind what the sink was given, `_committed` those that
+    are committed; both only of assigned partitions.
+    """
+
+    def __init__(self, parts: TaskParts, target: TargetState) -> None:
+        super().__init__(parts, target)
+        self.config = cast(SinkConnectorConfig, parts.config)
+        self.class_name = parts.connector_class.__name__
+        self.assigned: set[TopicPartition] = set()
+        self.consumer: Consumer | None = None
+        self.tolerance = Tolerance(self.config, parts.runtime, self.wait)
+        self._queue: DeadLetterQueue | None = None
+        self._queue_producer: Producer | None = None
+        self._consumed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._context = SinkContext(self)
+        self._sink: SinkConnector | None = None
+        self._again: list[SinkRecord] = []
+        self._behind: dict[TopicPartition, int] = {}
+
+    # From the worker
+
+    def wake(self) -> None:
+        if self.consumer is not None:
+            self.consumer.wakeup()
+
+    def close_clients(self) -> None:
+        """A consumer belongs to its thread: it is woken, and its commits are refused later."""
+        self.wake()
+        if self._queue_producer is not None:
+            self._queue_producer.close(0)
+
+    # In its thread
+
+    def work(self) -> None:
+        self._prepare_reports()
+        self.consumer = self.parts.clients.consumer(self.id, self.id.connector)
+        made = self.parts.connector_class(self.parts.settings, self._context)
+        self._sink = cast(SinkConnector, made)
+        self._sink.start()
+        if self.config.topics_regex:
+            self.consumer.subscribe(pattern=re.compile(self.config.topics_regex), listener=self)
+        else:
+            self.consumer.subscribe(self.config.topics, listener=self)
+        due = self._next_commit()
+        while not self.is_stopping:
+            self._follow_target()
+            if due.has_passed or self._context.wants_commit:
+                self._context.wants_commit = False
+                self._commit(self.assigned)
+                due = self._next_commit()
+            self._step(int(min(POLL_MS, max(0, due.left_ms))))
+
+    def _step(self, timeout_ms: int) -> None:
+        """Deliver what the sink wanted again, or what has come since."""
+        assert self.consumer is not None, "started"
+        self._rewind()
+        if self._again and self.is_paused:
+            self._again = []  # it is read again after the pause
+            self._context.rewind(self._consumed)
+            return
+        try:
+            if self._again:
+                timeout_ms = min(self._context.retry_ms, POLL_MS)
+            records = self.consumer.poll(timeout_ms)
+        except WakeupError:
+            return
+        if self._again:
+            self._deliver(self._again, self._behind)
+        elif records:
+            self._deliver(*self._converted(records))
+
+    def _next_commit(self) -> Deadline:
+        limit_ms = self.parts.worker_config.offset_flush_interval_ms
+        return Deadline(self.parts.runtime.clock, limit_ms)
+
+    def _prepare_reports(self) -> None:
+        reports: list[Report] = []
+        if self.config.errors_log_enable:
+            reports.append(log_report(self.config, str(self.id)))
+        if self.config.errors_deadletterqueue_topic_name:
+            self._queue_producer = self.parts.clients.producer(self.id, "dlq-producer")
+            self._queue = DeadLetterQueue(self._queue_producer, self.config, self.id)
+            with self.parts.clients.admin(self.id) as admin:
+                self._queue.prepare(admin)
+            reports.append(self._queue)
+        self.tolerance = Tolerance(self.config, self.parts.runtime, self.wait, reports)
+
+    def _follow_target(self) -> None:
+        if self.is_paused and self._shown is not State.PAUSED:
+            self.pause_consumer()
+            self.show(State.PAUSED)
+        elif not self.is_paused and self._shown is not State.RUNNING:
+            self.pause_consumer()
+            self.show(State.RUNNING)
+
+    def pause_consumer(self) -> None:
+        """Have the consumer bring only what is wanted now."""
+        assert self.consumer is not None, "started"
+        is_all = self.is_paused or bool(self._again)
+        wanted = self.assigned if is_all else self._context.paused & self.assigned
+        self.consumer.resume(self.assigned - wanted)
+        self.consumer.pause(wanted)
+
+    def _converted(
+        self, records: Sequence[ConsumerRecord]
+    ) -> tuple[list[SinkRecord], dict[TopicPartition, int]]:
+        """What the sink gets, and the offsets behind all that was read for it."""
+        found, behind = [], {}
+        decode, tolerance = self.parts.conversion.decode, self.tolerance
+        for record in records:
+            try:
+                made = decode(record, tolerance)
+            except SkippedRecordError:
+                made = None
+            if made is not None:
+                found.append(made)
+            behind[record.topic, record.partition] = record.offset + 1
+        for topic in {topic for topic, _ in behind}:
+            self.note_topic(topic)
+        return found, {TopicPartition(*place): offset for place, offset in behind.items()}
+
+    def _deliver(self, records: list[SinkRecord], behind: dict[TopicPartition, int]) -> None:
+        assert self._sink is not None, "started"
+        try:
+            self._sink.put(records)
+        except Exception as error:
+            if not may_succeed_later(error):
+                raise
+            logger.warning("%s: put is tried again: %s", self.id, error)
+            is_first = not self._again
+            self._again, self._behind = records, behind
+            if is_first:
+                self.pause_consumer()
+            return
+        was_again, self._again = self._again, []
+        self._consumed |= {p: offset for p, offset in behind.items() if p in self.assigned}
+        self._context.retry_ms = RETRY_MS
+        if was_again:
+            self.pause_consumer()
+
+    def _rewind(self) -> None:
+        assert self.consumer is not None, "started"
+        rewound, self._context.rewound = self._context.rewound, {}
+        for place, offset in rewound.items():
+            if place in self.assigned:
+                self.consumer.seek(place, offset)
+                self._consumed[place] = offset
+
+    def _commit(self, partitions: Collection[TopicPartition]) -> None:
+        """Ask the sink what it has kept of these partitions, and commit that."""
+        assert self._sink is not None, "started"
+        assert self.consumer is not None, "started"
+        current = {p: self._consumed[p] for p in partitions if p in self._consumed}
+        if not current or self._is_abandoned:
+            return
+        if self._queue is not None:
+            self._queue.flush()
+        try:
+            kept = self._sink.pre_commit(dict(current))
+        except Exception as error:
+            logger.error("%s: offsets cannot be committed, going back: %s", self.id, error)
+            again = {p: self._committed[p] for p in current if p in self._committed}
+            self._again = []
+            self._context.rewind(again)
+            if not may_succeed_later(error) and len(again) < len(current):
+                raise
+            return
+        wanted = {
+            TopicPartition(*place): offset
+            for place, offset in kept.items()
+            if place in current and offset <= current[TopicPartition(*place)]
+        }
+        changed = {p: offset for p, offset in wanted.items() if self._committed.get(p) != offset}
+        if not changed:
+            return
+        try:
+            self.consumer.commit(changed, self.parts.worker_config.offset_flush_timeout_ms)
+            self._committed |= changed
+        except KafkaError as error:
+            logger.warning("%s: offsets were not committed: %s", self.id, error)
+
+    # Partitions come and go, inside poll
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        assert self._sink is not None, "started"
+        assert self.consumer is not None, "started"
+        self.assigned |= set(partitions)
+        for place in partitions:
+            self._consumed[place] = self._committed[place] = self.consumer.position(place)
+        self.pause_consumer()
+        if partitions:
+            self._sink.open(list(partitions))
+            self._rewind()
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._commit(partitions)
+        self._close_partitions(partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._close_partitions(partitions)
+
+    def _close_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        assert self._sink is not None, "started"
+        if partitions:
+            self._sink.close(list(partitions))
+        gone = set(partitions)
+        self.assigned -= gone
+        self._context.paused -= gone
+        for place in partitions:
+            self._consumed.pop(place, None)
+            self._committed.pop(place, None)
+        self._again = [
+            each
+            for each in self._again
+            if TopicPartition(each.original_topic, each.original_partition) not in gone
+        ]
+
+    def close(self) -> None:
+        try:
+            if self.consumer is not None:
+                self.consumer.close()  # commits and closes what is assigned, by the listener
+        finally:
+            try:
+                if self._sink is not None:
+                    self._sink.stop()
+            finally:
+                if self._queue_producer is not None:
+                    self._queue_producer.close(0)

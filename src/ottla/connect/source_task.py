@@ -1,0 +1,338 @@
+"""A task of a source: poll, transform, convert, send; and the offsets of what has arrived.
+
+Records are acknowledged in any order, but an offset is stored only when all records before it, in
+its partition of the source, have arrived. What has not arrived holds back that partition alone.
+Offsets are stored from another thread (`commit_offsets`), so that a source which waits in `poll`
+holds up nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.producer_batch import ProducerBatch, RecordMetadata
+from ottla.config.connect_config import SourceConnectorConfig
+from ottla.connect.connector import (
+    Place,
+    SourceBatch,
+    SourceConnector,
+    SourceTaskContext,
+    TransactionContext,
+)
+from ottla.connect.data import SourceRecord
+from ottla.connect.offset_storage import SourceOffset, partition_key
+from ottla.connect.tolerance import (
+    Operation,
+    RecordFailure,
+    SkippedRecordError,
+    Stage,
+    Tolerance,
+    log_report,
+    may_succeed_later,
+)
+from ottla.connect.topic_creation import TopicCreation
+from ottla.connect.worker_task import State, TargetState, TaskContext, TaskParts, WorkerTask
+from ottla.errors import KafkaError
+from ottla.runtime.io_thread import Lock
+
+logger = logging.getLogger(__name__)
+
+SEND_RETRY_S: Final = 0.1
+MOST_PENDING: Final = 50_000
+"""So many records on their way; the source is asked for more when some have arrived."""
+FULL_WAIT_S: Final = 0.01
+
+
+class SentRecord:
+    """A record on its way to the topic."""
+
+    __slots__ = ("batch", "error", "is_done", "metadata", "record")
+
+    def __init__(self, record: SourceRecord | SourceBatch) -> None:
+        self.record = record
+        self.is_done = False
+        self.metadata: RecordMetadata | None = None
+        self.error: KafkaError | None = None
+        self.batch: ProducerBatch | None = None
+
+    def arrived(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """The producer's report, in its thread."""
+        self.metadata = metadata
+        self.error = error
+        self.is_done = True
+
+    def look(self) -> bool:
+        """Whether its end is known; that of a whole batch is asked for."""
+        if self.batch is not None and not self.is_done and self.batch.is_done:
+            topic, partition = self.batch.topic_partition
+            metadata = RecordMetadata(topic, partition, self.batch.base_offset, -1, -1, -1)
+            self.arrived(metadata, self.batch.error)
+        return self.is_done
+
+
+class PendingRecords:
+    """Records on their way, in order, for each partition of the source."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._queues: dict[tuple[Any, ...], deque[SentRecord]] = {}
+        self._committable: dict[tuple[Any, ...], tuple[Place, Place]] = {}
+        self._arrived: list[SentRecord] = []
+        self.count = 0
+
+    def add(self, record: SourceRecord | SourceBatch) -> SentRecord:
+        sent = SentRecord(record)
+        key = partition_key(record.source_partition)
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = deque()
+            queue.append(sent)
+            self.count += 1
+        return sent
+
+    def remove_last(self, sent: SentRecord) -> None:
+        """Take back a record that was not sent after all."""
+        with self._lock:
+            self._queues[partition_key(sent.record.source_partition)].pop()
+            self.count -= 1
+
+    def take_arrived(self) -> list[SentRecord]:
+        """Records that have arrived, in order: what is behind one that has not waits for it."""
+        with self._lock:
+            self._advance()
+            found, self._arrived = self._arrived, []
+        return found
+
+    def committable(self) -> dict[tuple[Any, ...], tuple[Place, Place]]:
+        """Partitions and offsets that can be stored; they are handed out once."""
+        with self._lock:
+            self._advance()
+            found, self._committable = self._committable, {}
+        return found
+
+    def put_back(self, offsets: dict[tuple[Any, ...], tuple[Place, Place]]) -> None:
+        """They were not stored: they are handed out again, unless there are newer ones."""
+        with self._lock:
+            self._committable = offsets | self._committable
+
+    def _advance(self) -> None:
+        for key, queue in self._queues.items():
+            last = None
+            while queue and queue[0].look() and queue[0].error is None:
+                last = queue.popleft()
+                self._arrived.append(last)
+                self.count -= 1
+            if last is not None:
+                place = (last.record.source_partition, last.record.source_offset)
+                self._committable[key] = place
+
+    def first_error(self) -> SentRecord | None:
+        """A record that will never arrive."""
+        with self._lock:
+            for queue in self._queues.values():
+                for sent in queue:
+                    if sent.look() and sent.error is not None:
+                        return sent
+                    if not sent.is_done:
+                        break
+        return None
+
+
+class SourceContext(TaskContext, SourceTaskContext):
+    """The context of a task of a source."""
+
+    def __init__(self, task: WorkerSourceTask, transaction: TransactionContext | None) -> None:
+        super().__init__(task)
+        self.transaction = transaction
+
+
+class WorkerSourceTask(WorkerTask):
+    """Sends what a source brings. At least once: a crash repeats what was sent since the last
+    offsets were stored."""
+
+    def __init__(self, parts: TaskParts, target: TargetState) -> None:
+        super().__init__(parts, target)
+        config = cast(SourceConnectorConfig, parts.config)
+        self.config = config
+        self.tolerance = Tolerance(
+            config,
+            parts.runtime,
+            self.wait,
+            [log_report(config, str(self.id))] if config.errors_log_enable else [],
+        )
+        self.pending = PendingRecords()
+        self.producer: Producer | None = None
+        self._source: SourceConnector | None = None
+        self._topics_made = TopicCreation(parts.properties, config, parts)
+        self._committing = Lock()
+        self._has_committed = False
+
+    # In its thread
+
+    def work(self) -> None:
+        self.producer = self.open_producer()
+        self._source = self._make_source()
+        self._source.start()
+        while not self.is_stopping:
+            if self.is_paused:
+                self.on_pause()
+                self.show(State.PAUSED)
+                self.wait_while_paused()
+                continue
+            self.show(State.RUNNING)
+            self.check_arrivals()
+            if self.pending.count >= MOST_PENDING:
+                self.wait(FULL_WAIT_S)
+                continue
+            self.send_all(self._poll())
+
+    def open_producer(self) -> Producer:
+        """The producer of this task."""
+        return self.parts.clients.producer(self.id)
+
+    def transaction_context(self) -> TransactionContext | None:
+        """What a source sets its own boundaries with; only exactly-once tasks have one."""
+        return None
+
+    def on_pause(self) -> None:
+        """Nothing is read for a while."""
+
+    def _make_source(self) -> SourceConnector:
+        context = SourceContext(self, self.transaction_context())
+        made = self.parts.connector_class(self.parts.settings, context)
+        return cast(SourceConnector, made)
+
+    def _poll(self) -> Sequence[SourceRecord | SourceBatch]:
+        source = self._source
+        assert source is not None, "started"
+        try:
+            return source.poll() or ()
+        except Exception as error:
+            if self.is_stopping or not may_succeed_later(error):
+                raise
+            operation = Operation(Stage.TASK_POLL, type(source).__name__, None)
+            try:
+                return self.tolerance.retry(source.poll, error, lambda: operation) or ()
+            except SkippedRecordError:
+                return ()
+
+    def send_all(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
+        """Convert and send, in order."""
+        for record in records:
+            if isinstance(record, SourceBatch):
+                self._send_batch(record)
+            else:
+                self._send(record)
+            if self.is_stopping:
+                return  # what is left comes again from the stored offset
+
+    def _send(self, record: SourceRecord) -> None:
+        sent = self.pending.add(record)
+        try:
+            encoded = self.parts.conversion.encode(record, self.tolerance)
+        except SkippedRecordError:
+            encoded = None
+        if encoded is None:
+            sent.arrived(None, None)
+            return
+        assert self.producer is not None, "started"
+        while True:
+            try:
+                self._topics_made.ensure(encoded.topic)
+                self.producer.send(
+                    encoded.topic,
+                    encoded.value,
+                    key=encoded.key,
+                    headers=encoded.headers,
+                    partition=encoded.partition,
+                    timestamp_ms=encoded.timestamp_ms,
+                    on_delivery=sent.arrived,
+                )
+            except KafkaError as error:
+                if not error.retriable:
+                    sent.arrived(None, error)
+                    return
+                logger.warning("%s: sending to %s: %s", self.id, encoded.topic, error)
+                if self.wait(SEND_RETRY_S):
+                    self.pending.remove_last(sent)
+                    return
+            else:
+                self.note_topic(encoded.topic)
+                return
+
+    def _send_batch(self, record: SourceBatch) -> None:
+        assert self.producer is not None, "started"
+        self._topics_made.ensure(record.topic)
+        sent = self.pending.add(record)
+        sent.batch = self.producer.send_encoded(record.topic, record.content)
+        self.note_topic(record.topic)
+
+    def check_arrivals(self) -> None:
+        """Tell the source what has arrived; raise, or skip, what never will."""
+        source = self._source
+        assert source is not None, "started"
+        for sent in self.pending.take_arrived():
+            source.commit_record(sent.record, sent.metadata)
+        failed = self.pending.first_error()
+        if failed is not None:
+            assert failed.error is not None, "it has failed"
+            operation = Operation(Stage.KAFKA_PRODUCE, "Producer", failed.record)
+            self.tolerance.report(RecordFailure(operation, failed.error, 1))
+            failed.error = None  # tolerated: it counts as dropped
+        if self._has_committed:
+            self._has_committed = False
+            source.commit()
+
+    def close(self) -> None:
+        if self.producer is not None and not self._is_abandoned:
+            self._finish_sending()
+        try:
+            if self._source is not None:
+                self._source.stop()
+        finally:
+            self._topics_made.close()
+            self.close_clients()
+
+    def _finish_sending(self) -> None:
+        """Wait for what is on its way, and store the offsets once more."""
+        limit_ms = self.parts.worker_config.task_shutdown_graceful_timeout_ms
+        assert self.producer is not None, "started"
+        try:
+            self.producer.flush(limit_ms / 1000)
+        except KafkaError as error:
+            logger.warning("%s: not all records were delivered at its stop: %s", self.id, error)
+        self.commit_offsets()
+        try:
+            self.check_arrivals()
+        except KafkaError as error:
+            logger.warning("%s: at its stop: %s", self.id, error)
+
+    def close_clients(self) -> None:
+        if self.producer is not None:
+            self.producer.close(0)
+
+    # From the worker's thread for commits
+
+    def commit_offsets(self) -> bool:
+        """Store the offsets of what has arrived; False if that failed, and is tried again."""
+        with self._committing:
+            offsets = self.pending.committable()
+            if not offsets or self._is_abandoned:
+                self.pending.put_back(offsets)
+                return True
+            name = self.id.connector
+            entries = [SourceOffset(name, place, offset) for place, offset in offsets.values()]
+            limit_ms = self.parts.worker_config.offset_flush_timeout_ms
+            try:
+                self.parts.offsets.write(entries, limit_ms)
+            except Exception as error:
+                self.pending.put_back(offsets)
+                logger.error("%s: offsets were not stored: %s", self.id, error)
+                return False
+            self._has_committed = True
+            return True

@@ -1,0 +1,266 @@
+"""What happens to a record that fails: tried again, left out and reported, or the end (KIP-298).
+
+`errors.retry.timeout` says for how long an operation that may succeed later is repeated;
+`errors.tolerance=all` leaves out records that transforms and converters refuse. What is left out is
+logged and, of a sink, goes to the dead letter queue as it was. An outage puts no record there: an
+error of a system, other than one of a record, is not tolerated.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.admin.descriptions import NewTopic
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.producer.producer import Producer
+from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
+from ottla.errors import ErrorCode, KafkaError, RetriableError
+from ottla.network.timing import Backoff
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_DELAY_MS: Final = 300
+HEADER_PREFIX: Final = "__connect.errors."
+
+
+class Stage(StrEnum):
+    """Where a record was when it failed; the names are Kafka's."""
+
+    TASK_POLL = "TASK_POLL"
+    TASK_PUT = "TASK_PUT"
+    TRANSFORMATION = "TRANSFORMATION"
+    KEY_CONVERTER = "KEY_CONVERTER"
+    VALUE_CONVERTER = "VALUE_CONVERTER"
+    HEADER_CONVERTER = "HEADER_CONVERTER"
+    KAFKA_PRODUCE = "KAFKA_PRODUCE"
+    KAFKA_CONSUME = "KAFKA_CONSUME"
+
+
+OF_RECORDS: Final = frozenset(
+    {Stage.TRANSFORMATION, Stage.KEY_CONVERTER, Stage.VALUE_CONVERTER, Stage.HEADER_CONVERTER}
+)
+"""In these stages every error is the record's own."""
+
+
+class ToleranceExceededError(KafkaError):
+    """An operation failed, and the connector's settings do not tolerate it: the task ends."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+class Operation(NamedTuple):
+    """What was being done, by which class, to which record."""
+
+    stage: Stage
+    executing: str
+    record: Any
+
+
+class RecordFailure(NamedTuple):
+    """An operation that failed for good."""
+
+    operation: Operation
+    error: BaseException
+    attempts: int
+
+
+Report = Callable[[RecordFailure], "Future[Any] | None"]
+
+
+def may_succeed_later(error: BaseException) -> bool:
+    """Whether the same call is worth another attempt."""
+    return isinstance(error, RetriableError) or bool(getattr(error, "retriable", False))
+
+
+class Tolerance:
+    """The rules of one task, and the counts of what they were needed for."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        runtime: Runtime,
+        wait: Callable[[float], bool],
+        reports: Sequence[Report] = (),
+    ) -> None:
+        """`wait` sleeps for so many seconds, or less and True if the task is to stop."""
+        self._config = config
+        self._clock = runtime.clock
+        self._backoff = Backoff(
+            FIRST_DELAY_MS, config.errors_retry_delay_max_ms, runtime.random.random
+        )
+        self._wait = wait
+        self._reports = reports
+        self.failures = 0
+        self.retries = 0
+        self.skipped = 0
+        self.last_error_ms: int | None = None
+
+    def retry(
+        self, work: Callable[[], T], error: BaseException, operation: Callable[[], Operation]
+    ) -> T:
+        """`work` has raised `error`: try it again, then report; SkippedRecord if it is tolerated.
+
+        Raises ToleranceExceededError if it is not.
+        """
+        attempts = 1
+        began_ms = self._clock.monotonic_ms()
+        while may_succeed_later(error) and self._may_wait(attempts, began_ms):
+            self.retries += 1
+            attempts += 1
+            try:
+                return work()
+            except Exception as again:
+                error = again
+        self.report(RecordFailure(operation(), error, attempts))
+        raise SkippedRecordError(operation()) from error
+
+    def report(self, failure: RecordFailure) -> Future[Any] | None:
+        """Count and report it, and raise ToleranceExceededError unless it is tolerated."""
+        self.failures += 1
+        self.last_error_ms = self._clock.now_ms()
+        futures = [report(failure) for report in self._reports]
+        if not self._is_tolerated(failure):
+            stage, executing, _ = failure.operation
+            raise ToleranceExceededError(
+                f"Tolerance exceeded in error handler: {stage} by {executing} failed after "
+                f"{failure.attempts} attempts: {failure.error}"
+            ) from failure.error
+        self.skipped += 1
+        return next((future for future in futures if future is not None), None)
+
+    def _may_wait(self, attempts: int, began_ms: int) -> bool:
+        """Sleep before the next attempt, unless there is none."""
+        limit_ms = self._config.errors_retry_timeout
+        passed_ms = self._clock.monotonic_ms() - began_ms
+        if limit_ms == 0 or (limit_ms > 0 and passed_ms >= limit_ms):
+            return False
+        delay_ms = self._backoff.delay_ms(attempts)
+        if limit_ms > 0:
+            delay_ms = min(delay_ms, limit_ms - passed_ms)
+        return not self._wait(delay_ms / 1000)
+
+    def _is_tolerated(self, failure: RecordFailure) -> bool:
+        if self._config.errors_tolerance != "all":
+            return False
+        stage = failure.operation.stage
+        return stage in OF_RECORDS or stage is Stage.TASK_PUT or may_succeed_later(failure.error)
+
+
+class SkippedRecordError(Exception):
+    """A record is left out, as errors.tolerance=all says."""
+
+
+# Who is told of failures.
+
+
+def log_report(config: ConnectorConfig, task: str) -> Report:
+    """Logs each failure; which record it was only if the settings allow that."""
+
+    def report(failure: RecordFailure) -> None:
+        stage, executing, record = failure.operation
+        text = f"Error encountered in task {task}. Executing stage '{stage}' with class "
+        text += f"'{executing}'"
+        if config.errors_log_include_messages and record is not None:
+            text += f", where record is {_shown(record)}"
+        logger.error("%s.", text, exc_info=failure.error)
+
+    return report
+
+
+def _shown(record: Any) -> str:
+    if isinstance(record, ConsumerRecord):
+        return (
+            f"{{topic='{record.topic}', partition={record.partition}, offset={record.offset}, "
+            f"timestamp={record.timestamp_ms}}}"
+        )
+    return repr(record)
+
+
+class DeadLetterQueue:
+    """Writes records that failed to a topic: bytes, headers and time as they were.
+
+    Invariant: `pending` has the sends whose end is not known; offsets wait for them.
+    """
+
+    def __init__(self, producer: Producer, config: SinkConnectorConfig, task: tuple[str, int]):
+        self._producer = producer
+        self._config = config
+        self._task = task
+        self.pending: list[Future[None]] = []
+
+    def prepare(self, admin: Admin) -> None:
+        """Create the topic, with one partition, unless it is there."""
+        name = self._config.errors_deadletterqueue_topic_name
+        if name in admin.list_topics():
+            return
+        factor = self._config.errors_deadletterqueue_topic_replication_factor
+        try:
+            admin.create_topics([NewTopic(name, 1, factor)])
+        except KafkaError as error:
+            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def __call__(self, failure: RecordFailure) -> Future[None] | None:
+        """Send the record of a failure; what was not a record is only logged."""
+        record = failure.operation.record
+        if not isinstance(record, ConsumerRecord):
+            return None
+        headers = list(record.headers)
+        if self._config.errors_deadletterqueue_context_headers_enable:
+            headers += self._context_of(failure, record)
+        future: Future[None] = Future()
+
+        def delivered(_: object, error: KafkaError | None) -> None:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.pending = [each for each in self.pending if not each.done() or each.exception()]
+        self.pending.append(future)
+        self._producer.send(
+            self._config.errors_deadletterqueue_topic_name,
+            record.value,
+            key=record.key,
+            headers=headers,
+            timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
+            on_delivery=delivered,
+        )
+        return future
+
+    def flush(self) -> None:
+        """Wait until what was sent is there; raises the error of what is not."""
+        if self.pending:
+            self._producer.flush()
+            pending, self.pending = self.pending, []
+            for future in pending:
+                future.result()
+
+    def _context_of(
+        self, failure: RecordFailure, record: ConsumerRecord
+    ) -> list[tuple[str, bytes]]:
+        stage, executing, _ = failure.operation
+        error = failure.error
+        name, task = self._task
+        context = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "connector.name": name,
+            "task.id": task,
+            "stage": stage,
+            "class.name": executing,
+            "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
+            "exception.message": str(error),
+            "exception.stacktrace": "".join(traceback.format_exception(error)),
+        }
+        return [(HEADER_PREFIX + key, str(value).encode()) for key, value in context.items()]

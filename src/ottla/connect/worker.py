@@ -1,0 +1,391 @@
+"""A worker runs connectors and tasks; what runs where is decided by its herder.
+
+The worker's loop only begins and ends things: code of plug-ins runs in threads of its own, and what
+hangs there is left behind after task.shutdown.graceful.timeout.ms. Statuses come back to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from ottla.config.connect_config import ConnectorConfig, WorkerConfig
+from ottla.connect.config_provider import resolve
+from ottla.connect.connector import Connector, Context
+from ottla.connect.connector_settings import Checker, parse_connector
+from ottla.connect.conversion import Conversion, make_converter
+from ottla.connect.offset_storage import OffsetStorage
+from ottla.connect.plugins import Plugins
+from ottla.connect.sink_task import WorkerSinkTask
+from ottla.connect.source_task import WorkerSourceTask
+from ottla.connect.transform_chain import make_transforms
+from ottla.connect.worker_clients import WorkerClients
+from ottla.connect.worker_task import State, TargetState, TaskId, TaskParts, WorkerTask
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.runtime import Runtime
+from ottla.runtime.io_thread import Condition, run_in_thread
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+PLUGIN_LIMIT_S: Final = 90.0
+"""How long a question to a plug-in may take, as long as a request of Kafka's REST API."""
+
+
+class PlanContext(Context):
+    """The context of a connector's planning object."""
+
+    def __init__(self, running: RunningConnector) -> None:
+        self._running = running
+        self.name = running.name
+        self.properties = running.properties
+
+    @property
+    def is_stopping(self) -> bool:
+        return not self._running.may_watch
+
+    def wait(self, seconds: float) -> bool:
+        return self._running.wait(seconds)
+
+    def request_task_reconfiguration(self) -> None:
+        self._running.request_reconfiguration()
+
+    def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
+        return self._running.offsets.table.get(self.name, partition)
+
+    def fail(self, error: BaseException) -> None:
+        self._running.fail(error)
+
+
+class RunningConnector:
+    """The planning object of a connector, and the thread in which it watches."""
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        offsets: OffsetStorage,
+        on_status: Callable[[str, State, str | None], object],
+        request_reconfiguration: Callable[[], object],
+    ) -> None:
+        self.name = name
+        self.properties = properties
+        self.offsets = offsets
+        self.request_reconfiguration = request_reconfiguration
+        self.made: Future[Connector] = Future()
+        """The object, once its constructor has returned."""
+        self.finished: Future[None] = Future()
+        self._on_status = on_status
+        self._changed = Condition()
+        self._target = TargetState.STARTED
+        self._is_stopping = False
+        self._is_abandoned = False
+        self._shown: State | None = None
+
+    def begin(self, plugins: Plugins, target: TargetState) -> None:
+        self._target = target
+        self.finished = run_in_thread(lambda: self._run(plugins), f"connector-{self.name}")
+
+    @property
+    def may_watch(self) -> bool:
+        return not self._is_stopping and self._target is TargetState.STARTED
+
+    def wait(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.may_watch, seconds)
+
+    def set_target(self, target: TargetState) -> None:
+        with self._changed:
+            self._target = target
+            self._changed.notify_all()
+
+    def request_stop(self) -> None:
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """It does not stop: nothing is heard of it any longer."""
+        self._is_abandoned = True
+        logger.error("Connector %s does not stop: it is left behind.", self.name)
+
+    def fail(self, error: BaseException) -> None:
+        self._show(State.FAILED, "".join(traceback.format_exception(error)))
+        self.request_stop()
+
+    def _run(self, plugins: Plugins) -> None:
+        try:
+            connector_class = plugins.connector(self.properties["connector.class"])
+            _, settings = parse_connector(connector_class, self.properties)
+            connector = connector_class(settings, PlanContext(self))
+            self.made.set_result(connector)
+            self._serve(connector)
+        except BaseException as error:
+            if not self.made.done():
+                self.made.set_exception(error)
+            if not self._is_abandoned:
+                logger.exception("Connector %s failed", self.name)
+                self._show(State.FAILED, "".join(traceback.format_exception(error)))
+        else:
+            if self._shown is not State.FAILED:
+                self._show(State.UNASSIGNED)
+
+    def _serve(self, connector: Connector) -> None:
+        """Watch while it is started, wait while it is paused."""
+        while not self._is_stopping:
+            target = self._target
+            if target is TargetState.STARTED:
+                self._show(State.RUNNING)
+                connector.watch()
+            else:
+                self._show(State.PAUSED if target is TargetState.PAUSED else State.STOPPED)
+            self._wait_for_other_target(target)
+
+    def _wait_for_other_target(self, target: TargetState) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping or self._target is not target)
+
+    def _show(self, state: State, trace: str | None = None) -> None:
+        if state is not self._shown and not self._is_abandoned:
+            self._shown = state
+            self._on_status(self.name, state, trace)
+
+
+class Worker:
+    """All connectors and tasks that run here. Every method is for the loop of the worker.
+
+    Invariant: a connector or a task runs here at most once; one that was left behind counts no
+    longer.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        properties: Mapping[str, str],
+        runtime: Runtime,
+        offsets: OffsetStorage,
+        plugins: Plugins | None = None,
+    ) -> None:
+        self.config = config
+        self.properties = properties
+        self.runtime = runtime
+        self.offsets = offsets
+        self.plugins = plugins or Plugins(config.plugin_path)
+        self.checker = Checker(self.plugins, config, properties)
+        self.connectors: dict[str, RunningConnector] = {}
+        self.tasks: dict[TaskId, WorkerTask] = {}
+        self.on_connector_status: Callable[[str, State, str | None], object] = _ignore
+        self.on_task_status: Callable[[TaskId, State, str | None], object] = _ignore
+        self.on_topic: Callable[[TaskId, str], object] = _ignore
+        self.on_reconfiguration: Callable[[str], object] = _ignore
+        self._loop = asyncio.get_running_loop()
+        self._committing: dict[TaskId, Future[Any]] = {}
+        self._commits = asyncio.create_task(self._commit_at_intervals(), name="commit offsets")
+
+    async def ask(self, work: Callable[[], T], what: str, limit_s: float = PLUGIN_LIMIT_S) -> T:
+        """Run code of a plug-in in a thread; KafkaTimeoutError if it does not return in time."""
+        future = asyncio.wrap_future(run_in_thread(work, f"connect-{what}"))
+        try:
+            return await asyncio.wait_for(future, limit_s)
+        except TimeoutError:
+            if future.done() and not future.cancelled():
+                raise  # the plug-in's own
+            raise KafkaTimeoutError(
+                f"Request timed out. The worker is currently {what}, for more than {limit_s:g} s"
+            ) from None
+
+    # Connectors
+
+    def start_connector(
+        self, name: str, properties: Mapping[str, str], target: TargetState
+    ) -> None:
+        """Begin to run the planning object; its status says how it goes."""
+        assert name not in self.connectors, f"{name} runs here"
+        running = RunningConnector(
+            name,
+            self._resolved(properties),
+            self.offsets,
+            self._from_thread(self.on_connector_status),
+            self._from_thread(lambda: self.on_reconfiguration(name)),
+        )
+        self.connectors[name] = running
+        running.begin(self.plugins, target)
+
+    async def stop_connector(self, name: str) -> None:
+        """Stop the planning object, or leave it behind."""
+        running = self.connectors.pop(name, None)
+        if running is not None:
+            running.request_stop()
+            await self._end([running])
+
+    async def plan(self, name: str) -> list[dict[str, str]]:
+        """The settings of the tasks into which the connector splits its work."""
+        running = self.connectors[name]
+        connector_class = self.plugins.connector(running.properties["connector.class"])
+        config, _ = parse_connector(connector_class, running.properties)
+
+        def split() -> Sequence[Mapping[str, str]]:
+            return running.made.result().tasks(config.tasks_max)
+
+        try:
+            planned = await self.ask(split, f"asking connector {name} for its tasks")
+        except Exception as error:
+            running.fail(error)
+            raise
+        if len(planned) > config.tasks_max and config.tasks_max_enforce:
+            too_many = ConfigError(
+                f"tasks.max={config.tasks_max}: connector {name} splits its work into "
+                f"{len(planned)} tasks; tasks.max.enforce=false permits that"
+            )
+            running.fail(too_many)
+            raise too_many
+        base = dict(self.unresolved(name, running.properties))
+        return [base | {"task.class": _class_name(connector_class)} | dict(e) for e in planned]
+
+    def unresolved(self, name: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+        """The properties as a person gave them; a herder that knows them replaces this."""
+        return properties
+
+    # Tasks
+
+    def start_task(
+        self, task_id: TaskId, properties: Mapping[str, str], target: TargetState
+    ) -> None:
+        """Begin to run a task; what is wrong with it becomes its status."""
+        assert task_id not in self.tasks, f"{task_id} runs here"
+        try:
+            task = self._make_task(task_id, properties, target)
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            logger.error("Task %s cannot be made: %s", task_id, error)
+            self.on_task_status(task_id, State.FAILED, trace)
+            return
+        self.tasks[task_id] = task
+        task.begin()
+
+    def _make_task(
+        self, task_id: TaskId, properties: Mapping[str, str], target: TargetState
+    ) -> WorkerTask:
+        resolved = self._resolved(properties)
+        connector_class = self.plugins.connector(resolved["connector.class"])
+        config, settings = parse_connector(connector_class, resolved)
+        parts = TaskParts(
+            id=task_id,
+            connector_class=connector_class,
+            properties=resolved,
+            config=config,
+            settings=settings,
+            worker_config=self.config,
+            conversion=self.conversion(config, resolved),
+            clients=WorkerClients(self.config, self.properties, resolved),
+            offsets=self.offsets,
+            runtime=self.runtime,
+            on_status=self._from_thread(self.on_task_status),
+            on_topic=self._from_thread(self.on_topic),
+            request_reconfiguration=self._from_thread(
+                lambda: self.on_reconfiguration(task_id.connector)
+            ),
+        )
+        return self.task_of(parts, target)
+
+    def task_of(self, parts: TaskParts, target: TargetState) -> WorkerTask:
+        """The task for a source or a sink."""
+        is_source = parts.connector_class.kind == "source"
+        return (WorkerSourceTask if is_source else WorkerSinkTask)(parts, target)
+
+    def conversion(self, config: ConnectorConfig, properties: Mapping[str, str]) -> Conversion:
+        """The converters and transforms of a connector, made for one task."""
+        worker = (self.config, self.properties)
+        key, value, header = (
+            make_converter(self.plugins, kind, worker, (config, properties))
+            for kind in ("key", "value", "header")
+        )
+        return Conversion((key, value, header), make_transforms(self.plugins, config, properties))
+
+    async def stop_tasks(self, task_ids: Iterable[TaskId]) -> None:
+        """Stop tasks, all at once; those that do not end in time are left behind."""
+        stopping = [self.tasks.pop(each) for each in list(task_ids) if each in self.tasks]
+        for task in stopping:
+            task.request_stop()
+        await self._end(stopping)
+
+    def tasks_of(self, connector: str) -> list[TaskId]:
+        """The tasks of a connector that run here."""
+        return sorted(each for each in self.tasks if each.connector == connector)
+
+    def set_target(self, connector: str, target: TargetState) -> None:
+        """Pause or resume what runs of a connector."""
+        running = self.connectors.get(connector)
+        if running is not None:
+            running.set_target(target)
+        for task_id in self.tasks_of(connector):
+            self.tasks[task_id].set_target(target)
+
+    async def close(self) -> None:
+        """Stop everything."""
+        self._commits.cancel()
+        await self.stop_tasks(list(self.tasks))
+        for name in list(self.connectors):
+            await self.stop_connector(name)
+        await self.ask(self.offsets.close, "closing the offset store")
+
+    async def _end(self, ending: Sequence[WorkerTask | RunningConnector]) -> None:
+        """Wait for threads to end, for as long as all of them together may take."""
+        waits = [asyncio.wrap_future(each.finished) for each in ending]
+        if not waits:
+            return
+        limit_s = self.config.task_shutdown_graceful_timeout_ms / 1000
+        await asyncio.wait(waits, timeout=limit_s)
+        for each, wait in zip(ending, waits, strict=True):
+            if not wait.done():
+                run_in_thread(each.abandon, "connect-abandon")
+
+    async def _commit_at_intervals(self) -> None:
+        """Store the offsets of sources; a store that hangs delays its own task alone."""
+        while True:
+            await asyncio.sleep(self.config.offset_flush_interval_ms / 1000)
+            for task_id, task in self.tasks.items():
+                before = self._committing.get(task_id)
+                if isinstance(task, WorkerSourceTask) and (before is None or before.done()):
+                    work = run_in_thread(task.commit_offsets, f"connect-commit-{task_id}")
+                    self._committing[task_id] = work
+            self._committing = {t: f for t, f in self._committing.items() if not f.done()}
+
+    def _resolved(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return resolve(self.properties, properties)
+
+    def _from_thread(self, callback: Callable[..., object]) -> Callable[..., None]:
+        """Has the loop call it, from any thread, until the loop has ended."""
+
+        def post(*arguments: object) -> None:
+            try:
+                self._loop.call_soon_threadsafe(callback, *arguments)
+            except RuntimeError:
+                logger.debug("the worker has ended; %s is not heard", arguments)
+
+        return post
+
+
+def _ignore(*arguments: object) -> None:
+    """Until a herder listens."""
+
+
+def _class_name(connector_class: type[Connector]) -> str:
+    return connector_class.kafka_class or f"{connector_class.__module__}.{connector_class.__name__}"
+
+
+def refusal(status: int, message: str) -> ConnectRestError:
+    """What REST answers with this HTTP status."""
+    return ConnectRestError(status, message)
+
+
+class ConnectRestError(KafkaError):
+    """A request to a herder that it does not carry out; `status` is what HTTP says of it."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+        self.status = status

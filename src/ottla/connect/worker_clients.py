@@ -1,0 +1,105 @@
+"""The producers, consumers and admin clients that a worker makes for its connectors.
+
+Settings come from four places, the later wins: what Connect needs, the worker's own security,
+`producer.` (`consumer.`, `admin.`) of the worker's file, and `producer.override.` of the connector,
+if connector.client.config.override.policy allows it (KIP-458).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.consumer.consumer import Consumer
+from ottla.clients.producer.producer import Producer
+from ottla.config.config_def import dotted
+from ottla.config.config_type import INT_MAX
+from ottla.config.connect_config import WorkerConfig
+from ottla.errors import ConfigError
+
+SECURITY: Final = ("security.", "ssl.", "sasl.")
+OF_PRINCIPALS: Final = ("security.protocol", "sasl.jaas.config", "sasl.mechanism")
+OVERRIDES: Final = ("producer.override.", "consumer.override.", "admin.override.")
+
+
+def check_overrides(config: WorkerConfig, properties: Mapping[str, str]) -> dict[str, str]:
+    """What a connector may not override, and why."""
+    policy = config.connector_client_config_override_policy
+    wrong = {}
+    for key in properties:
+        prefix = next((each for each in OVERRIDES if key.startswith(each)), None)
+        if prefix is None or policy == "All":
+            continue
+        if policy == "None" or key.removeprefix(prefix) not in OF_PRINCIPALS:
+            wrong[key] = (
+                f"{key}: must not be set, the worker has "
+                f"connector.client.config.override.policy={policy}"
+            )
+    return wrong
+
+
+class WorkerClients:
+    """Makes the clients of one connector; who asks for one closes it."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        worker_properties: Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None:
+        self._servers = ",".join(config.bootstrap_servers)
+        self._worker = worker_properties
+        self._connector = properties
+        wrong = check_overrides(config, properties)
+        if wrong:
+            raise ConfigError(next(iter(wrong.values())))
+
+    def producer(self, task: Any, kind: str = "producer", **more: Any) -> Producer:
+        """The producer of a task: what was acknowledged is neither lost nor there twice.
+
+        Kafka's own has no idempotence; here it is on, unless a setting turns it off.
+        """
+        settings: dict[str, Any] = {
+            "acks": "all",
+            "enable.idempotence": "true",
+            "delivery.timeout.ms": INT_MAX,
+            "linger.ms": 5,
+            "client.id": f"connector-{kind}-{task}",
+        }
+        return Producer(self._settings("producer.", settings) | dotted(None, more))
+
+    def consumer(self, task: Any, connector: str) -> Consumer:
+        """The consumer of a task of a sink, a member of the group connect-<connector>."""
+        settings = {
+            "group.id": f"connect-{connector}",
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "earliest",
+            "client.id": f"connector-consumer-{task}",
+        }
+        return Consumer(self._settings("consumer.", settings))
+
+    def consumer_group(self, connector: str) -> str:
+        """The group of a sink's consumers."""
+        default = f"connect-{connector}"
+        return str(self._settings("consumer.", {"group.id": default})["group.id"])
+
+    def admin(self, task: Any) -> Admin:
+        settings = {"client.id": f"connector-adminclient-{task}"}
+        return Admin(self._settings("admin.", settings))
+
+    def _settings(self, prefix: str, needed: Mapping[str, Any]) -> dict[str, Any]:
+        settings: dict[str, Any] = {"bootstrap.servers": self._servers, **needed}
+        settings |= {k: v for k, v in self._worker.items() if k.startswith(SECURITY)}
+        settings.pop("ssl.client.auth", None)
+        settings |= with_prefix(self._worker, prefix)
+        return settings | with_prefix(self._connector, f"{prefix}override.")
+
+
+def with_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The settings that begin with a prefix, without it."""
+    return {
+        key.removeprefix(prefix): value
+        for key, value in properties.items()
+        if key.startswith(prefix)
+    }

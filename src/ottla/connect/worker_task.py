@@ -1,0 +1,228 @@
+"""A task of a connector, in a thread of its own: begun, paused, stopped, watched.
+
+    UNASSIGNED -> RUNNING <-> PAUSED          what a person wants
+                     '----------'-> FAILED    it raised: its trace is the status's
+                     '----------'-> UNASSIGNED, when it has stopped
+
+A task that does not stop in time is abandoned: its clients are closed under it, so that it can
+write nothing any longer, and what it reports is not heard.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from ottla.config.config_def import ConfigTable
+from ottla.config.connect_config import ConnectorConfig, WorkerConfig
+from ottla.connect.connector import Connector
+from ottla.connect.conversion import Conversion
+from ottla.connect.offset_storage import OffsetStorage
+from ottla.connect.worker_clients import WorkerClients
+from ottla.runtime import Runtime
+from ottla.runtime.io_thread import Condition, run_in_thread
+
+logger = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """The states of connectors and tasks; the names are Kafka's."""
+
+    UNASSIGNED = "UNASSIGNED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    RESTARTING = "RESTARTING"
+    DESTROYED = "DESTROYED"
+
+
+class TargetState(StrEnum):
+    """What a person wants a connector to do."""
+
+    STARTED = "STARTED"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+
+INITIAL_STATES: Final = {
+    "RUNNING": TargetState.STARTED,
+    "PAUSED": TargetState.PAUSED,
+    "STOPPED": TargetState.STOPPED,
+}
+"""With what a connector may be created (KIP-980)."""
+
+
+class TaskId(NamedTuple):
+    """A task of a connector, by its number."""
+
+    connector: str
+    task: int
+
+    def __str__(self) -> str:
+        return f"{self.connector}-{self.task}"
+
+
+OnStatus = Callable[["TaskId", State, "str | None"], object]
+OnTopic = Callable[["TaskId", str], object]
+
+
+@dataclass(frozen=True)
+class TaskParts:
+    """All that a task is made of."""
+
+    id: TaskId
+    connector_class: type[Connector]
+    properties: Mapping[str, str]
+    config: ConnectorConfig
+    settings: ConfigTable
+    worker_config: WorkerConfig
+    conversion: Conversion
+    clients: WorkerClients
+    offsets: OffsetStorage
+    runtime: Runtime
+    on_status: OnStatus
+    on_topic: OnTopic
+    request_reconfiguration: Callable[[], object]
+
+
+class WorkerTask(ABC):
+    """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
+
+    `finished` is done when the thread has ended; it holds no error.
+    """
+
+    def __init__(self, parts: TaskParts, target: TargetState) -> None:
+        self.id = parts.id
+        self.parts = parts
+        self.finished: Future[None] = Future()
+        self._target = target
+        self._changed = Condition()
+        self._is_stopping = False
+        self._is_abandoned = False
+        self._shown: State | None = None
+        self._topics: set[str] = set()
+
+    # From the worker, in any thread
+
+    def begin(self) -> None:
+        self.finished = run_in_thread(self._run, f"connect-task-{self.id}")
+
+    def set_target(self, target: TargetState) -> None:
+        """Pause or resume."""
+        with self._changed:
+            self._target = target
+            self._changed.notify_all()
+        self.wake()
+
+    def request_stop(self) -> None:
+        """Have it stop soon."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self.wake()
+
+    def abandon(self) -> None:
+        """It has not stopped in time: nothing more is heard of it, nor written by it."""
+        self._is_abandoned = True
+        logger.error(
+            "Graceful stop of task %s failed: it is left behind, with its clients closed.", self.id
+        )
+        self.close_clients()
+
+    def wake(self) -> None:
+        """End a wait of the task for records."""
+
+    @abstractmethod
+    def close_clients(self) -> None:
+        """Close what the task writes with, from another thread."""
+
+    # For the task, in its thread
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    @property
+    def is_paused(self) -> bool:
+        return self._target is not TargetState.STARTED
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True at once if the task is to stop."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_stopping, seconds)
+
+    def wait_while_paused(self) -> None:
+        """Sleep until it is to run, or to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping or not self.is_paused)
+
+    def show(self, state: State, trace: str | None = None) -> None:
+        """Report a state, if it is a new one."""
+        if state is not self._shown and not self._is_abandoned:
+            self._shown = state
+            self.parts.on_status(self.id, state, trace)
+
+    def note_topic(self, topic: str) -> None:
+        """Report a topic that it uses, once."""
+        if topic not in self._topics and not self._is_abandoned:
+            self._topics.add(topic)
+            self.parts.on_topic(self.id, topic)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Start the connector and serve it until it is to stop."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the connector and close what it used, after `work` has ended or raised."""
+
+    def _run(self) -> None:
+        trace = None
+        try:
+            if not self._is_stopping:
+                self.work()
+        except BaseException as error:  # SystemExit of a plug-in as well: it ends only its task
+            trace = "".join(traceback.format_exception(error))
+            if not self._is_abandoned:
+                logger.exception("Task %s failed, and stays so until it is restarted.", self.id)
+        try:
+            self.close()
+        except BaseException as error:  # what `stop` raises does not change the outcome
+            logger.warning("Task %s did not close in order: %r", self.id, error)
+        if trace is not None:
+            self.show(State.FAILED, trace)
+        else:
+            self.show(State.UNASSIGNED)
+
+
+class TaskContext:
+    """What the contexts of source and sink tasks have in common."""
+
+    def __init__(self, task: WorkerTask) -> None:
+        self._task = task
+        self.name = task.id.connector
+        self.properties = task.parts.properties
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._task.is_stopping
+
+    def wait(self, seconds: float) -> bool:
+        return self._task.wait(seconds)
+
+    def request_task_reconfiguration(self) -> None:
+        self._task.parts.request_reconfiguration()
+
+    def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
+        return self._task.parts.offsets.table.get(self.name, partition)
+
+    def fail(self, error: BaseException) -> None:
+        self._task.show(State.FAILED, "".join(traceback.format_exception(error)))
+        self._task.request_stop()

@@ -1,0 +1,171 @@
+"""Workers in the test's process, connectors that misbehave on demand, and a client of REST."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import ClassVar
+
+from ottla.config.config_def import REQUIRED, ConfigTable, config_key
+from ottla.config.config_type import INT, STRING
+from ottla.connect.connect_worker import ConnectWorker
+from ottla.connect.connector import SinkConnector, SourceConnector, TryAgainError
+from ottla.connect.data import SourceRecord
+from ottla.testing import wait_until
+
+STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+
+
+def worker_properties(broker, folder, **more):
+    """The properties of a standalone worker whose files are in a folder."""
+    properties = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "key.converter": STRINGS,
+        "value.converter": STRINGS,
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "50",
+        "task.shutdown.graceful.timeout.ms": "2000",
+        "listeners": "http://127.0.0.1:0",
+    }
+    return properties | {key.replace("_", "."): str(value) for key, value in more.items()}
+
+
+def standalone(broker, folder, **more):
+    return ConnectWorker.standalone(worker_properties(broker, folder, **more))
+
+
+def ask(worker, method, path, body=None, headers=None):
+    """Status and JSON of an answer; None where it has no body."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        worker.url + path.lstrip("/"), data, {"Content-Type": "application/json"}, method=method
+    )
+    for name, value in (headers or {}).items():
+        request.add_header(name, value)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            content = answer.read()
+            return answer.status, json.loads(content) if content else None
+    except urllib.error.HTTPError as error:
+        with error:
+            content = error.read()
+            return error.code, json.loads(content) if content else None
+
+
+def state_of(worker, name):
+    """The state of a connector, and those of its tasks."""
+    _, status = ask(worker, "GET", f"/connectors/{name}/status")
+    return status["connector"]["state"], *(task["state"] for task in status["tasks"])
+
+
+def wait_for_state(worker, name, *states):
+    """Wait until a connector and its tasks are in these states."""
+    wait_until(
+        lambda: state_of(worker, name) == states,
+        f"{name} in {states}",
+        seen=lambda: ask(worker, "GET", f"/connectors/{name}/status"),
+    )
+
+
+GATE = threading.Event()
+"""What the misbehaving connectors wait for when they hang; set at the end of a test."""
+
+
+class Settings(ConfigTable):
+    """Where it writes, and where it hangs or raises."""
+
+    topic: str = config_key(default="t", type=STRING, doc="The topic.")
+    hangs: str = config_key(default="", type=STRING, doc="In which method it hangs.")
+    raises: str = config_key(default="", type=STRING, doc="In which method it raises.")
+    count: int = config_key(default=3, type=INT, doc="How many records.")
+
+
+class Moody:
+    """Hangs or raises where its settings say."""
+
+    def at(self, method):
+        if self.settings.hangs == method:
+            GATE.wait()
+        if self.settings.raises == method:
+            raise RuntimeError(f"raised in {method}")
+
+
+class MoodySource(Moody, SourceConnector):
+    """Counts."""
+
+    Settings = Settings
+    idle_s = 0.01
+
+    def tasks(self, max_tasks):
+        self.at("tasks")
+        return super().tasks(max_tasks)
+
+    def start(self):
+        self.at("start")
+
+    def records(self, offset):
+        for number in range(offset["n"] + 1 if offset else 0, self.settings.count):
+            yield SourceRecord(
+                topic=self.settings.topic,
+                value=str(number),
+                source_partition={},
+                source_offset={"n": number},
+            )
+
+    def poll(self):
+        self.at("poll")
+        return super().poll()
+
+    def stop(self):
+        self.at("stop")
+
+
+class MoodySink(Moody, SinkConnector):
+    """Keeps what it is given in `got`, by the connector's name."""
+
+    Settings = Settings
+    got: ClassVar = {}
+
+    def start(self):
+        self.at("start")
+
+    def put(self, records):
+        self.at("put")
+        if self.settings.raises == "outage" and not GATE.is_set():
+            raise TryAgainError("the system is down")
+        kept = self.got.setdefault(self.context.name, [])
+        for record in records:
+            if self.settings.raises == "poison" and record.value == "poison":
+                self.context.report(record, ValueError("a poison record"))
+            else:
+                kept.append(record.value)
+
+    def stop(self):
+        self.at("stop")
+
+
+class Splitting(SourceConnector):
+    """One task for each partition that it is told, which write their number."""
+
+    class Settings(ConfigTable):
+        """How many tasks."""
+
+        topic: str = config_key(default=REQUIRED, type=STRING, doc="The topic.")
+        number: int = config_key(default=-1, type=INT, doc="That of the task.")
+
+    def tasks(self, max_tasks):
+        return [{"number": str(number)} for number in range(max_tasks)]
+
+    def partition(self):
+        return {"number": self.settings.number}
+
+    def records(self, offset):
+        if offset is None:
+            yield SourceRecord(
+                topic=self.settings.topic,
+                value=str(self.settings.number),
+                source_partition=self.partition(),
+                source_offset={"done": True},
+            )

@@ -1,0 +1,377 @@
+"""A worker as a whole, against a broker in the test's process."""
+
+from __future__ import annotations
+
+import pytest
+from connect_kit import (
+    GATE,
+    MoodySink,
+    ask,
+    standalone,
+    state_of,
+    wait_for_state,
+)
+
+from ottla import Producer
+from ottla.errors import ConfigError
+from ottla.testing import InProcessBroker, wait_until
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+KIT = "connect_kit"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """One broker for all tests of this file; each has topics of its own."""
+    with InProcessBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def worker(broker, tmp_path):
+    """A worker without connectors; what hangs at the end of a test is let go."""
+    GATE.clear()
+    with standalone(broker, tmp_path) as running:
+        yield running
+        GATE.set()
+
+
+def source(name, topic, **settings):
+    return {"name": name, "connector.class": f"{KIT}.MoodySource", "topic": topic, **settings}
+
+
+def sink(name, topics, **settings):
+    return {"name": name, "connector.class": f"{KIT}.MoodySink", "topics": topics, **settings}
+
+
+def values(broker, topic):
+    return [record.value.decode() for record in broker.records(topic)]
+
+
+def test_files_to_topic_to_file(broker, tmp_path):
+    """The quick start: lines, lines that are appended, and a restart without a line twice."""
+    read, written = tmp_path / "test.txt", tmp_path / "test.sink.txt"
+    read.write_text("foo\nbar\n")
+    file_source = {
+        "name": "local-file-source",
+        "connector.class": "FileStreamSource",
+        "tasks.max": "1",
+        "file": str(read),
+        "topic": "connect-test",
+    }
+    file_sink = {
+        "name": "local-file-sink",
+        "connector.class": "FileStreamSink",
+        "tasks.max": "1",
+        "file": str(written),
+        "topics": "connect-test",
+    }
+
+    def wait_for(text):
+        wait_until(
+            lambda: written.exists() and written.read_text() == text,
+            f"{text!r} in the file",
+            seen=lambda: written.exists() and written.read_text(),
+        )
+
+    settings = {"key_converter": JSON, "value_converter": JSON}
+    with standalone(broker, tmp_path, **settings) as worker:
+        worker.create(file_source)
+        worker.create(file_sink)
+        wait_for("foo\nbar\n")
+        with read.open("a") as file:
+            file.write("Another line\n")
+        wait_for("foo\nbar\nAnother line\n")
+    with read.open("a") as file:
+        file.write("after the restart\n")
+    with standalone(broker, tmp_path, **settings) as worker:
+        worker.create(file_source)
+        worker.create(file_sink)
+        wait_for("foo\nbar\nAnother line\nafter the restart\n")
+
+    found = broker.records("connect-test")
+    assert (found[0].key, found[0].value) == (
+        None,
+        b'{"schema":{"type":"string","optional":false},"payload":"foo"}',
+    )
+    assert len(found) == 4
+    line = (tmp_path / "offsets").read_text()
+    assert line == f'[["local-file-source",{{"filename":"{read}"}}],{{"position":39}}]\n'
+
+
+def test_tasks_share_the_work(broker, worker):
+    """A connector splits its work, and each task keeps a place of its own."""
+    worker.create(
+        {
+            "name": "split",
+            "connector.class": f"{KIT}.Splitting",
+            "tasks.max": "3",
+            "topic": "split",
+        }
+    )
+    wait_for_state(worker, "split", *["RUNNING"] * 4)
+    broker.wait_for_records("split", 3)
+
+    assert sorted(values(broker, "split")) == ["0", "1", "2"]
+    wait_until(
+        lambda: len(ask(worker, "GET", "/connectors/split/offsets")[1]["offsets"]) == 3,
+        "three offsets",
+    )
+
+
+@pytest.mark.parametrize("method", ["tasks", "start", "poll", "stop"])
+def test_source_that_hangs_leaves_others_alone(broker, worker, method):
+    """Wherever a source hangs, REST answers, a neighbour works, and the worker can be closed."""
+    worker.create(source("hanging", f"hang-{method}", hangs=method))
+    worker.create(source("neighbour", f"beside-{method}"))
+    broker.wait_for_records(f"beside-{method}", 3)
+
+    assert state_of(worker, "hanging")[0] == "RUNNING"
+    assert ask(worker, "PUT", "/connectors/hanging/stop")[0] == 204
+    wait_for_state(worker, "hanging", "STOPPED")
+    assert ask(worker, "DELETE", "/connectors/hanging")[0] == 204
+
+
+def test_sink_that_hangs_leaves_others_alone(broker, worker):
+    """A put that never returns keeps the records of its own topics back, and nothing else."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("stuck", b"1")
+    worker.create(sink("stuck", "stuck", hangs="put"))
+    worker.create(sink("free", "stuck"))
+
+    wait_until(lambda: MoodySink.got.get("free") == ["1"], "the record at the other sink")
+    assert ask(worker, "DELETE", "/connectors/stuck")[0] == 204
+
+
+@pytest.mark.parametrize("method", ["tasks", "start", "poll"])
+def test_source_that_raises_is_failed_with_its_trace(broker, worker, method):
+    """What it raised stands in the status, of the connector or of the task."""
+    worker.create(source("raising", f"raise-{method}", raises=method))
+    states = ("FAILED",) if method == "tasks" else ("RUNNING", "FAILED")
+    wait_for_state(worker, "raising", *states)
+
+    _, status = ask(worker, "GET", "/connectors/raising/status")
+    where = status["connector"] if method == "tasks" else status["tasks"][0]
+    assert f"RuntimeError: raised in {method}" in where["trace"]
+
+
+def test_failed_task_is_restarted(broker, worker):
+    """A restart with tasks, of what failed only, brings a task back (KIP-745)."""
+    worker.create(source("back", "back", raises="poll"))
+    wait_for_state(worker, "back", "RUNNING", "FAILED")
+    worker.create(source("back", "back"))
+
+    broker.wait_for_records("back", 3)
+    assert ask(worker, "POST", "/connectors/back/tasks/0/restart")[0] == 204
+    status, answer = ask(
+        worker, "POST", "/connectors/back/restart?includeTasks=true&onlyFailed=false"
+    )
+    assert (status, answer["name"]) == (202, "back")
+    wait_for_state(worker, "back", "RUNNING", "RUNNING")
+
+
+def test_stop_that_raises_is_no_failure(broker, worker):
+    """A task that cannot close in order is gone all the same."""
+    worker.create(source("rude", "rude", raises="stop"))
+    broker.wait_for_records("rude", 3)
+
+    assert ask(worker, "PUT", "/connectors/rude/stop")[0] == 204
+    wait_for_state(worker, "rude", "STOPPED")
+
+
+def test_pause_and_resume(broker, worker):
+    """A paused sink reads nothing, and goes on where it was."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("paused", b"1").result()
+        worker.create(sink("paused", "paused"))
+        wait_until(lambda: MoodySink.got.get("paused") == ["1"], "the first record")
+        assert ask(worker, "PUT", "/connectors/paused/pause")[0] == 202
+        wait_for_state(worker, "paused", "PAUSED", "PAUSED")
+        producer.send("paused", b"2").result()
+        assert ask(worker, "PUT", "/connectors/paused/resume")[0] == 202
+        wait_until(lambda: MoodySink.got.get("paused") == ["1", "2"], "the second record")
+
+
+def test_poison_goes_to_the_dead_letters(broker, worker):
+    """Bytes, headers and place of a record that a sink refuses; the others arrive."""
+    with Producer(broker.bootstrap_servers) as producer:
+        for value in (b"good", b"poison", b"fine"):
+            producer.send("mixed", value, key=b"k", headers={"h": b"v"})
+    worker.create(
+        sink(
+            "careful",
+            "mixed",
+            raises="poison",
+            **{
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dead",
+                "errors.deadletterqueue.topic.replication.factor": "1",
+                "errors.deadletterqueue.context.headers.enable": "true",
+            },
+        )
+    )
+    (letter,) = broker.wait_for_records("dead", 1)
+    wait_until(lambda: MoodySink.got.get("careful") == ["good", "fine"], "the good ones")
+
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value, headers["h"]) == (b"k", b"poison", b"v")
+    named = {name.removeprefix("__connect.errors."): value for name, value in headers.items()}
+    assert named["topic"] == b"mixed"
+    assert named["offset"] == b"1"
+    assert named["connector.name"] == b"careful"
+    assert named["stage"] == b"TASK_PUT"
+    assert named["exception.message"] == b"a poison record"
+
+
+def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):
+    """A converter's error is the record's own."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("unreadable", b"\xff")
+        producer.send("unreadable", b"text")
+    worker.create(
+        sink(
+            "reader",
+            "unreadable",
+            **{
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dead-unreadable",
+                "errors.deadletterqueue.topic.replication.factor": "1",
+            },
+        )
+    )
+
+    (letter,) = broker.wait_for_records("dead-unreadable", 1)
+    assert letter.value == b"\xff"
+    wait_until(lambda: MoodySink.got.get("reader") == ["text"], "the other record")
+
+
+def test_outage_sends_nothing_to_the_dead_letters(broker, worker):
+    """A sink whose system is down keeps its records, whatever is tolerated."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("outage", b"1")
+    worker.create(
+        sink(
+            "patient",
+            "outage",
+            raises="outage",
+            **{
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dead-outage",
+                "errors.deadletterqueue.topic.replication.factor": "1",
+            },
+        )
+    )
+    wait_for_state(worker, "patient", "RUNNING", "RUNNING")
+    GATE.set()
+
+    wait_until(lambda: MoodySink.got.get("patient") == ["1"], "the record after the outage")
+    assert broker.records("dead-outage") == []
+
+
+def test_error_that_is_not_tolerated_ends_the_task(broker, worker):
+    """Without errors.tolerance=all a record that cannot be read fails the task."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("strict", b"\xff")
+    worker.create(sink("strict", "strict"))
+    wait_for_state(worker, "strict", "RUNNING", "FAILED")
+
+    trace = ask(worker, "GET", "/connectors/strict/tasks/0/status")[1]["trace"]
+    assert "Tolerance exceeded in error handler" in trace
+
+
+def test_offsets_of_a_stopped_source_can_be_set(broker, worker):
+    """Only while it is stopped (KIP-875); it goes on there when it is resumed."""
+    worker.create(source("back-in-time", "again"))
+    broker.wait_for_records("again", 3)
+    path = "/connectors/back-in-time/offsets"
+    body = {"offsets": [{"partition": {}, "offset": {"n": 0}}]}
+
+    assert ask(worker, "PATCH", path, body)[0] == 400
+    assert ask(worker, "PUT", "/connectors/back-in-time/stop")[0] == 204
+    assert ask(worker, "GET", path)[1] == {"offsets": [{"partition": {}, "offset": {"n": 2}}]}
+    status, answer = ask(worker, "PATCH", path, body)
+    assert (status, "altered successfully" in answer["message"]) == (200, True)
+    assert ask(worker, "PUT", "/connectors/back-in-time/resume")[0] == 202
+    broker.wait_for_records("again", 5)
+    assert values(broker, "again") == ["0", "1", "2", "1", "2"]
+    assert ask(worker, "PUT", "/connectors/back-in-time/stop")[0] == 204
+    assert ask(worker, "DELETE", path)[0] == 200
+    assert ask(worker, "GET", path)[1] == {"offsets": []}
+
+
+def test_offsets_of_a_stopped_sink_can_be_set(broker, worker):
+    """They are those of its group."""
+    with Producer(broker.bootstrap_servers) as producer:
+        for value in (b"1", b"2"):
+            producer.send("sunk", value)
+    worker.create(sink("sunk", "sunk"))
+    wait_until(lambda: MoodySink.got.get("sunk") == ["1", "2"], "both records")
+    assert ask(worker, "PUT", "/connectors/sunk/stop")[0] == 204
+    place = {"kafka_topic": "sunk", "kafka_partition": 0}
+    path = "/connectors/sunk/offsets"
+
+    assert ask(worker, "GET", path)[1] == {
+        "offsets": [{"partition": place, "offset": {"kafka_offset": 2}}]
+    }
+    body = {"offsets": [{"partition": place, "offset": {"kafka_offset": 1}}]}
+    assert ask(worker, "PATCH", path, body)[0] == 200
+    assert ask(worker, "PUT", "/connectors/sunk/resume")[0] == 202
+    wait_until(lambda: MoodySink.got.get("sunk") == ["1", "2", "2"], "the second one again")
+
+
+def test_source_creates_its_topic(broker, worker):
+    """With the partitions and settings of the group that the topic is in (KIP-158)."""
+    groups = {
+        "topic.creation.groups": "wide",
+        "topic.creation.default.partitions": "2",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.wide.include": "made-.*",
+        "topic.creation.wide.partitions": "3",
+        "topic.creation.wide.retention.ms": "1000",
+    }
+    worker.create(source("maker", "made-here", **groups))
+    broker.wait_for_records("made-here", 3)
+
+    from ottla import Admin
+
+    with Admin(broker.bootstrap_servers) as admin:
+        described = admin.describe_topics(["made-here"])["made-here"]
+    assert len(described.partitions) == 3
+
+
+def test_values_come_from_a_provider(broker, tmp_path):
+    """A secret is shown as the reference that was given, and used as what it stands for."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("topic=from-a-file\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    with standalone(
+        broker, tmp_path, config_providers="file", config_providers_file_class=provider
+    ) as worker:
+        worker.create(source("secretive", f"${{file:{secrets}:topic}}"))
+        broker.wait_for_records("from-a-file", 3)
+
+        shown = ask(worker, "GET", "/connectors/secretive/config")[1]["topic"]
+    assert shown == f"${{file:{secrets}:topic}}"
+
+
+def test_worker_without_a_cluster_says_so(tmp_path):
+    """A wrong address is an error at the start."""
+
+    class Nowhere:
+        bootstrap_servers = "127.0.0.1:1"
+
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers: no broker answers there"):
+        standalone(Nowhere, tmp_path, request_timeout_ms=200, default_api_timeout_ms=200)
+
+
+def test_listener_that_is_taken_is_named(broker, worker, tmp_path):
+    """The error has the setting."""
+    taken = worker.url.rstrip("/")
+    with pytest.raises(ConfigError, match=r"listeners=.*cannot be listened at"):
+        standalone(broker, tmp_path, listeners=taken)
+
+
+def test_connector_needs_a_name(worker):
+    """So that there is something to keep offsets under."""
+    with pytest.raises(ConfigError, match="name: must be set"):
+        worker.create({"connector.class": f"{KIT}.MoodySource"})

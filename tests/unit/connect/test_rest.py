@@ -1,0 +1,221 @@
+"""The REST API: Kafka's paths, JSON and status codes, and who may ask."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from connect_kit import ask, standalone, wait_for_state
+
+from ottla.testing import InProcessBroker
+
+FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """A broker that all tests of this file share."""
+    with InProcessBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def worker(broker, tmp_path_factory):
+    """A worker that all tests of this file share; each has connectors of its own."""
+    with standalone(broker, tmp_path_factory.mktemp("rest")) as running:
+        yield running
+
+
+def config(**more):
+    return {"connector.class": "connect_kit.MoodySource", "topic": "rest", **more}
+
+
+def test_root_and_health(worker):
+    """Versions and the id of the cluster; health is a sentence (KIP-1017)."""
+    status, root = ask(worker, "GET", "/")
+    assert (status, set(root)) == (200, {"version", "commit", "kafka_cluster_id"})
+    assert root["kafka_cluster_id"]
+    status, health = ask(worker, "GET", "/health")
+    assert (status, health["status"]) == (200, "healthy")
+
+
+def test_connector_comes_and_goes(worker):
+    """201 with its info and place, 409 if it is there, 204 when it is deleted, then 404."""
+    body = {"name": "one", "config": config()}
+    status, info = ask(worker, "POST", "/connectors", body)
+
+    assert status == 201
+    assert info == {
+        "name": "one",
+        "config": {**config(), "name": "one"},
+        "tasks": [{"connector": "one", "task": 0}],
+        "type": "source",
+    }
+    assert ask(worker, "POST", "/connectors", body)[0] == 409
+    assert "one" in ask(worker, "GET", "/connectors")[1]
+    assert ask(worker, "GET", "/connectors/one")[1] == info
+    assert ask(worker, "GET", "/connectors/one/config")[1] == info["config"]
+    wait_for_state(worker, "one", "RUNNING", "RUNNING")
+    status, tasks = ask(worker, "GET", "/connectors/one/tasks")
+    assert tasks[0]["id"] == {"connector": "one", "task": 0}
+    assert tasks[0]["config"]["task.class"] == "connect_kit.MoodySource"
+    expanded = ask(worker, "GET", "/connectors?expand=info&expand=status&expand=other")[1]["one"]
+    assert set(expanded) == {"info", "status"}
+    assert ask(worker, "DELETE", "/connectors/one")[0] == 204
+    assert ask(worker, "DELETE", "/connectors/one") == (
+        404,
+        {"error_code": 404, "message": "Connector one not found"},
+    )
+
+
+def test_config_is_put_and_patched(worker):
+    """201 when it is new, 200 when it is replaced; PATCH merges and null takes away (KIP-477)."""
+    path = "/connectors/two/config"
+
+    assert ask(worker, "PUT", path, config(count="1"))[0] == 201
+    assert ask(worker, "PUT", path, config(count="2"))[0] == 200
+    status, info = ask(worker, "PATCH", path, {"count": None, "hangs": ""})
+    assert (status, "count" in info["config"], info["config"]["hangs"]) == (200, False, "")
+    assert ask(worker, "PATCH", "/connectors/nobody/config", {})[0] == 404
+    status, error = ask(worker, "PUT", path, config(name="other"))
+    assert (status, "doesn't match" in error["message"]) == (400, True)
+    assert ask(worker, "DELETE", "/connectors/two")[0] == 204
+
+
+def test_initial_state(worker):
+    """A connector may be created stopped (KIP-980)."""
+    body = {"name": "still", "config": config(), "initial_state": "STOPPED"}
+
+    assert ask(worker, "POST", "/connectors", body)[0] == 201
+    wait_for_state(worker, "still", "STOPPED")
+    assert ask(worker, "PUT", "/connectors/still/resume")[0] == 202
+    wait_for_state(worker, "still", "RUNNING", "RUNNING")
+    assert ask(worker, "DELETE", "/connectors/still")[0] == 204
+    assert ask(worker, "POST", "/connectors", body | {"initial_state": "ASLEEP"})[0] == 400
+
+
+def test_wrong_config_is_refused_with_all_that_is_wrong(worker):
+    """400 with a sentence for each key."""
+    wrong = {"connector.class": "FileStreamSource", "tasks.max": "0", "batch.size": "x"}
+    status, error = ask(worker, "PUT", "/connectors/wrong/config", wrong)
+
+    assert status == 400
+    assert "contains the following 3 error(s)" in error["message"]
+    for text in ("tasks.max=0: must be at least 1", "batch.size=x", '"topic" which has no default'):
+        assert text in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nowhere", None, 404),
+        ("GET", "/connectors/nobody/status", None, 404),
+        ("PUT", "/connectors/nobody/pause", None, 404),
+        ("POST", "/connectors/nobody/restart", None, 404),
+        ("GET", "/connectors/nobody/tasks/0/status", None, 404),
+        ("GET", "/connectors/nobody/tasks/x/status", None, 404),
+        ("GET", "/connectors/nobody/offsets", None, 404),
+        ("GET", "/connectors/nobody/topics", None, 404),
+        ("DELETE", "/connectors", None, 405),
+        ("POST", "/connectors", {"config": {}}, 400),
+        ("POST", "/connectors", ["a list"], 400),
+        ("PATCH", "/connectors/nobody/offsets", {"offsets": []}, 400),
+        ("GET", "/connector-plugins/Nothing/config", None, 404),
+        ("PUT", "/admin/loggers/root", {"level": "LOUD"}, 404),
+        ("PUT", "/admin/loggers/root", {}, 400),
+        ("GET", "/admin/loggers/no.such.logger", None, 404),
+    ],
+)
+def test_refusals(worker, method, path, body, status):
+    """Each with its code in the status and in the body."""
+    found, error = ask(worker, method, path, body)
+
+    assert (found, error["error_code"]) == (status, status)
+    assert error["message"]
+
+
+def test_plugins_are_listed(worker):
+    """Class, type and version; others than connectors by request (KIP-769)."""
+    found = ask(worker, "GET", "/connector-plugins")[1]
+    assert FILE_SOURCE in [each["class"] for each in found]
+    assert {each["type"] for each in found} == {"source", "sink"}
+    every = ask(worker, "GET", "/connector-plugins?connectorsOnly=false")[1]
+    assert {"converter", "header_converter"} <= {each["type"] for each in every}
+
+
+def test_plugin_says_its_settings(worker):
+    """Definitions with Kafka's fields."""
+    _, found = ask(worker, "GET", "/connector-plugins/FileStreamSource/config")
+    by_name = {each["name"]: each for each in found}
+
+    assert by_name["topic"] | {"documentation": ""} == {
+        "name": "topic",
+        "type": "STRING",
+        "required": True,
+        "default_value": None,
+        "importance": "HIGH",
+        "documentation": "",
+        "group": None,
+        "order_in_group": 2,
+        "width": "NONE",
+        "display_name": "topic",
+        "dependents": [],
+    }
+    assert by_name["tasks.max"]["group"] == "Common"
+
+
+def test_validation_answers_for_each_setting(worker):
+    """200 with errors by setting; 400 if the class is another one."""
+    path = "/connector-plugins/FileStreamSource/config/validate"
+    wanted = {"connector.class": "FileStreamSource", "name": "x", "tasks.max": "many"}
+    status, found = ask(worker, "PUT", path, wanted)
+
+    assert (status, found["error_count"]) == (200, 2)
+    errors = {e["value"]["name"]: e["value"]["errors"] for e in found["configs"]}
+    assert errors["tasks.max"] == ["tasks.max=many: must be a whole number of 32 bits"]
+    assert errors["topic"] == ['Missing required configuration "topic" which has no default value.']
+    assert ask(worker, "PUT", path, {"connector.class": "FileStreamSink"})[0] == 400
+
+
+def test_topics_are_remembered(broker, worker):
+    """And forgotten by request (KIP-558)."""
+    ask(worker, "PUT", "/connectors/topical/config", config(topic="topical"))
+    broker.wait_for_records("topical", 3)
+
+    assert ask(worker, "GET", "/connectors/topical/topics")[1] == {
+        "topical": {"topics": ["topical"]}
+    }
+    assert ask(worker, "PUT", "/connectors/topical/topics/reset")[0] == 200
+    assert ask(worker, "GET", "/connectors/topical/topics")[1] == {"topical": {"topics": []}}
+    ask(worker, "DELETE", "/connectors/topical")
+
+
+def test_levels_of_the_log_change(worker):
+    """By name, and shown with the time of the change (KIP-495)."""
+    path = "/admin/loggers/ottla.connect.worker"
+
+    assert ask(worker, "PUT", path, {"level": "debug"}) == (200, ["ottla.connect.worker"])
+    found = ask(worker, "GET", path)[1]
+    assert (found["level"], found["last_modified"] > 0) == ("DEBUG", True)
+    assert ask(worker, "GET", "/admin/loggers")[1]["ottla.connect.worker"] == found
+    ask(worker, "PUT", path, {"level": "INFO"})
+
+
+def test_user_and_password(broker, tmp_path):
+    """With rest.basic.auth.* nobody else is served."""
+    with standalone(
+        broker, tmp_path, rest_basic_auth_username="ann", rest_basic_auth_password="secret"
+    ) as worker:
+        right = base64.b64encode(b"ann:secret").decode()
+        wrong = base64.b64encode(b"ann:guess").decode()
+
+        assert ask(worker, "GET", "/")[0] == 401
+        assert ask(worker, "GET", "/", headers={"Authorization": f"Basic {wrong}"})[0] == 401
+        assert ask(worker, "GET", "/", headers={"Authorization": f"Basic {right}"})[0] == 200
+
+
+def test_worker_listens_on_loopback(worker):
+    """Who reaches the API can run code: nobody else's machine does, unless it is told so."""
+    assert worker.url.startswith("http://127.0.0.1:")
+    assert worker.config.listeners == ("http://127.0.0.1:0",)
+    assert type(worker.config).keys["listeners"].default == ("http://127.0.0.1:8083",)
