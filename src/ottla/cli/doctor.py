@@ -86,7 +86,7 @@ class Space(NamedTuple):
     inodes_free: float
 
 
-class Host:
+class Machine:
     """What the checks ask of a machine; `root` is where its /proc and /sys are."""
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -168,13 +168,13 @@ def existing(path: str) -> str:
     return path
 
 
-Check = Callable[[Host, "BrokerConfig"], Iterator[Finding]]
+Check = Callable[[Machine, "BrokerConfig"], Iterator[Finding]]
 
 
 # The host, as the kernel tells about it
 
 
-def open_files(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def open_files(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """The limit of open files, up to which a broker raises its own when it starts."""
     limits = host.text("/proc/self/limits")
     found = re.search(r"^Max open files +\w+ +(\w+)", limits, re.MULTILINE)
@@ -190,7 +190,7 @@ def open_files(host: Host, config: BrokerConfig) -> Iterator[Finding]:
         )
 
 
-def socket_buffers(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def socket_buffers(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """The kernel cuts buffers and backlogs that are larger than its own limits."""
     for name, wanted, setting in (
         ("net/core/rmem_max", config.socket_receive_buffer_bytes, "socket.receive.buffer.bytes"),
@@ -209,7 +209,7 @@ def socket_buffers(host: Host, config: BrokerConfig) -> Iterator[Finding]:
             )
 
 
-def memory_settings(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def memory_settings(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """Swapping, how much may wait for the disk, and huge pages."""
     swappiness = host.number(f"{SYSCTL}/vm/swappiness")
     if swappiness is not None and swappiness > SWAPPINESS:
@@ -242,7 +242,7 @@ def memory_settings(host: Host, config: BrokerConfig) -> Iterator[Finding]:
         )
 
 
-def clock_source(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def clock_source(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """What the kernel counts time by."""
     if host.text(CLOCK_SOURCE) == "jiffies":
         yield Finding(
@@ -258,7 +258,7 @@ def clock_source(host: Host, config: BrokerConfig) -> Iterator[Finding]:
 # The log directories
 
 
-def file_systems(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def file_systems(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """What the log directories are on."""
     for folder in config.log_dirs:
         mount = host.mount_of(folder)
@@ -293,7 +293,7 @@ def file_systems(host: Host, config: BrokerConfig) -> Iterator[Finding]:
             )
 
 
-def free_space(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def free_space(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """How full the disks of the log directories are."""
     for folder in config.log_dirs:
         space = host.space(folder)
@@ -310,7 +310,7 @@ def free_space(host: Host, config: BrokerConfig) -> Iterator[Finding]:
                 )
 
 
-def key_files(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def key_files(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """Who may read the private key."""
     for path in private_files(config):
         try:
@@ -348,7 +348,7 @@ AT_START: Final[tuple[Check, ...]] = (
 # What takes longer
 
 
-def flush_time(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def flush_time(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """How long a flush takes, measured."""
     for folder in config.log_dirs:
         try:
@@ -371,7 +371,7 @@ def flush_time(host: Host, config: BrokerConfig) -> Iterator[Finding]:
             )
 
 
-def clock(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def clock(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """A log that is newer than now: the clock has gone back, or will jump."""
     now = host.now_s()
     for folder in config.log_dirs:
@@ -387,7 +387,7 @@ def clock(host: Host, config: BrokerConfig) -> Iterator[Finding]:
             )
 
 
-def certificates(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def certificates(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """When the broker's certificates expire."""
     for path in private_files(config):
         for name, ends_s in expiries(path):
@@ -418,7 +418,7 @@ def expiries(path: str) -> list[tuple[str, float]]:
     ]
 
 
-def advertised(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def advertised(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """Whether clients can resolve, and come to, the addresses that they are told."""
     listens = {each.listener_name: each.host for each in config.listeners}
     for point in config.advertised_listeners:
@@ -491,7 +491,7 @@ def parsed(settings: Mapping[str, str]) -> tuple[BrokerConfig, list[Finding]]:
         return BrokerConfig.parse(), findings
 
 
-def rules(host: Host, config: BrokerConfig) -> Iterator[Finding]:
+def rules(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """Valid settings that do not go together."""
     if config.min_insync_replicas > config.default_replication_factor:
         yield Finding(
@@ -532,7 +532,7 @@ def secrets_in(path: str, settings: Mapping[str, str]) -> Iterator[Finding]:
 # The cluster
 
 
-def cluster(admin: Admin, host: Host) -> Iterator[Finding]:
+def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
     """What a running cluster tells about its brokers and partitions."""
     nodes = admin.describe_cluster().nodes
     for node in nodes:
@@ -591,15 +591,15 @@ def some(names: list[str], most: int = 5) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def examine(host: Host, config: BrokerConfig, checks: Iterable[Check]) -> list[Finding]:
+def examine(host: Machine, config: BrokerConfig, checks: Iterable[Check]) -> list[Finding]:
     """The findings of all checks, errors first."""
     found = [finding for check in checks for finding in check(host, config)]
     return sorted(found, key=lambda finding: finding.severity != ERROR)
 
 
-def warn_at_start(config: BrokerConfig, host: Host | None = None) -> None:
+def warn_at_start(config: BrokerConfig, host: Machine | None = None) -> None:
     """Log in one line what the quick checks find, when a broker starts."""
-    found = examine(host or Host(), config, AT_START)
+    found = examine(host or Machine(), config, AT_START)
     if found:
         logger.warning(
             "this host may hurt the broker (ottla doctor says why, and what mends it): %s",
@@ -617,8 +617,8 @@ class DoctorCommand(Command):
         "ottla doctor config/server.properties --bootstrap-server localhost:9092 --format json",
     )
 
-    def __init__(self, host: Host | None = None) -> None:
-        self.host = host or Host()
+    def __init__(self, host: Machine | None = None) -> None:
+        self.host = host or Machine()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from ottla.cli.table import add_format  # not when a broker starts

@@ -81,7 +81,7 @@ PIECE_SIZE = 4000
 DECISION_TIMEOUT_MS = 10_000
 
 
-class Decision(NamedTuple):
+class BatchDecision(NamedTuple):
     """A batch that counts, and the transactions that must be committed for it."""
 
     batch_id: int
@@ -95,7 +95,7 @@ class DecisionLog:
         self._sink_id = sink_id
         self._settings = settings
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> BatchDecision | None:
         """The newest decision; waits for one that is just being made or aborted."""
         head = self._committed(self._sink_id)
         if head is None:
@@ -110,9 +110,9 @@ class DecisionLog:
                     f"group {self._group(number)} does not go on group {self._sink_id}"
                 )
             pieces.append(piece.metadata.partition(":")[2])
-        return Decision(head.offset - 1, transactions_of("".join(pieces)))
+        return BatchDecision(head.offset - 1, transactions_of("".join(pieces)))
 
-    def record(self, producer: Producer, decision: Decision, topic: str) -> None:
+    def record(self, producer: Producer, decision: BatchDecision, topic: str) -> None:
         """Make a decision; every `newest` after this returns finds it. `topic` may be any topic."""
         text = text_of(decision.transactions)
         pieces = [text[n : n + PIECE_SIZE] for n in range(0, len(text), PIECE_SIZE)]
@@ -228,7 +228,7 @@ class BatchCommitter:
         self._settings = settings
         self._log = DecisionLog(sink_id, settings)
         self._producer: Producer | None = None
-        self._newest: Decision | None = None
+        self._newest: BatchDecision | None = None
 
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         """Decide that the batch counts with what these tasks wrote, unless it counts already."""
@@ -253,7 +253,7 @@ class BatchCommitter:
             if not prepared:
                 return
             self._check_open(batch_id, prepared)
-            newest = Decision(batch_id, prepared)
+            newest = BatchDecision(batch_id, prepared)
             self._decide(newest, min(each.topic for each in messages if each.topic))
         self._complete(newest)
         self._abort_leftovers()
@@ -268,7 +268,7 @@ class BatchCommitter:
         with self._completer() as completer:
             completer.complete([each for each in left if each is not None], commit=False)
 
-    def _take_over(self) -> Decision | None:
+    def _take_over(self) -> BatchDecision | None:
         """Become the only decider: commits or aborts an earlier driver's open decision."""
         if self._producer is None:
             settings = {
@@ -287,7 +287,7 @@ class BatchCommitter:
             self._producer = producer
         return self._newest
 
-    def _decide(self, decision: Decision, topic: str) -> None:
+    def _decide(self, decision: BatchDecision, topic: str) -> None:
         assert self._producer is not None, "not taken over"
         try:
             self._log.record(self._producer, decision, topic)
@@ -321,7 +321,7 @@ class BatchCommitter:
                     "when the query is started again"
                 )
 
-    def _complete(self, decision: Decision) -> None:
+    def _complete(self, decision: BatchDecision) -> None:
         with self._completer() as completer:
             errors = completer.complete(decision.transactions)
         for each, error in errors.items():

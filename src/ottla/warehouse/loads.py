@@ -45,7 +45,7 @@ class Load:
         }
 
 
-class Snapshot(Protocol):
+class TableSnapshot(Protocol):
     """One version of a table, and commits on top of it."""
 
     def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
@@ -69,7 +69,7 @@ class Table(Protocol):
     def prepare(self, schema: StructType, partition_by: Sequence[str]) -> None:
         """Make the table, or give it the columns that it does not have yet."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         """The table as it is now; it must have been prepared."""
 
     def staging(self, load_name: str) -> str:

@@ -18,7 +18,7 @@ from ottla.spark.offsets import limited, to_json_object
 from ottla.spark.options import SourceOptions
 from ottla.structs import by_topic
 from ottla.warehouse.data_files import write_files
-from ottla.warehouse.loads import Layout, Load, Snapshot, Table
+from ottla.warehouse.loads import Layout, Load, Table, TableSnapshot
 from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class WarehouseLoad:
         left = sum(max(0, end - load.ends[each]) for each, end in ends.items())
         return Loaded(version, load, sum(each.row_count for each in files), len(files), left)
 
-    def _plan(self, snapshot: Snapshot, until: Offsets) -> Load | None:
+    def _plan(self, snapshot: TableSnapshot, until: Offsets) -> Load | None:
         """The next offsets to load; None when the table has all of them."""
         options = self._options
         known = snapshot.offsets(options.name, until)

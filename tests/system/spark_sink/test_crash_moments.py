@@ -149,13 +149,13 @@ def test_decision_may_name_more_transactions_than_fit_into_one_offset(sink):
     """It goes on in further groups, and is read as one."""
     from ottla.clients.producer.prepared_transactions import PreparedTransaction
     from ottla.clients.producer.producer import Producer
-    from ottla.spark.exactly_once import PIECE_SIZE, Decision, text_of
+    from ottla.spark.exactly_once import PIECE_SIZE, BatchDecision, text_of
 
     log = DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client)
     many = [PreparedTransaction(f"task-{n * n * 7919}", n * 104729, n % 30000) for n in range(900)]
     assert len(text_of(many)) > PIECE_SIZE
     with Producer(sink.servers, transactional_id=f"ottla-spark-{sink.topic}-driver") as producer:
         producer.init_transactions()
-        log.record(producer, Decision(7, many), sink.topic)
+        log.record(producer, BatchDecision(7, many), sink.topic)
 
-    assert log.newest() == Decision(7, many)
+    assert log.newest() == BatchDecision(7, many)

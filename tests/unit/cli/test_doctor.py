@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ottla.cli import doctor
-from ottla.cli.doctor import DoctorCommand, Host, Space
+from ottla.cli.doctor import DoctorCommand, Machine, Space
 from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.config.broker_config import BrokerConfig
 from ottla.structs import Node
@@ -30,7 +30,7 @@ HEALTHY = {
 }
 
 
-class FakeHost(Host):
+class FakeMachine(Machine):
     """A host whose kernel tells what a test has written, and whose disk and names are made up."""
 
     def __init__(self, root):
@@ -99,7 +99,7 @@ def data(tmp_path):
 @pytest.fixture
 def host(tmp_path, data):
     """A healthy one."""
-    host = FakeHost(tmp_path / "root")
+    host = FakeMachine(tmp_path / "root")
     for path, text in HEALTHY.items():
         host.write(path, text.format(data=data))
     return host
@@ -364,7 +364,7 @@ def test_a_start_warns_in_one_line(host, properties, caplog):
 
 def test_real_host_can_be_asked(tmp_path):
     """The disk is measured without leaving a file behind, and this machine answers."""
-    host = Host()
+    host = Machine()
     taken = host.flush_ms(str(tmp_path))
 
     assert len(taken) == doctor.FLUSHES
