@@ -186,8 +186,9 @@ class LoginCounts:
 class SaslListener:
     """What holds for the clients of one SASL listener."""
 
-    mechanisms: Mapping[str, Callable[[], SaslServer]]
-    """What begins an exchange, by mechanism, in the order in which clients are told them."""
+    mechanisms: Mapping[str, Callable[[], SaslServer]] = field(repr=False)
+    """What begins an exchange, by mechanism, in the order in which clients are told them; those of
+    PLAIN hold passwords, and are not shown."""
     max_reauth_ms: Mapping[str, int]
     """By mechanism, how long a session may last; 0 is no limit."""
     max_receive_bytes: int

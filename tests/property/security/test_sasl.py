@@ -2,95 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import random
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
+from login_fuzzer import LISTENER, MAX_RECEIVE_BYTES, PASSWORD, attack, hostile, storm
 
-from ottla.protocol.api_keys import MODULES, ApiKey
-from ottla.protocol.api_versions import ApiVersionsRequest
-from ottla.protocol.header import encode_request
-from ottla.protocol.message import request_class
-from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from ottla.security.principal import ANONYMOUS
-from ottla.security.sasl import Action, PlainServer, SaslAuthenticator, SaslListener, SaslState
-from ottla.security.scram import ScramCredential, ScramServer
-from ottla.testing import MockClock
+import ottla
+from ottla.protocol.api_keys import ApiKey
+from ottla.security.sasl import Action, SaslAuthenticator
+from ottla.testing import InProcessBroker, MockClock, wait_until
 
 FRAMES = 20_000
-MAX_FRAMES_OF_ONE = 8
-PASSWORD = "not to be guessed"
-CREDENTIALS = {"alice": ScramCredential.of_password("SCRAM-SHA-256", PASSWORD)}
-LISTENER = SaslListener(
-    {
-        "PLAIN": lambda: PlainServer({"alice": PASSWORD}),
-        "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", CREDENTIALS.get),
-        "GSSAPI": lambda: ScramServer("SCRAM-SHA-256", CREDENTIALS.get),
-    },
-    {},
-    524_288,
-    100,
-)
-TOKENS = (
-    b"\0alice\0guess",
-    b"n,,n=alice,r=abc",
-    b"n,a=alice,n=alice,r=abc,tokenauth=true",
-    b"c=biws,r=abc,p=AAAA",
-    b"",
-    b"\1",
-)
-
-
-def request(chance: random.Random) -> bytes:
-    """A frame that is right, mostly one of an exchange."""
-    kind = chance.randrange(8)
-    if kind == 0:
-        names = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        return encode_request(chance.choice((0, 3, 4)), 1, "fuzz", names)[4:]
-    if kind in (1, 2, 3):
-        mechanism = chance.choice((*LISTENER.mechanisms, "OAUTHBEARER", ""))
-        choice = SaslHandshakeRequest(mechanism=mechanism)
-        return encode_request(chance.randrange(2), 1, "fuzz", choice)[4:]
-    if kind in (4, 5):
-        token = SaslAuthenticateRequest(auth_bytes=chance.choice(TOKENS))
-        return encode_request(chance.randrange(3), 1, None, token)[4:]
-    if kind == 6:
-        return chance.choice(TOKENS)
-    other = request_class(chance.choice(list(MODULES)))
-    return bytes([0, other.api_key, 0, other.max_version]) + chance.randbytes(40)
-
-
-def hostile(chance: random.Random) -> bytes:
-    """The same, often with bytes that are changed, missing or too many."""
-    frame = bytearray(request(chance))
-    for _ in range(chance.choice((0, 0, 1, 1, 2, 5))):
-        at = chance.randrange(len(frame) + 1)
-        match chance.randrange(3):
-            case 0:
-                frame[at : at + 1] = bytes([chance.randrange(256)])
-            case 1:
-                del frame[at:]
-            case 2:
-                frame[at:at] = chance.randbytes(chance.choice((1, 4, 300)))
-    return bytes(frame)
-
-
-def attack(seed: int, frames: int) -> dict[str, int]:
-    """Send so many frames on connections of a few each; how often each thing was done."""
-    chance = random.Random(seed)
-    outcomes: dict[str, int] = {}
-    authenticator = SaslAuthenticator(LISTENER, MockClock())
-    left = MAX_FRAMES_OF_ONE
-    for _ in range(frames):
-        verdict = authenticator.receive(memoryview(hostile(chance)))
-        outcomes[verdict.action.name] = outcomes.get(verdict.action.name, 0) + 1
-        assert authenticator.principal == ANONYMOUS
-        assert authenticator.state is not SaslState.COMPLETE
-        left -= 1
-        if verdict.action in (Action.FAIL, Action.CLOSE) or not left:
-            authenticator = SaslAuthenticator(LISTENER, MockClock())
-            left = MAX_FRAMES_OF_ONE
-    return outcomes
+STORM_FRAMES = 2_000
+KEY = {
+    "kty": "EC",
+    "crv": "P-256",
+    "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+    "kid": "one",
+}
+"""The public key of RFC 7517, appendix A.1."""
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -125,3 +61,49 @@ def test_only_api_versions_is_passed_on() -> None:
         verdict = SaslAuthenticator(LISTENER, MockClock()).receive(memoryview(frame))
         if verdict.action is Action.PASS_ON:
             assert int.from_bytes(frame[:2]) == ApiKey.API_VERSIONS
+
+
+@pytest.fixture
+def victim(tmp_path) -> Iterator[InProcessBroker]:
+    """A broker with every mechanism, which lets nobody wait who is refused."""
+    pytest.importorskip("jwt", reason="OAUTHBEARER needs the package pyjwt (ottla[oauth])")
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps({"keys": [KEY]}))
+    prefix = "listener.name.sasl_plaintext."
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.server.max.receive.size": MAX_RECEIVE_BYTES,
+        "connection.failed.authentication.delay.ms": 0,
+        f"{prefix}plain.sasl.jaas.config": f'{PLAIN_MODULE} required username="alice" '
+        f'password="{PASSWORD}" user_alice="{PASSWORD}";',
+        f"{prefix}oauthbearer.sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+    }
+    with InProcessBroker(**settings) as broker:
+        yield broker
+
+
+def test_broker_outlives_a_storm_of_them(victim: InProcessBroker, caplog) -> None:
+    """Each is answered or closed, and refusals are counted; then users log in as before."""
+    caplog.set_level(logging.ERROR)
+    processor = victim.broker.processor
+
+    outcomes = storm(processor.listeners[0].port, 7, STORM_FRAMES)
+
+    wait_until(lambda: not processor.connections, "all connections are closed")
+    counts = processor.sasl["SASL_PLAINTEXT"].counts
+    assert outcomes["answers"] > STORM_FRAMES // 10
+    assert outcomes["connections"] // 2 < counts.failed <= outcomes["connections"]
+    assert counts.succeeded == 0
+    assert not caplog.records
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+    }
+    with ottla.Admin(victim.bootstrap_servers, login) as admin:
+        admin.list_topics()
+    assert counts.succeeded

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.config.known_keys import shown
 from ottla.protocol.configs import ConfigOperation, ConfigResourceType, ConfigSource
 from ottla.structs import BROKER_DEFAULT, NO_EPOCH, NO_UUID, Node, TopicPartition
 
@@ -112,6 +113,10 @@ class AlterConfigOp(NamedTuple):
     name: str
     value: str | None = None
     op: ConfigOperation | str = ConfigOperation.SET
+
+    def __repr__(self) -> str:
+        text = self.value and shown(self.name, self.value)
+        return f"AlterConfigOp(name={self.name!r}, value={text!r}, op={self.op!r})"
 
 
 class GroupListing(NamedTuple):
