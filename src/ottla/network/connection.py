@@ -356,11 +356,18 @@ class Connection:
         """The client has stopped sending; it may be gone, or still read its answer."""
         self.is_half_closed = True
         try:
+            if self._waits_for_nothing() and self.transport.has_ended():
+                self.close("the client has closed the connection")
+                return
             self.transport.probe_peer()
         except OSError:
             self.close("the client has hung up")
         else:
             self.begin_answer()
+
+    def _waits_for_nothing(self) -> bool:
+        """Whether only a quota holds it: all is answered and sent, and no request has begun."""
+        return self.muted == THROTTLED and not self.outgoing and self.frames.is_empty()
 
     def begin_answer(self) -> None:
         """Send the first byte of the answer in flight, to hear whether the client is gone.

@@ -47,6 +47,10 @@ class Transport(Protocol):
         """Send a part of a file; less than `count` when the peer takes no more, 0 at its end."""
         ...
 
+    def has_ended(self) -> bool:
+        """Whether all that the peer has sent is read, and its end has come; False if unknown."""
+        ...
+
     def probe_peer(self) -> None:
         """Have the kernel find out whether a peer that stopped sending still exists."""
         ...
@@ -77,6 +81,9 @@ class PlainTransport:
         if fd is None or not hasattr(os, "sendfile"):
             return send_read(self.send, file, position, count)
         return os.sendfile(self._fd, fd, position, count)
+
+    def has_ended(self) -> bool:
+        return has_ended(self._socket)
 
     def probe_peer(self) -> None:
         probe(self._socket)
@@ -110,6 +117,14 @@ def tune_socket(endpoint: socket.socket, send_buffer_bytes: int) -> str:
     set_buffer_sizes(endpoint, send_buffer_bytes, USE_SYSTEM_DEFAULT)
     host, port = endpoint.getsockname()[:2]
     return f"{host}:{port}"
+
+
+def has_ended(endpoint: socket.socket) -> bool:
+    """Look without taking anything: whether the next that is received is the end of the stream."""
+    try:
+        return not endpoint.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
 
 
 def probe(endpoint: socket.socket) -> None:
@@ -457,6 +472,10 @@ class TlsTransport:
 
     def send_file(self, file: File, position: int, count: int) -> int:
         return self._finish() or send_read(self.send, file, position, count)
+
+    def has_ended(self) -> bool:
+        """As of plain sockets: a goodbye that is not read yet counts as something to read."""
+        return self._fd not in self._side.ahead and has_ended(self._socket)
 
     def probe_peer(self) -> None:
         probe(self._socket)

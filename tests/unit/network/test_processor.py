@@ -597,6 +597,22 @@ def test_throttled_connection_that_is_closed_leaves_no_timer(world: NetworkWorld
     assert connection.throttle_timer is None
 
 
+def test_throttled_client_that_closes_its_side_gets_every_answer(world: NetworkWorld) -> None:
+    """What it has sent before waits in the socket until its time is over, and then the end."""
+    throttle(world, 500)
+    client = world.connect()
+    world.send(client, frame(b"one"))
+    assert world.receive(client, 7) == frame(b"one")
+    world.send(client, frame(b"two"))
+    client.shutdown(socket.SHUT_WR)
+    world.until(lambda: world.connections[0].is_half_closed)
+    world.turn(5)
+    assert not world.connections[0].is_closing
+    world.scheduler.advance(500)
+    assert world.receive(client, 7) == frame(b"two")
+    assert world.is_closed(client)
+
+
 def test_throttled_connection_is_closed_at_once_when_the_broker_stops(world: NetworkWorld) -> None:
     """Its answer has been sent: there is nothing to wait for."""
     throttle(world, 10**9)

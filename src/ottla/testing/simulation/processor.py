@@ -59,6 +59,9 @@ class StreamTransport:
     def send_file(self, file: File, position: int, count: int) -> int:
         return send_read(self.send, file, position, count)
 
+    def has_ended(self) -> bool:
+        return False
+
     def probe_peer(self) -> None:
         """Do nothing: a simulated stream ends for both sides at once."""
 
