@@ -113,7 +113,7 @@ BROKER_UNUSED: Final = _reasons(
         ),
         "reporters of Java cannot be run, and windows are Kafka's defaults": _names(
             "auto.include.jmx.reporter kafka.metrics.polling.interval.secs",
-            "kafka.metrics.reporters metric.reporters metrics.num.samples metrics.recording.level",
+            "kafka.metrics.reporters metrics.num.samples metrics.recording.level",
             "metrics.sample.window.ms",
         ),
         "the controller's requests come on the listener of the brokers": _names(

@@ -81,6 +81,20 @@ class MetricsConfig(ConfigTable, group=True):
         "may have; those beyond it are left out, with a warning. Ottla's own.",
     )
 
+    metric_reporters: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="Python classes that get the broker's metrics: names of entry points in "
+        "ottla.metric_reporters, or module:Class. Those of Java cannot be run.",
+    )
+    metric_reporters_interval_ms: int = config_key(
+        default=10_000,
+        type=INT,
+        rule=at_least(100),
+        importance=LOW,
+        doc="How often metric.reporters get the metrics. Ottla's own.",
+    )
     request_log_principals: tuple[str, ...] = config_key(
         default=(),
         type=LIST,

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ottla.registry.token_store import TokenStore
     from ottla.server.audit_log import AuditLog
     from ottla.server.cluster_link import ClusterLink
+    from ottla.server.metric_reporters import MetricReporters
     from ottla.server.metrics_listener import MetricsListener
     from ottla.server.request_metrics import RequestLogSwitch
 
@@ -95,6 +96,7 @@ class Broker:
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
+        self.reporters: MetricReporters | None = None
         self._request_log: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.tokens = self._make_tokens()
@@ -113,8 +115,7 @@ class Broker:
             await self._start_parts()
         except BaseException:
             await self.registry.close()  # or the cluster would think that the broker lives
-            if self.metrics is not None:
-                await self.metrics.close()
+            await self._close_metrics()
             raise
         self.state = BrokerState.RUNNING
 
@@ -128,6 +129,18 @@ class Broker:
                 self.runtime, self.config, self.config.metrics_listener, self.why_not_ready
             )
             await self.metrics.start()
+        if self.config.metric_reporters:
+            from ottla.server.metric_reporters import MetricReporters
+
+            served = None if self.metrics is None else self.metrics.registry
+            self.reporters = MetricReporters(self.runtime, self.config, served)
+            await self.reporters.start()
+
+    async def _close_metrics(self) -> None:
+        """Measure, report and serve nothing any longer; the listener last."""
+        for each in (self.reporters, self.metrics):
+            if each is not None:
+                await each.close()
 
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
@@ -232,8 +245,9 @@ class Broker:
         if self.tokens is not None:
             interval_ms = config.delegation_token_expiry_check_interval_ms
             self.tokens.sweep_every(interval_ms, lambda: self.controller.is_active)
-        if self.metrics is not None:
-            self.metrics.measure(parts, self.processor, lambda: self.state)
+        for each in (self.metrics, self.reporters):
+            if each is not None:
+                each.measure(parts, self.processor, lambda: self.state)
         self._log_requests()
         coordinators.startup()
         self.replica_manager.startup()
@@ -449,8 +463,7 @@ class Broker:
             self.link.close()
         await self.registry.close()
         await self.log_manager.shutdown()
-        if self.metrics is not None:
-            await self.metrics.close()
+        await self._close_metrics()
         await self.runtime.close()
 
     def _topic_config(self, topic: str) -> TopicConfig:

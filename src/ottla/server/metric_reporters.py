@@ -1,0 +1,150 @@
+"""Reporters that get a broker's metrics, such as one that sends them to a collector.
+
+`metric.reporters` names them: an entry point of the group `ottla.metric_reporters`, or a class as
+`package.module:Class`. A reporter is a class with the methods of `MetricsReporter`.
+
+Wing: attaches to `broker`, for metrics; the core works without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_type import PASSWORD
+from ottla.errors import ConfigError
+from ottla.metrics.metrics_registry import Attributes, MetricsRegistry, attributes
+from ottla.runtime import Runtime, Timer
+
+if TYPE_CHECKING:
+    from ottla.network.processor import Processor
+    from ottla.server.broker_metrics import BrokerMetrics
+    from ottla.server.handlers import Parts
+    from ottla.server.membership import BrokerState
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "ottla.metric_reporters"
+Beans = Mapping[str, Attributes]
+"""By the name of each MBean, such as `kafka.server:type=KafkaServer,name=BrokerState`."""
+
+
+class MetricsReporter(ABC):
+    """What gets the metrics. It is made without arguments, and lives as long as the broker.
+
+    All calls come from threads of the background, one at a time: it may wait and fail; an
+    exception is logged, and the next report comes none the less.
+    """
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Take the broker's settings that have a value, but for secrets."""
+
+    @abstractmethod
+    def report(self, beans: Beans) -> None:
+        """Take all metrics, as they are now; called each metric.reporters.interval.ms."""
+
+    def close(self) -> None:
+        """The broker stops."""
+
+
+def load_reporter(word: str) -> MetricsReporter:
+    """Find a reporter by what `metric.reporters` says; ConfigError where there is none."""
+    found = {each.name: each.value for each in entry_points(group=GROUP)}
+    module, _, name = found.get(word, word).partition(":")
+    if not name:
+        raise ConfigError(
+            f"metric.reporters={word}: must be module:Class, or one of the entry points of "
+            f"{GROUP}: {', '.join(sorted(found)) or 'none is installed'}"
+        )
+    try:
+        reporter = getattr(import_module(module), name)()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        raise ConfigError(f"metric.reporters={word}: cannot be made: {error!r}") from error
+    if not callable(getattr(reporter, "report", None)):
+        raise ConfigError(f"metric.reporters={word}: must have a method report(beans)")
+    return reporter  # type: ignore[no-any-return]
+
+
+def open_settings(config: BrokerConfig) -> dict[str, str]:
+    """The settings as a properties file would hold them, without secrets."""
+    found = {
+        name: config.text_of(name)
+        for name, row in BrokerConfig.keys.items()
+        if row.type is not PASSWORD
+    }
+    return {name: text for name, text in found.items() if text is not None}
+
+
+class MetricReporters:
+    """The reporters of one broker, and when they are called.
+
+    Where metrics are served as well, both read the same registry.
+    """
+
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, registry: MetricsRegistry | None = None
+    ) -> None:
+        self._runtime, self._config = runtime, config
+        self._is_own = registry is None
+        self.registry = registry or MetricsRegistry(runtime, config.metrics_max_series)
+        self._reporters = [load_reporter(word) for word in config.metric_reporters]
+        self._metrics: BrokerMetrics | None = None
+        self._timer: Timer | None = None
+        self._is_busy = False
+
+    async def start(self) -> None:
+        """Give the reporters their settings."""
+        for reporter in self._reporters:
+            await self._call(reporter, "configure", open_settings(self._config))
+
+    def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
+        """All parts of the broker are there: report from now on."""
+        if self._is_own:
+            from ottla.server.broker_metrics import BrokerMetrics
+
+            self._metrics = BrokerMetrics(parts, processor, self.registry, state)
+            self.registry.start()
+        self._timer = self._runtime.scheduler.call_every(
+            self._config.metric_reporters_interval_ms, self._report_soon
+        )
+
+    def _report_soon(self) -> None:
+        if not self._is_busy:  # a slow reporter gets fewer reports, and no queue of them
+            self._is_busy = True
+            self._runtime.scheduler.spawn(self._report(), "report metrics")
+
+    async def _report(self) -> None:
+        try:
+            now_ms = self.registry.now_ms
+            beans = {
+                family.name.bean(tags): attributes(value, now_ms)
+                for family, tags, value in self.registry.read()
+            }
+            for reporter in self._reporters:
+                await self._call(reporter, "report", beans)
+        finally:
+            self._is_busy = False
+
+    async def _call(self, reporter: MetricsReporter, method: str, *arguments: object) -> None:
+        call = getattr(reporter, method, None)
+        if call is None:  # only `report` must be there
+            return
+        try:
+            await self._runtime.background.run(lambda: call(*arguments))
+        except Exception:
+            logger.exception("%s.%s of a reporter failed", type(reporter).__name__, method)
+
+    async def close(self) -> None:
+        """Report no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._metrics is not None:
+            self._metrics.close()
+            self.registry.close()
+        for reporter in self._reporters:
+            await self._call(reporter, "close")

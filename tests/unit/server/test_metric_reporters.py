@@ -1,0 +1,122 @@
+"""Reporters that get a broker's metrics: found by name, called in turn, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import pytest
+from http_pages import get
+
+from ottla.errors import ConfigError
+from ottla.server import metric_reporters
+from ottla.server.metric_reporters import MetricsReporter, load_reporter
+from ottla.testing import InProcessBroker, wait_until
+
+STATE = "kafka.server:type=KafkaServer,name=BrokerState"
+ME = __name__
+
+
+class Keeper(MetricsReporter):
+    """Keeps what it gets."""
+
+    settings: ClassVar = {}
+    reports: ClassVar = []
+    is_closed = False
+
+    def configure(self, settings):
+        Keeper.settings = dict(settings)
+
+    def report(self, beans):
+        Keeper.reports.append(beans)
+
+    def close(self):
+        Keeper.is_closed = True
+
+
+class Failing(MetricsReporter):
+    """Its collector is away."""
+
+    def report(self, beans):
+        raise ConnectionError("nobody is there")
+
+
+class Silent:
+    """No reporter: it has no method `report`."""
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    Keeper.settings, Keeper.reports, Keeper.is_closed = {}, [], False
+
+
+def settings(*reporters, **others):
+    words = ",".join(f"{ME}:{each.__name__}" for each in reporters)
+    return {"metric_reporters": words, "metric_reporters_interval_ms": "100", **others}
+
+
+def test_reporter_gets_all_metrics_again_and_again():
+    """Without a listener for HTTP; with the settings, but no secrets (J03)."""
+    with InProcessBroker(
+        **settings(Keeper, num_partitions="3", password_encoder_secret="sesame")
+    ) as broker:
+        wait_until(lambda: len(Keeper.reports) > 2, "three reports")
+        assert broker.broker.metrics is None
+    names = {name.partition(":")[0] for name in Keeper.reports[-1]}
+
+    assert Keeper.reports[-1][STATE] == {"Value": 3}
+    assert {"kafka.server", "kafka.network", "kafka.log", "kafka.controller"} <= names
+    assert Keeper.settings["num.partitions"] == "3"
+    assert "sesame" not in Keeper.settings.values()
+    assert Keeper.is_closed
+
+
+def test_reporter_that_fails_is_logged_and_asked_again(caplog):
+    """The others get theirs; the broker serves on."""
+    with InProcessBroker(**settings(Failing, Keeper)) as broker:
+        wait_until(lambda: len(Keeper.reports) > 1, "two reports")
+        assert broker.broker.why_not_ready() is None
+    failures = [each for each in caplog.records if each.levelno == logging.ERROR]
+
+    assert any("Failing.report" in each.getMessage() for each in failures)
+
+
+def test_reporters_and_the_listener_read_the_same():
+    """Each is counted once, whoever asks."""
+    with InProcessBroker(**settings(Keeper, metrics_listener="http://127.0.0.1:0")) as broker:
+        wait_until(lambda: Keeper.reports, "a report")
+        url = str(broker.broker.metrics.end_point)
+        shown = json.loads(get(f"{url}/jolokia/read/{STATE}")[1])["value"]
+
+    assert Keeper.reports[-1][STATE] == shown
+
+
+def test_installed_package_is_found_by_its_entry_point(monkeypatch):
+    """As `pip install` of a package with one brings it."""
+    entry = EntryPoint("keeper", f"{ME}:Keeper", metric_reporters.GROUP)
+    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
+
+    assert isinstance(load_reporter("keeper"), Keeper)
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("org.apache.kafka.common.metrics.JmxReporter", "must be module:Class"),
+        ("no_such_module:Reporter", "cannot be made"),
+        (f"{ME}:Missing", "cannot be made"),
+        (f"{ME}:Silent", "must have a method report"),
+    ],
+)
+def test_what_is_no_reporter_is_told(word, complaint):
+    """With the setting, the value and the rule."""
+    with pytest.raises(ConfigError, match=f"metric.reporters={word}: {complaint}"):
+        load_reporter(word)
+
+
+def test_broker_does_not_start_without_its_reporter():
+    """Rather than to report nothing for months."""
+    with pytest.raises(ConfigError, match=r"metric\.reporters=nobody"):
+        InProcessBroker(metric_reporters="nobody").start()
