@@ -1,4 +1,5 @@
-"""Small requests a second: Produce of 100 B and Metadata, without a login and with one.
+"""Small requests a second: Produce of 100 B and Metadata, without a login and with one; Produce and
+Fetch of 100 B where ACLs are asked as well.
 
 The load is raw frames over blocking sockets, several in the air for each connection, so that the
 client costs little. The peer is the same load against an echo of frames on plain asyncio.
@@ -18,12 +19,22 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import ottla
+from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import encode_request
 from ottla.protocol.message import Request
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.record.batch_builder import BatchBuilder
+from ottla.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
 from ottla.testing.broker_process import BrokerProcess
 
 CONNECTIONS = 8
@@ -39,6 +50,13 @@ def produce_request() -> Request:
     data = PartitionProduceData(index=0, records=builder.build())
     topic = TopicProduceData(name="requests", partition_data=[data])
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch_request() -> Request:
+    """For the first batch of the topic."""
+    partition = FetchPartition(partition=0, partition_max_bytes=100)
+    topic = FetchTopic(topic="requests", partitions=[partition])
+    return FetchRequest(max_bytes=100, session_epoch=-1, topics=[topic])
 
 
 def frame(request: Request, version: int) -> bytes:
@@ -160,6 +178,51 @@ def compare_logins(broker: SaslBroker, request: bytes) -> None:
         print(f"Produce on {name:<32} {rate:10,.0f} requests/s   {rate / plain:.2f} of PLAINTEXT")
 
 
+RIGHTS = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""On the listener without a login is who gives the other its rights."""
+
+
+def compare_rights(folder: Path) -> None:
+    """Two brokers in turn: one serves everybody, one asks for a login and for a right."""
+    open_broker = SaslBroker(folder / "open", **SETTINGS).start()
+    guarded = SaslBroker(folder / "guarded", **SETTINGS | RIGHTS).start()
+    try:
+        for broker in (open_broker, guarded):
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
+        with ottla.Admin(guarded.bootstrap_servers) as rights:
+            rights.create_acls(
+                [
+                    AclBinding(
+                        ResourcePattern(ResourceType.TOPIC, "requests"),
+                        AccessControlEntry("User:bench", "*", operation, AclPermissionType.ALLOW),
+                    )
+                    for operation in (AclOperation.WRITE, AclOperation.READ)
+                ]
+            )
+        sides = (
+            (("127.0.0.1", open_broker.ports["PLAINTEXT"]), ()),
+            (("127.0.0.1", guarded.ports["SASL"]), LOGIN),
+        )
+        for name, request in (
+            ("Produce", frame(produce_request(), 9)),
+            ("Fetch", frame(fetch_request(), 11)),
+        ):
+            rates: list[list[float]] = [[], []]
+            for _ in range(LOGIN_RUNS):
+                for measured, (address, login) in zip(rates, sides, strict=True):
+                    measured.append(load(address, request, REQUESTS // 4, login))
+            plain, asked = map(statistics.median, rates)
+            label = f"{name} with SASL_PLAINTEXT and ACLs"
+            print(f"{label:<43} {asked:10,.0f} requests/s   {asked / plain:.2f} of those without")
+    finally:
+        open_broker.stop()
+        guarded.stop()
+
+
 def main() -> None:
     produce = frame(produce_request(), 9)
     metadata = frame(MetadataRequest(topics=[MetadataRequestTopic(name="requests")]), 9)
@@ -178,6 +241,7 @@ def main() -> None:
             compare_logins(broker, produce)
         finally:
             broker.stop()
+        compare_rights(Path(folder))
 
 
 if __name__ == "__main__":

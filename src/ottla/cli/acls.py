@@ -206,6 +206,10 @@ def check(arguments: Namespace) -> None:
     if arguments.producer and not arguments.topic:
         raise UsageError("With --producer you must specify a --topic")
     only_with(arguments, ("--idempotent",), "--producer")
+    only_with(arguments, ("--allow-host",), "--allow-principal")
+    only_with(arguments, ("--deny-host",), "--deny-principal")
+    if arguments.add:
+        check_who(arguments)
     if arguments.consumer and not (
         arguments.topic
         and arguments.group
@@ -215,6 +219,28 @@ def check(arguments: Namespace) -> None:
             "With --consumer you must specify a --topic and a --group and no --cluster or "
             "--transactional-id option should be specified."
         )
+
+
+def check_who(arguments: Namespace) -> None:
+    """UsageError for a principal or a host that nobody has: such an ACL would do nothing."""
+    from ottla.security.acls import check_host
+    from ottla.security.principal import USER_TYPE, KafkaPrincipal
+
+    for option, named, parse in (
+        ("--allow-principal", arguments.allow_principal, KafkaPrincipal.parse),
+        ("--deny-principal", arguments.deny_principal, KafkaPrincipal.parse),
+        ("--allow-host", arguments.allow_host, check_host),
+        ("--deny-host", arguments.deny_host, check_host),
+    ):
+        for text in named:
+            try:
+                found = parse(text.strip())
+            except ValueError as error:
+                raise UsageError(f"{option}: {error}") from None
+            if isinstance(found, KafkaPrincipal) and found.type != USER_TYPE:
+                raise UsageError(
+                    f"{option}: the type of a principal is {USER_TYPE}, and not {found.type!r}"
+                )
 
 
 def check_question(arguments: Namespace) -> None:

@@ -267,6 +267,23 @@ def covers_host(wanted: str, host: str) -> bool:
     return address in network or (mapped is not None and mapped in network)
 
 
+def check_host(text: str) -> None:
+    """Refuse what no client has for an address, as the name of a host.
+
+    Raises:
+        ValueError: it is neither an address, nor a network, nor `*`.
+    """
+    if text == WILDCARD:
+        return
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} matches no client: a host is an address (10.0.0.1), a network (10.0.0.0/8) "
+            "or *; names of hosts are not looked up"
+        ) from None
+
+
 def parse_super_users(text: str) -> frozenset[KafkaPrincipal]:
     """The principals of super.users: separated by `;`, as names may hold commas.
 
@@ -301,7 +318,7 @@ def check_binding(binding: AclBinding) -> None:
     if not entry.host:
         raise ValueError("an ACL needs a host, or * for every host")
     if "/" in entry.host:
-        ipaddress.ip_network(entry.host, strict=False)
+        check_host(entry.host)
 
 
 class AclTable:

@@ -191,7 +191,25 @@ def test_list_shows_what_counts_for_a_name(ottla, acls):
             (*ADD_A, "--topic", "t", "--resource-pattern-type", "match"),
             "A '--resource-pattern-type' value of 'MATCH' is not valid when adding acls.",
         ),
-        (("--add", "--allow-principal", "bob", "--topic", "t"), "type:name"),
+        (
+            ("--add", "--allow-principal", "bob", "--topic", "t"),
+            "--allow-principal: a principal is",
+        ),
+        (
+            ("--add", "--deny-principal", "user:bob", "--topic", "t"),
+            "--deny-principal: the type of a principal is User, and not 'user'",
+        ),
+        (
+            (*ADD_A, "--topic", "t", "--allow-host", "1.2.3.999"),
+            "--allow-host: '1.2.3.999' matches",
+        ),
+        ((*ADD_A, "--topic", "t", "--allow-host", "10.0.0.0/99"), "--allow-host: '10.0.0.0/99'"),
+        ((*ADD_A, "--topic", "t", "--allow-host", ""), "--allow-host: '' matches no client"),
+        ((*ADD_A, "--topic", "t", "--deny-host", "1.2.3.4"), "--deny-host is used only with"),
+        (
+            ("--add", "--deny-principal", "User:a", "--deny-host", "evil.example", "--topic", "t"),
+            "names of hosts are not looked up",
+        ),
         (("--list", "--topic", "t", "--resource-pattern-type", "x"), "'x' is not one of"),
         (("explain", "--operation", "Read", "--topic", "t"), "missing required option --principal"),
         (("who-can", "--operation", "Read"), "who-can needs exactly one resource"),
