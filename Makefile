@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
-.PHONY: help demo test lint types tidy unit property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy unit property simulation simulate clients system spark peers \
         bench soak chaos dist lock clean
 
 help:  ## what can be made
@@ -24,6 +24,9 @@ $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 
 demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log)
 	@$(PY) -m ottla demo $(if $(LOG),--log "$(LOG)") $(DEMO_ARGS)
+
+site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents")
+	@$(PY) -m ottla site $(SITE_ARGS)
 
 # Some suites compute, and others mostly wait for processes: twice as many as there are cores keep
 # these busy. The longest begin first, so that none is left alone at the end.
@@ -93,4 +96,4 @@ lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	  --extra test --extra fast --extra spark pyproject.toml -o requirements.lock
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .peers build dist demo-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers build dist demo-output site-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -39,6 +39,7 @@ ARROWS = {
     "mirror": USES_CLIENTS,
     "testing": BROKER_SIDE
     | {"log", "registry", "network", "replication", "controller", "server", "clients"},
+    "site": USES_CLIENTS | {"spark", "warehouse", "pipelines", "testing"},
     "cli": USES_CLIENTS
     | {
         "log",
@@ -50,6 +51,7 @@ ARROWS = {
         "testing",
         "mirror",
         "connect",
+        "site",
     },
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},
@@ -67,11 +69,15 @@ PARTS = {
 
 # A call or module, the rooms that may use it, and what the others use instead.
 BANNED = [
-    ("time", {"runtime", "cli", "testing", "pipelines"}, "runtime.clock"),
-    ("random", {"runtime", "testing", "pipelines"}, "runtime.random"),
+    ("time", {"runtime", "cli", "testing", "pipelines", "site"}, "runtime.clock"),
+    ("random", {"runtime", "testing", "pipelines", "site"}, "runtime.random"),
     ("socket", {"runtime", "network", "testing", "cli", "pipelines"}, "runtime.network"),
-    ("threading", {"runtime", "network", "testing", "cli", "pipelines"}, "runtime.background"),
-    ("subprocess", {"cli", "testing", "pipelines"}, "a command"),
+    (
+        "threading",
+        {"runtime", "network", "testing", "cli", "pipelines", "site"},
+        "runtime.background",
+    ),
+    ("subprocess", {"cli", "testing", "pipelines", "site"}, "a command"),
 ]
 BANNED_OPEN = {"log", "registry", "replication", "coordinator", "controller", "server", "clients"}
 LEFTOVERS = ("TODO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")

@@ -38,6 +38,11 @@ ELSEWHERE = (
         "pipelines/runner pipelines/topics",
     ),
     Elsewhere(
+        "tests/system/test_site.py",
+        "the whole site runs, and its readers are killed",
+        "site/spark_readers site/whole_site",
+    ),
+    Elsewhere(
         "tests/simulation/test_seeds.py",
         "hundreds of seeds run every story, and each planted bug must be found",
         "testing/simulation/*",

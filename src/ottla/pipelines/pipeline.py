@@ -7,7 +7,7 @@ whether they are streams or batches: tests run it over the sample files, `execut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -125,6 +125,34 @@ class Pipeline:
         """The inputs that come from outside, and not from an earlier stage."""
         made = {output.topic for output in self.outputs}
         return [each for each in self.inputs if each.topic not in made]
+
+    def reading(self, topics: Mapping[str, str]) -> Pipeline:
+        """The same pipeline over other topics: what each of its inputs is called there.
+
+        Raises ValueError for a name that is none of its inputs.
+        """
+        names = {each.topic for each in self.inputs}
+        for name in topics:
+            if name not in names:
+                known = ", ".join(sorted(names))
+                raise ValueError(f"{self.name} has no input '{name}' (there is: {known})")
+        own = {topics.get(name, name): name for name in names}
+
+        def as_own(frames: Frames) -> Frames:
+            return {own.get(topic, topic): frame for topic, frame in frames.items()}
+
+        def over(section: Section) -> Section:
+            return replace(
+                section, table=lambda frames, given: section.table(as_own(frames), given)
+            )
+
+        return replace(
+            self,
+            inputs=tuple(replace(e, topic=topics.get(e.topic, e.topic)) for e in self.inputs),
+            build=lambda frames, given: self.build(as_own(frames), given),
+            feeds={},
+            sections=tuple(over(section) for section in self.sections),
+        )
 
     def with_parameters(self, changes: Parameters) -> Parameters:
         """The parameters of a run; raises ValueError for one that does not exist."""

@@ -1,0 +1,71 @@
+"""The whole site: one stream of activity, eight readers, killed in the middle (U01, U15, U16, U20).
+
+Real processes, as they are killed; Spark, as five of the readers run on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ottla.site.activity import FOLLOWS, TOPICS, generated, replayed
+from ottla.site.ledger import read_topic
+from ottla.site.readers import TOPIC_OF
+from ottla.site.whole_site import SiteOptions, WholeSite
+from ottla.testing.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+LOG_LINES = 400
+AS_FAST_AS_IT_GOES = 1e9
+
+
+def test_u01_readers_are_independent_and_lose_nothing(java, tmp_path):
+    """Killed in the middle, all of them: each result has every record once, as computed here."""
+    said: list[str] = []
+    options = SiteOptions(tmp_path, seconds=10, rate=60, seed=5, with_incidents=True)
+    site = WholeSite(options, said.append)
+    entries = {entry.reader: entry for entry in site.run()}
+
+    assert set(entries) == set(TOPIC_OF)
+    assert [entry for entry in entries.values() if not entry.is_right] == []
+    whats = " ".join(what for _, what in site.incidents)
+    assert "search-index has died" in whats
+    assert "spark has died" in whats
+    text = site.page.read_text()
+    assert "nothing lost, nothing" in text
+    assert "http-equiv" not in text
+    made = [each.event for each in generated(5, 601).happenings]
+    for topic, values in published_in(tmp_path).items():
+        of_topic = Counter(event.value for event in made if event.topic == topic)
+        assert topic == FOLLOWS or Counter(values) <= of_topic
+    assert all(entry.published for entry in entries.values())
+
+
+def test_log_is_replayed_to_all_readers(java, access_log, tmp_path):
+    """A real log: every line is read by each reader of page views, and figures are the log's."""
+    log = tmp_path / "access.log"
+    lines = access_log.read_bytes().splitlines(keepends=True)[:LOG_LINES]
+    log.write_bytes(b"".join(lines))
+    options = SiteOptions(tmp_path / "site", log=log, speed=AS_FAST_AS_IT_GOES)
+    entries = {entry.reader: entry for entry in WholeSite(options, lambda line: None).run()}
+
+    assert [entry for entry in entries.values() if not entry.is_right] == []
+    assert entries["late-joiner"].published == LOG_LINES
+    assert entries["warehouse"].found == LOG_LINES
+    published = published_in(tmp_path / "site")
+    expected = replayed(log)
+    events = [*expected.follows, *(each.event for each in expected.happenings)]
+    for topic in TOPICS:
+        assert sorted(published[topic]) == sorted(e.value for e in events if e.topic == topic)
+
+
+def published_in(folder):
+    """The values of each topic, from the broker's own data."""
+    broker = BrokerProcess(folder / "brokers").start()
+    try:
+        servers = broker.bootstrap_servers
+        return {t: [record.value for record in read_topic(servers, t)] for t in TOPICS}
+    finally:
+        broker.stop()
