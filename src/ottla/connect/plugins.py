@@ -73,7 +73,11 @@ _PLACES_OF_TRANSFORMS: Final = {
     "transforms.timestamps": ["TimestampRouter", *_both("TimestampConverter")],
     "transforms.types": _both("Cast", "MaskField", "SetSchemaMetadata"),
 }
-_OUR_CONNECTORS: Final = {"log_folder": ["LogFolderSource"], "objects": ["FilesSink"]}
+_OUR_CONNECTORS: Final = {
+    "log_folder": ["LogFolderSource"],
+    "objects": ["FilesSink"],
+    "postgres": ["PostgresSource"],
+}
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {
         f"{_FILE}FileStreamSourceConnector": "ottla.connect.connectors.files:FileStreamSource",

@@ -1,0 +1,262 @@
+"""Every change of a real PostgreSQL, through snapshots, kills and lost connections (D09)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from postgres import Postgres
+
+from ottla.connect.connector import SourceTaskContext
+from ottla.connect.connectors.postgres import PostgresSource
+from ottla.connect.json_converter import JsonConverter
+from ottla.errors import ConfigError
+
+TABLE = """
+CREATE TABLE orders (
+    id int8 PRIMARY KEY, name text, price numeric(10, 2), big bytea, ok bool, day date,
+    at timestamp, seen timestamptz, tags text[], exact numeric, f float4
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    """In a folder that the server's own user can reach."""
+    with TemporaryDirectory(prefix="ottla-postgres-") as folder:
+        server = Postgres(Path(folder))
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def database(server):
+    """Without tables and slots of earlier tests."""
+    server.execute("DROP TABLE IF EXISTS orders, other; DROP PUBLICATION IF EXISTS ottla")
+    server.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+    )
+    server.execute(TABLE)
+    return server
+
+
+class StoredOffsets(SourceTaskContext):
+    """A worker's memory: what was delivered and stored."""
+
+    transaction = None
+    properties = {}  # noqa: RUF012 # as a context has them
+    name = "cdc"
+    is_stopping = False
+
+    def __init__(self):
+        self.stored = None
+
+    def wait(self, seconds):
+        return False
+
+    def request_task_reconfiguration(self):
+        pass
+
+    def offset(self, partition):
+        return self.stored
+
+    def fail(self, error):
+        raise error
+
+
+class Capture:
+    """A task that is driven as a worker drives it, and started again when it was killed."""
+
+    def __init__(self, server, **settings):
+        self.context = StoredOffsets()
+        given = {
+            "connection": server.connection,
+            "tables": "public.orders",
+            "topic.prefix": "shop",
+        } | settings
+        self.settings = PostgresSource.Settings.parse(given)
+        self.records = []
+        self.task = None
+        self.start()
+
+    def start(self):
+        self.task = PostgresSource(self.settings, self.context)
+        self.task.start()
+
+    def kill(self):
+        self.task.stop()
+
+    def take(self, most=None):
+        """One poll, of which all (or only some) arrive."""
+        found = self.task.poll()
+        for record in found[:most]:
+            self.records.append(record)
+            self.context.stored = dict(record.source_offset)
+            self.task.commit_record(record, None)
+        self.task.commit()
+        return found
+
+    def take_until(self, done):
+        """Polls until something holds; a poll waits a second at most."""
+        for _ in range(60):
+            if done():
+                return
+            self.take()
+        raise AssertionError(f"{len(self.records)} records, and it does not hold")
+
+    def table(self):
+        """What the records say is in the table."""
+        found = {}
+        for record in self.records:
+            if record.value is None:
+                found.pop(record.key["id"], None)
+            elif self.settings.value_format == "row":
+                found[record.key["id"]] = record.value
+            elif record.value["op"] != "d":
+                found[record.key["id"]] = record.value["after"]
+        return found
+
+
+def test_rows_and_changes_with_their_types(database):
+    """The snapshot and the log write the same values, and JSON takes them."""
+    row = (
+        "'Zoë', 9.50, '\\x00ff', true, '2020-02-03', '2020-02-03 04:05:06.789123', "
+        "'2020-02-03 04:05:06.5+02', '{a,\"b c\"}', 1.10, 0.1"
+    )
+    database.execute(f"INSERT INTO orders VALUES (1, {row})")
+    capture = Capture(database)
+    capture.take_until(lambda: len(capture.records) == 1)
+    database.execute(f"INSERT INTO orders VALUES (2, {row})")
+    database.execute("UPDATE orders SET name = NULL WHERE id = 1")
+    database.execute("UPDATE orders SET id = 3 WHERE id = 1")
+    database.execute("DELETE FROM orders WHERE id = 2")
+    database.execute("TRUNCATE orders")
+    capture.take_until(lambda: len(capture.records) == 8)
+    capture.kill()
+
+    values = [record.value for record in capture.records]
+    assert [value and value["op"] for value in values] == ["r", "c", "u", "u", None, "d", None, "t"]
+    assert values[0]["after"] == {
+        "id": 1,
+        "name": "Zoë",
+        "price": Decimal("9.50"),
+        "big": b"\x00\xff",
+        "ok": True,
+        "day": date(2020, 2, 3),
+        "at": 1_580_702_706_789_123,
+        "seen": "2020-02-03T02:05:06.5Z",
+        "tags": '{a,"b c"}',
+        "exact": "1.10",
+        "f": 0.1,
+    }
+    assert values[1]["after"] == values[0]["after"] | {"id": 2}
+    assert values[0]["source"]["snapshot"] == "true"
+    assert values[1]["source"]["txId"] is not None
+    assert [record.key and record.key["id"] for record in capture.records] == (
+        [1, 2, 1, 3, 1, 2, 2, None]
+    )
+    assert {record.topic for record in capture.records} == {"shop.public.orders"}
+    for record in capture.records:
+        assert JsonConverter().from_connect_data("t", record.value_schema, record.value) or (
+            record.value is None
+        )
+
+
+def test_unchanged_large_values_are_marked(database):
+    """An update that leaves a value of a megabyte alone does not send it."""
+    capture = Capture(database, **{"value.format": "row"})
+    capture.take()
+    database.execute(
+        "INSERT INTO orders (id, name, big) SELECT 1, string_agg(md5(n::text), ''), "
+        "decode(string_agg(md5(n::text), ''), 'hex') FROM generate_series(1, 5000) n"
+    )
+    database.execute("UPDATE orders SET ok = true")
+    capture.take_until(lambda: len(capture.records) == 2)
+    capture.kill()
+
+    first, second = (record.value for record in capture.records)
+    assert len(first["name"]) == 160_000
+    assert second["name"] == "__debezium_unavailable_value"
+    assert second["big"] == b"__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_topic_ends_in_the_tables_state(database, seed):
+    """20 seeds: changes under kills of task, server and connection; none lost, none twice."""
+    random = Random(seed)
+    database.execute("INSERT INTO orders (id, name) SELECT n, 'old' FROM generate_series(1, 50) n")
+    capture = Capture(database, **{"value.format": "row", "batch.events": "7"})
+    for step in range(30):
+        match random.randrange(8):
+            case 0:
+                capture.kill()
+                capture.start()
+            case 1:
+                found = capture.take(most=random.randrange(7))
+                if found:
+                    capture.kill()
+                    capture.start()
+            case 2 if step % 7 == 0:
+                database.execute(
+                    "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+                )
+            case 3:
+                capture.take()
+            case _:
+                low = random.randrange(60)
+                statement = random.choice(
+                    (
+                        "INSERT INTO orders (id, name) SELECT n, '{s}' FROM "
+                        "generate_series({a}, {b}) n ON CONFLICT (id) DO UPDATE SET name = '{s}'",
+                        "UPDATE orders SET name = '{s}', price = {s} WHERE id BETWEEN {a} AND {b}",
+                        "DELETE FROM orders WHERE id BETWEEN {a} AND {b}",
+                    )
+                )
+                database.execute(statement.format(s=step, a=low, b=low + random.randrange(10)))
+    if seed % 5 == 0:
+        database.stop()
+        database.start()
+    rows = {row[0]: row[1] for row in database.execute("SELECT id, name FROM orders")}
+
+    capture.take_until(lambda: {key: row["name"] for key, row in capture.table().items()} == rows)
+    capture.kill()
+    offsets = [tuple(record.source_offset.items()) for record in capture.records]
+    streamed = [offset for offset in offsets if dict(offset).get("tx")]
+    assert len(streamed) == len(set(streamed))
+
+
+def test_the_log_is_let_go_while_the_tables_rest(database):
+    """Changes of other tables move the slot on: they would fill the disk otherwise."""
+    capture = Capture(database)
+    capture.take()
+    database.execute("CREATE TABLE other AS SELECT n FROM generate_series(1, 10000) n")
+    (end,) = database.execute("SELECT pg_current_wal_lsn() - '0/0'")[0]
+
+    def confirmed():
+        return database.execute(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = 'ottla'"
+        )[0][0]
+
+    capture.take_until(lambda: confirmed() >= end)
+    capture.kill()
+
+
+def test_what_is_missing_is_said(database):
+    """A table that is not there, and a slot that is gone, with all that it kept."""
+    with pytest.raises(Exception, match=r'relation "public\.nothing" does not exist'):
+        Capture(database, tables="public.nothing")
+    capture = Capture(database)
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    capture.take_until(lambda: capture.records)
+    capture.kill()
+    PostgresSource.alter_offsets(capture.settings, [({"slot": "ottla"}, None)])
+    with pytest.raises(ConfigError, match="can be deleted only"):
+        PostgresSource.alter_offsets(capture.settings, [({"slot": "ottla"}, {"lsn": 1})])
+    capture.context.stored = {"lsn": 1}
+    capture.start()
+    with pytest.raises(ConfigError, match=r'slot\.name=ottla: .*"ottla" does not exist'):
+        capture.take()
