@@ -38,7 +38,7 @@ class Load:
 
 
 def test_broker_is_not_ready_before_its_leaders_move():
-    """/readyz says 503 while it still leads, and no acks=all produce fails (J05)."""
+    """/readyz says 503 while it still leads, and no acks=all produce fails."""
     settings = {"metrics_listener": "http://127.0.0.1:0", "min_insync_replicas": "2"}
     with InProcessCluster(3, **settings) as cluster:
         cluster.create_topic("t", partitions=1, replication_factor=3)

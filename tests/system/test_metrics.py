@@ -62,7 +62,7 @@ def series(url):
     ],
 )
 def test_published_dashboards_are_served(start_broker, naming, published):
-    """Strimzi's, the exporter's and Confluent's: every name is there, and moves (J01, J04)."""
+    """Strimzi's, the exporter's and Confluent's: every name is there, and moves (J01)."""
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     broker = start_broker(metrics_listener=url, metrics_names=naming)
     load(broker.bootstrap_servers)
@@ -84,7 +84,7 @@ def test_published_dashboards_are_served(start_broker, naming, published):
 
 
 def test_log_of_a_broker_is_json_where_that_is_set(start_broker):
-    """Every line is an object with its time, level, logger and message (X15)."""
+    """Every line is an object with its time, level, logger and message."""
     broker = start_broker(ottla_log_format="json")
     load(broker.bootstrap_servers)
     lines = [line for line in broker.log.splitlines() if line.startswith("{")]

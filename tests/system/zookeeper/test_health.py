@@ -11,7 +11,7 @@ SESSION = "kafka_server_sessionexpirelistener"
 
 
 def test_broker_is_healthy_while_zookeeper_is_away(start_broker, start_zookeeper):
-    """Else one outage of ZooKeeper would restart every broker (J05); metrics tell of it."""
+    """Else one outage of ZooKeeper would restart every broker; metrics tell of it."""
     zookeeper = start_zookeeper()
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     start_broker(

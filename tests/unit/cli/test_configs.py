@@ -327,7 +327,7 @@ def test_quotas_can_be_read_by_programs(tool, limited):
     ],
 )
 def test_quotas_are_changed_as_kafkas_tool_does(tool, limited, words, entity, said):
-    """Some are set, some removed (H40)."""
+    """Some are set, some removed (H40, E13)."""
     key = "connection_creation_rate" if entity.ip else "request_percentage"
     outcome = tool("configs", "--alter", *words.split(), "--add-config", f"{key}=50")
     assert outcome.out == f"Completed updating {said}\n"

@@ -20,7 +20,7 @@ def broker():
 
 
 def test_producer_counts_what_it_sends(broker):
-    """Records, batches and requests, in all and by topic; and how long answers take (J06)."""
+    """Records, batches and requests, in all and by topic; and how long answers take (J01, J03)."""
     broker.create_topic("sent")
     with ottla.Producer(broker.bootstrap_servers) as producer:
         before = producer.metrics()["producer-metrics"]
@@ -75,7 +75,7 @@ def test_closed_producer_has_no_metrics(broker):
 
 
 def test_consumer_counts_what_it_reads_and_its_lag(broker):
-    """Records, bytes and fetches; how far it is behind, in all and by partition (J06)."""
+    """Records, bytes and fetches; how far it is behind, in all and by partition (J01, J03)."""
     broker.create_topic("read")
     with ottla.Producer(broker.bootstrap_servers) as producer:
         for _ in range(100):

@@ -58,7 +58,7 @@ def settings(*reporters, **others):
 
 
 def test_reporter_gets_all_metrics_again_and_again():
-    """Without a listener for HTTP; with the settings, but no secrets (J03)."""
+    """Without a listener for HTTP; with the settings, but no secrets (J02)."""
     with InProcessBroker(
         **settings(Keeper, num_partitions="3", password_encoder_secret="sesame")
     ) as broker:

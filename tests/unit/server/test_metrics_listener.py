@@ -123,7 +123,7 @@ def test_body_that_is_not_json_is_refused(url):
 
 
 def test_password_is_asked_for():
-    """All pages but the two of health; user and password must both be right."""
+    """All pages but the two of health; user and password must both be right (SEC04)."""
     settings = {"metrics_listener_username": "ann", "metrics_listener_password": "s3cret"}
     with InProcessBroker(**IN_MEMORY, **settings) as broker:
         url = url_of(broker)
@@ -135,7 +135,7 @@ def test_password_is_asked_for():
 
 
 def test_https_takes_the_brokers_own_keys(tmp_path):
-    """ssl.keystore.* of all listeners; a client that trusts the authority is served."""
+    """ssl.keystore.* of all listeners; a client that trusts the authority is served (SEC04)."""
     import trustme
 
     authority = trustme.CA()

@@ -50,7 +50,7 @@ def ask(broker, client_id):
 
 
 def test_requests_are_written_while_the_level_says_so(caplog):
-    """Who asked, what, and where its time went; without metrics, too (X15, P31)."""
+    """Who asked, what, and where its time went; without metrics, too (P31)."""
     with InProcessBroker() as broker:
         ask(broker, "before")
         change(broker, ConfigResourceType.BROKER_LOGGER, LOGGER, "DEBUG")
@@ -88,7 +88,7 @@ def test_requests_are_written_while_the_level_says_so(caplog):
     ],
 )
 def test_filters_choose_what_is_written(caplog, level, key, value, is_in):
-    """By principal, client id, API and time (X15)."""
+    """By principal, client id, API and time."""
     level.setLevel(logging.DEBUG)
     with InProcessBroker(metrics_listener="http://127.0.0.1:0", **{key: value}) as broker:
         ask(broker, "app")
@@ -116,7 +116,7 @@ def test_other_loggers_do_not_bring_the_requests(level):
 
 
 def test_records_are_written_by_their_size():
-    """A line is about the request, not about the data in it (SEC04)."""
+    """A line is about the request, not about the data in it."""
     partition = PartitionProduceData(index=1, records=b"secret data")
     request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[partition])])
 
@@ -124,7 +124,7 @@ def test_records_are_written_by_their_size():
 
 
 def test_secrets_in_settings_are_hidden():
-    """A password does not get into the log (SEC04)."""
+    """A password does not get into the log."""
     configs = [AlterableConfig(name="ssl.keystore.password", value="sesame")]
     request = AlterConfigsRequest(resources=[AlterConfigsResource(configs=configs)])
 

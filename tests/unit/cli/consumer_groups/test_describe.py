@@ -55,7 +55,7 @@ def cluster(admin):
 
 
 def test_offsets_are_shown_with_their_lag(tool, cluster):
-    """H16: assigned partitions first, then the others; a dash for what is not known."""
+    """H16: assigned partitions first, then the others; a dash for what is not known (J08)."""
     outcome = tool("consumer-groups", "--describe", "--group", "g")
 
     assert outcome.status == 0
