@@ -38,7 +38,7 @@ ARROWS = {
     "streams": USES_CLIENTS | {"spark", "pipelines"},
     "mirror": USES_CLIENTS,
     "testing": BROKER_SIDE
-    | {"log", "registry", "network", "replication", "controller", "server", "clients"},
+    | {"log", "registry", "network", "replication", "controller", "server", "clients", "connect"},
     "site": USES_CLIENTS | {"spark", "warehouse", "pipelines", "testing"},
     "cli": USES_CLIENTS
     | {

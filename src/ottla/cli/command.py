@@ -47,7 +47,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "doctor",
         "metrics",
     ),
-    "Bring data in and out": ("connect-standalone",),
+    "Bring data in and out": ("connect", "connect-standalone"),
     "Copy to other clusters": ("mirror", "mirror-maker"),
     "Measure and verify": (
         "producer-perf-test",
@@ -89,6 +89,7 @@ COMMANDS: Final[dict[str, str]] = {
     "metrics": "ottla.cli.metrics:MetricsCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
     "mirror": "ottla.cli.mirror:MirrorCommand",
+    "connect": "ottla.cli.connect:ConnectCommand",
     "connect-standalone": "ottla.cli.connect_workers:ConnectStandaloneCommand",
     "mirror-maker": "ottla.cli.mirror_maker:MirrorMakerCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",

@@ -32,7 +32,6 @@ from ottla.config.known_keys import ADMIN_UNUSED
 from ottla.config.listener_config import ClientAuthConfig
 from ottla.errors import ConfigError
 
-JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 SIMPLE_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 HANDED_ON: Final = (
     "producer.",

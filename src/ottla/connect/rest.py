@@ -33,7 +33,7 @@ from ottla.version import __version__
 logger = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S: Final = 90.0
-STOP_TIMEOUT_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
 COMMIT: Final = "unknown"
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
 
@@ -61,7 +61,7 @@ class RestServer:
         )
         application.add_routes(self._routes())
         self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
+            application, access_log=None, shutdown_timeout=CLOSE_TIMEOUT_S, handle_signals=False
         )
         self.urls: list[str] = []
         """Where it listens, with the ports that it got."""

@@ -35,16 +35,20 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         worker = tmp_path / "config" / "connect-standalone.properties"
         worker.write_text(translated(worker.read_text()))
         shell = Shell(tmp_path, translated)
+        shell.environment["OTTLA_CONNECT_URL"] = f"http://127.0.0.1:{port}"
         yield shell
         shell.close()
 
 
 def test_page_on_connect_is_true(shell: Shell) -> None:
     """From top to bottom: what is typed brings forth what is shown, in the end."""
+    assert shell.folder is not None
+    for program in Page("docs/connect.md").blocks_in("python"):
+        name = program.splitlines()[0].removeprefix("# ")
+        (shell.folder / name).write_text(program)
     for command, shown in Page("docs/connect.md").conversations():
         if command.endswith("&"):
             shell.begin(command.rstrip("& "))
-            assert shell.folder is not None
             wait_until((shell.folder / "test.sink.txt").exists, "the sink's file")
         else:
             _wait_for(shell, command, shown)

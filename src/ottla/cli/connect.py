@@ -1,0 +1,300 @@
+"""`ottla connect`: try a connector, run it, hand it to a worker, and look after it there."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.connect_workers import read_connector
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_flag,
+    add_integer,
+    add_repeated,
+    bootstrap_server,
+    key_values,
+)
+from ottla.cli.properties import load_properties
+from ottla.cli.terminal import Terminal, check_reachable, interruptible
+
+DEFAULT_URL: Final = "http://127.0.0.1:8083"
+URL_VARIABLE: Final = "OTTLA_CONNECT_URL"
+PREVIEWED: Final = 20
+LIMIT_S: Final = 95
+"""A little longer than a worker takes at most."""
+
+ACTIONS: Final = {
+    "run": "CONNECTOR: run it here until Ctrl-C",
+    "preview": "CONNECTOR: print what it would bring, and write nothing",
+    "create": "CONNECTOR: hand it to a worker, or change it there",
+    "list": "the connectors of a worker, with their states",
+    "status": "NAME",
+    "pause": "NAME",
+    "resume": "NAME",
+    "stop": "NAME: end its tasks, so that its offsets can be set",
+    "restart": "NAME: it and its failed tasks",
+    "delete": "NAME",
+    "offsets": "show|rewind|reset NAME: where it is; rewind sets it to --to",
+    "redrive": "TOPIC: send dead letters back to the topics that they are from",
+}
+OFFSETS: Final = ("show", "rewind", "reset")
+
+
+class ConnectCommand(Command):
+    """What a person does with connectors; CONNECTOR is a property file, or a Python file."""
+
+    name = "connect"
+    help = "Try, run and look after connectors."
+    examples = (
+        "ottla connect preview mine.py --set topic=ticks -n 5",
+        "ottla connect run mine.py --set topic=ticks",
+        "ottla connect create connector.properties --dry-run",
+        "ottla connect offsets show local-file-source",
+        "ottla connect redrive dead-letters",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "action",
+            metavar="ACTION",
+            choices=tuple(ACTIONS),
+            help="; ".join(f"{name} ({text})" for name, text in ACTIONS.items()) + ".",
+        )
+        parser.add_argument("words", metavar="WORD", nargs="*", help="What the action is about.")
+        add_bootstrap_server(parser)
+        add_repeated(parser, "--set", "KEY=VALUE", "A setting of the connector; may be repeated.")
+        parser.add_argument(
+            "--worker-config",
+            metavar="FILE",
+            help="Property file of a worker, for run and preview: its converters count. Without it "
+            "values are JSON without schemas.",
+        )
+        parser.add_argument(
+            "--url",
+            metavar="URL",
+            default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
+            help=f"The worker's REST API. Default: ${URL_VARIABLE}, else {DEFAULT_URL}.",
+        )
+        add_integer(parser, "-n", "N", f"How many records preview prints. Default: {PREVIEWED}.")
+        add_flag(parser, "--dry-run", "Check what create would do, and say what is wrong.")
+        parser.add_argument(
+            "--to",
+            metavar="JSON",
+            help="For rewind: a list of partitions and offsets, as `show` prints them.",
+        )
+        parser.add_argument(
+            "--topic", metavar="TOPIC", help="For redrive: where records go that do not say it."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.errors import KafkaError
+
+        actions: dict[str, Callable[[Namespace, Terminal], int]] = {
+            "run": _run,
+            "preview": _preview,
+            "create": _create,
+            "list": _list,
+            "offsets": _offsets,
+            "redrive": _redrive,
+        }
+        try:
+            return actions.get(arguments.action, _manage)(arguments, terminal)
+        except KafkaError as error:
+            raise CommandError(error.message) from error
+
+
+def _word(arguments: Namespace, what: str, position: int = 0) -> str:
+    words: list[str] = arguments.words
+    if len(words) != position + 1:
+        raise UsageError(f"{arguments.action} takes {what}")
+    return words[position]
+
+
+def _properties(arguments: Namespace) -> dict[str, str]:
+    """The properties of the connector that the command line names."""
+    file = _word(arguments, "one CONNECTOR: a property file, one with JSON, or a Python file")
+    if file.partition(":")[0].endswith(".py"):
+        found = {"name": Path(file.partition(":")[0]).stem, "connector.class": file}
+    else:
+        found, _ = read_connector(file)
+    return found | key_values(arguments.set)
+
+
+def _worker_properties(arguments: Namespace, name: str) -> dict[str, str]:
+    given = load_properties(arguments.worker_config) if arguments.worker_config else {}
+    return {
+        "bootstrap.servers": bootstrap_server(arguments),
+        "key.converter": "JsonConverter",
+        "value.converter": "JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "offset.storage.file.filename": f"{name}.offsets",
+        "offset.flush.interval.ms": "10000",
+        "listeners": "http://127.0.0.1:0",
+    } | given
+
+
+# Here
+
+
+def _run(arguments: Namespace, terminal: Terminal) -> int:
+    from ottla.connect.connect_worker import ConnectWorker
+
+    properties = _properties(arguments)
+    worker_properties = _worker_properties(arguments, properties["name"])
+    check_reachable(worker_properties["bootstrap.servers"])
+    is_over = threading.Event()
+    with interruptible(is_over), ConnectWorker.standalone(worker_properties) as worker:
+        worker.create(properties)
+        terminal.note(f"connect: {properties['name']} runs; REST API at {worker.url}")
+        is_over.wait()
+    return 0
+
+
+def _preview(arguments: Namespace, terminal: Terminal) -> int:
+    from ottla.connect.preview import Preview
+
+    properties = _properties(arguments)
+    preview = Preview(_worker_properties(arguments, properties["name"]), properties)
+    most = PREVIEWED if arguments.n is None else arguments.n
+    count = 0
+    for record in preview.records(most, LIMIT_S * 1000):
+        count += 1
+        key = "" if record.key is None else f"{record.key} "
+        terminal.print(f"{record.topic}: {key}{record.value}")
+    terminal.note(f"preview: {count} records, nothing was written")
+    return 0
+
+
+def _redrive(arguments: Namespace, terminal: Terminal) -> int:
+    from ottla import Consumer, Producer
+    from ottla.connect.redrive import group_of, redrive
+
+    queue = _word(arguments, "one TOPIC")
+    servers = bootstrap_server(arguments)
+    check_reachable(servers)
+    reading = {
+        "group.id": group_of(queue),
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "earliest",
+    }
+    with (
+        Consumer(servers, reading) as consumer,
+        Producer(servers, {"acks": "all", "enable.idempotence": "true"}) as producer,
+    ):
+        found = redrive(consumer, producer, queue, arguments.topic)
+    terminal.print(f"{found.sent} records were sent back")
+    if found.unknown:
+        raise CommandError(
+            f"{found.unknown} partitions stopped at a record that does not say where it is from; "
+            "give --topic, or set errors.deadletterqueue.context.headers.enable=true"
+        )
+    return 0
+
+
+# At a worker
+
+
+def _create(arguments: Namespace, terminal: Terminal) -> int:
+    properties = _properties(arguments)
+    name = properties.get("name", "")
+    if arguments.dry_run:
+        plugin = quote(properties.get("connector.class", "").rpartition(".")[2] or "-", safe="")
+        if properties.get("connector.class", "").partition(":")[0].endswith(".py"):
+            plugin = quote(properties["connector.class"], safe="")
+        found = ask(arguments, "PUT", f"/connector-plugins/{plugin}/config/validate", properties)
+        errors = [text for each in found["configs"] for text in each["value"]["errors"]]
+        for text in errors:
+            terminal.print(text)
+        terminal.note(f"{name}: {len(errors)} errors; nothing was created")
+        return int(bool(errors))
+    ask(arguments, "PUT", f"/connectors/{quote(name, safe='')}/config", properties)
+    terminal.print(f"created {name}")
+    return 0
+
+
+def _list(arguments: Namespace, terminal: Terminal) -> int:
+    found = ask(arguments, "GET", "/connectors?expand=status")
+    for name in sorted(found):
+        _print_status(found[name]["status"], terminal)
+    if not found:
+        terminal.print("there are no connectors")
+    return 0
+
+
+def _print_status(status: Mapping[str, Any], terminal: Terminal) -> None:
+    connector = status["connector"]
+    states = " ".join(f"{task['id']}:{task['state']}" for task in status["tasks"])
+    terminal.print(f"{status['name']} {status['type']} {connector['state']} {states}".rstrip())
+    for each in (connector, *status["tasks"]):
+        if each.get("trace"):
+            terminal.print(each["trace"].rstrip())
+
+
+def _manage(arguments: Namespace, terminal: Terminal) -> int:
+    name = _word(arguments, "one NAME")
+    path = f"/connectors/{quote(name, safe='')}"
+    if arguments.action == "status":
+        _print_status(ask(arguments, "GET", f"{path}/status"), terminal)
+    elif arguments.action == "delete":
+        ask(arguments, "DELETE", path)
+        terminal.print(f"deleted {name}")
+    elif arguments.action == "restart":
+        ask(arguments, "POST", f"{path}/restart?includeTasks=true&onlyFailed=true")
+        terminal.print(f"restarted {name}")
+    else:
+        ask(arguments, "PUT", f"{path}/{arguments.action}")
+        terminal.print(f"{arguments.action}: {name}")
+    return 0
+
+
+def _offsets(arguments: Namespace, terminal: Terminal) -> int:
+    if not arguments.words or arguments.words[0] not in OFFSETS:
+        raise UsageError(f"offsets takes {'|'.join(OFFSETS)} and one NAME")
+    what, name = arguments.words[0], _word(arguments, f"{arguments.words[0]} and one NAME", 1)
+    path = f"/connectors/{quote(name, safe='')}/offsets"
+    if what == "show":
+        terminal.print(json.dumps(ask(arguments, "GET", path)["offsets"], ensure_ascii=False))
+    elif what == "reset":
+        terminal.print(ask(arguments, "DELETE", path)["message"])
+    else:
+        try:
+            wanted = json.loads(arguments.to or "")
+        except ValueError as error:
+            raise UsageError(f"--to must be a list as `offsets show` prints it: {error}") from None
+        terminal.print(ask(arguments, "PATCH", path, {"offsets": wanted})["message"])
+    return 0
+
+
+def ask(arguments: Namespace, method: str, path: str, body: Any = None) -> Any:
+    """What a worker answers; CommandError with its message if it refuses."""
+    url = arguments.url.rstrip("/") + path
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+            content = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            content = error.read()
+        raise CommandError(_message(content, error.code)) from None
+    except OSError as error:
+        raise CommandError(f"no worker answers at {arguments.url}: {error}") from error
+    return json.loads(content) if content else {}
+
+
+def _message(content: bytes, status: int) -> str:
+    try:
+        return str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the worker answered with status {status}"
