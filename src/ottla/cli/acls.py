@@ -25,7 +25,7 @@ from ottla.cli.options import (
     only_with,
     require,
 )
-from ottla.cli.properties import command_settings
+from ottla.cli.properties import add_zookeeper_security, command_settings, zookeeper_settings
 from ottla.cli.terminal import Terminal
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import KafkaError
@@ -122,6 +122,7 @@ class AclsCommand(Command):
             "In the place of --bootstrap-server: zookeeper.connect=HOST:PORT/PATH, to read and "
             "write the ACLs there, as before the first broker runs.",
         )
+        add_zookeeper_security(parser)
         add_flag(parser, "--add", "Add ACLs.")
         add_flag(parser, "--remove", "Remove ACLs, after a question.")
         add_flag(parser, "--list", "List the ACLs of the resources, or all of them.")
@@ -187,7 +188,7 @@ def check(arguments: Namespace) -> None:
         raise UsageError(
             "The --authorizer-properties option can only be used without --bootstrap-server"
         )
-    only_with(arguments, ("--authorizer",), "--authorizer-properties")
+    only_with(arguments, ("--authorizer", "--zk-tls-config-file"), "--authorizer-properties")
     if arguments.authorizer not in (None, *AUTHORIZERS):
         raise UsageError(f"--authorizer may be {' or '.join(AUTHORIZERS)}")
     if arguments.action is not None:
@@ -282,7 +283,7 @@ def open_source(arguments: Namespace, terminal: Terminal) -> Iterator[AclSource]
         raise UsageError("--authorizer-properties needs zookeeper.connect=HOST:PORT/PATH")
     from ottla.cli.zookeeper_acls import stored_acls
 
-    with stored_acls(connect) as stored:
+    with stored_acls(zookeeper_settings(connect, arguments)) as stored:
         yield stored
 
 

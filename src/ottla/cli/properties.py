@@ -25,6 +25,24 @@ def command_settings(arguments: Namespace) -> dict[str, str]:
     return load_properties(arguments.command_config) if arguments.command_config else {}
 
 
+def add_zookeeper_security(parser: ArgumentParser) -> None:
+    """`--zk-tls-config-file`, as Kafka calls it, for tools that open the brokers' registry."""
+    parser.add_argument(
+        "--zk-tls-config-file",
+        metavar="FILE",
+        help="How ZooKeeper is connected to: a file with the brokers' zookeeper.ssl.*, "
+        "zookeeper.sasl.*, zookeeper.digest.* and zookeeper.set.acl, as a broker's own file.",
+    )
+
+
+def zookeeper_settings(connect: str, arguments: Namespace) -> dict[str, str]:
+    """The settings of a registry in ZooKeeper, for a command with these options."""
+    named = arguments.zk_tls_config_file
+    settings = load_properties(named) if named else {}
+    of_zookeeper = {name: text for name, text in settings.items() if name.startswith("zookeeper.")}
+    return of_zookeeper | {"zookeeper.connect": connect}
+
+
 # The settings of a server: a property file, and single ones that override it.
 
 

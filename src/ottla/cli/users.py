@@ -19,8 +19,9 @@ from ottla.cli.options import (
     bootstrap_server,
     check_action,
     given,
+    only_with,
 )
-from ottla.cli.properties import command_settings
+from ottla.cli.properties import add_zookeeper_security, command_settings, zookeeper_settings
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 
@@ -69,6 +70,7 @@ class UsersCommand(Command):
             help="In the place of --bootstrap-server: the cluster's ZooKeeper. No broker has to "
             "run, as before the first start of brokers that log in to each other.",
         )
+        add_zookeeper_security(parser)
         parser.add_argument(
             "--log-dir",
             metavar="DIRECTORY",
@@ -128,6 +130,7 @@ def check(arguments: Namespace) -> None:
     targets = ("--bootstrap-server", "--zookeeper", "--log-dir")
     if sum(given(arguments, option) for option in targets) > 1:
         raise UsageError(f"only one of {', '.join(targets)} may be given")
+    only_with(arguments, ("--zk-tls-config-file",), "--zookeeper")
     for mechanism in arguments.mechanism:
         if mechanism not in MECHANISMS:
             raise UsageError(f"--mechanism may be {' or '.join(MECHANISMS)}, not '{mechanism}'")
@@ -241,7 +244,9 @@ async def _in_registry(arguments: Namespace, use: Callable[[EntityConfigs], Awai
     where = arguments.zookeeper
     if where:
         reachable(address(where)[0])
-    settings = {"zookeeper.connect": where} if where else {"log.dirs": arguments.log_dir}
+    settings = {"log.dirs": arguments.log_dir}
+    if where:
+        settings = zookeeper_settings(where, arguments)
     runtime = real_runtime(asyncio.get_running_loop())
     registry = cluster_registry(runtime, BrokerConfig.parse(settings))
     try:

@@ -6,7 +6,7 @@ This is how the first ACLs are made, before any broker runs. Brokers that run fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -14,11 +14,10 @@ from ottla.cli.zookeeper_session import address, reachable
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import KafkaError
 from ottla.registry.acl_store import AclStore
-from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime.io_thread import IoThread
 from ottla.runtime.runtime import real_runtime
 from ottla.security.acls import AclBinding, AclBindingFilter, AclTable
+from ottla.server.membership import cluster_registry
 
 T = TypeVar("T")
 
@@ -57,13 +56,13 @@ def _raise_first(errors: Iterable[KafkaError | None]) -> None:
 
 
 @contextmanager
-def stored_acls(connect: str) -> Iterator[StoredAcls]:
-    """A session for the block; CommandError where no server answers."""
-    servers, _ = address(connect)
+def stored_acls(settings: Mapping[str, str]) -> Iterator[StoredAcls]:
+    """A session for the block, by a broker's settings; CommandError where no server answers."""
+    servers, _ = address(settings["zookeeper.connect"])
     reachable(servers)
     io = IoThread("ottla-acls")
     try:
-        store = io.run(_open(connect))
+        store = io.run(_open(settings))
         try:
             yield StoredAcls(io, store)
         finally:
@@ -72,10 +71,9 @@ def stored_acls(connect: str) -> Iterator[StoredAcls]:
         io.close()
 
 
-async def _open(connect: str) -> AclStore:
+async def _open(settings: Mapping[str, str]) -> AclStore:
     runtime = real_runtime(asyncio.get_running_loop(), 1)
-    config = BrokerConfig.parse({"zookeeper.connect": connect})
-    registry = ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
+    registry = cluster_registry(runtime, BrokerConfig.parse(settings))
     await registry.start()
     store = AclStore(runtime, registry, AclTable())
     await store.ensure_paths()

@@ -259,7 +259,7 @@ _NO_JAVA_NAMES: Final = (
     "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
 )
 _NO_POLICY: Final = "a class of Java cannot be run here, and what it refuses would be done"
-_NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper are not encrypted yet"
+_NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper have nothing of this, and it would not be used"
 
 BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     **SSL_REFUSED,
@@ -323,11 +323,8 @@ _FAMILY_DEFAULTS: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.sub.claim.name": "sub",
     "sasl.server.callback.handler.class": _OAUTHBEARER + "OAuthBearerValidatorCallbackHandler",
     "sasl.server.max.receive.size": "524288",
-    "zookeeper.ssl.client.enable": "false",
     "zookeeper.ssl.crl.enable": "false",
-    "zookeeper.ssl.endpoint.identification.algorithm": "HTTPS",
     "zookeeper.ssl.ocsp.enable": "false",
-    "zookeeper.ssl.protocol": "TLSv1.2",
 }
 """Kafka's defaults of the families that are refused; what is not here has none."""
 

@@ -155,8 +155,8 @@ class FollowedTls(Generic[S]):
 class ClientTls(FollowedTls[SslSettings]):
     """TLS of a client: each connection is made with what the files hold then."""
 
-    def __init__(self, settings: SslSettings) -> None:
-        super().__init__("client", settings, client_stores)
+    def __init__(self, settings: SslSettings, what: str = "client") -> None:
+        super().__init__(what, settings, client_stores)
 
     async def current(self, background: Background) -> ssl.SSLContext:
         """The context for a connection that is made now."""
@@ -164,6 +164,13 @@ class ClientTls(FollowedTls[SslSettings]):
             reading = await background.run(self.read_changed)
             if reading is not None:
                 self.take(reading)
+        return self.context
+
+    def current_thread(self) -> ssl.SSLContext:
+        """The same, for the one thread that makes connections and may wait for files."""
+        reading = self.read_changed() if self._seen else None
+        if reading is not None:
+            self.take(reading)
         return self.context
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
@@ -22,6 +24,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     ZookeeperError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -29,7 +32,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import Password
 from ottla.config.zookeeper_config import parse_connect
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.registry.tree import (
     RegistryFailedError,
     SessionEndedError,
@@ -59,11 +62,16 @@ several times there is time for another attempt before the session expires. But 
 new session to its disk before it answers: where that takes longer than an attempt may, because the
 machine is busy, no attempt ever comes to its end."""
 CLOSE_TIMEOUT_MS: Final = 1_500
+REFUSED: Final = "ZooKeeper has refused the login of zookeeper.sasl.username"
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
 """With ACLs, not every client may read these nodes: they hold secrets."""
 OPEN_PATHS: Final = ("/consumers",)
 """Consumers of the old kind write here, and they are no brokers."""
+
+
+TlsContext = Callable[[], ssl.SSLContext]
+"""What a connection that is made now is encrypted with; called by kazoo's thread."""
 
 
 class ZooKeeperSettings(NamedTuple):
@@ -77,9 +85,12 @@ class ZooKeeperSettings(NamedTuple):
     set_acl: bool = False
     digest_username: str | None = None
     digest_password: Password | None = None
+    sasl_username: str | None = None
+    sasl_password: Password | None = None
+    tls: TlsContext | None = None
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> ZooKeeperSettings:
+    def of(cls, config: BrokerConfig, tls: TlsContext | None = None) -> ZooKeeperSettings:
         assert config.zookeeper_connect is not None, "there is a ZooKeeper to connect to"
         address = parse_connect("zookeeper.connect", config.zookeeper_connect)
         session_timeout_ms = config.zookeeper_session_timeout_ms
@@ -92,6 +103,9 @@ class ZooKeeperSettings(NamedTuple):
             config.zookeeper_set_acl,
             config.zookeeper_digest_username,
             config.zookeeper_digest_password,
+            config.zookeeper_sasl_username,
+            config.zookeeper_sasl_password,
+            tls,
         )
 
     @property
@@ -108,6 +122,26 @@ class ZooKeeperSettings(NamedTuple):
             return CREATOR_ALL_ACL
         return CREATOR_ALL_ACL + READ_ACL_UNSAFE
 
+    @property
+    def sasl_options(self) -> dict[str, str] | None:
+        """As kazoo has them; None where the broker does not log in by SASL.
+
+        Raises:
+            ConfigError: kazoo cannot do it here.
+        """
+        if self.sasl_username is None or self.sasl_password is None:
+            return None
+        if find_spec("puresasl") is None:
+            raise ConfigError(
+                f"zookeeper.sasl.username={self.sasl_username}: needs "
+                "`pip install ottla[zookeeper-sasl]`"
+            )
+        return {
+            "mechanism": "DIGEST-MD5",
+            "username": self.sasl_username,
+            "password": self.sasl_password.value,
+        }
+
 
 class PartRefusedError(Exception):
     """One part of a `multi` was refused, and with it all others."""
@@ -116,6 +150,32 @@ class PartRefusedError(Exception):
         super().__init__(f"{path}: {reason!r}")
         self.path = path
         self.reason = reason
+
+
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    """kazoo's threads; what they connect to is encrypted as Kafka's settings say.
+
+    kazoo's own TLS would also trust the authorities of the operating system.
+    """
+
+    def __init__(self, tls: TlsContext) -> None:
+        super().__init__()
+        self._tls = tls
+        self.failure = ""
+        """Why the last handshake failed; empty if it did not."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **others: Any
+    ) -> ssl.SSLSocket:
+        endpoint = super().create_connection(address=address, timeout=timeout)
+        try:
+            encrypted = self._tls().wrap_socket(endpoint, server_hostname=hostname)
+        except OSError as error:
+            endpoint.close()
+            self.failure = f"TLS with {hostname}: {error}"
+            raise
+        self.failure = ""
+        return encrypted
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:
@@ -146,14 +206,18 @@ class ZooKeeperSession:
         self._is_open = False
         self._has_ended = False
         self._is_first = True
+        self._is_refused = False
         self._connected = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.max_in_flight_requests)
         self._waiting: set[asyncio.Future[Any]] = set()
         digest = (settings.digest_username, settings.digest_password)
+        self._tls = None if settings.tls is None else TlsHandler(settings.tls)
         self._client = KazooClient(
             hosts=",".join(settings.addresses),
             timeout=settings.session_timeout_ms / 1000,
             auth_data=[("digest", f"{digest[0]}:{digest[1].value}")] if digest[1] else None,
+            sasl_options=settings.sasl_options,
+            handler=self._tls,
             connection_retry=KazooRetry(max_tries=-1, delay=FIRST_RETRY_S, max_delay=LAST_RETRY_S),
             logger=logging.getLogger(f"{__name__}.kazoo"),
         )
@@ -182,11 +246,17 @@ class ZooKeeperSession:
             if not isinstance(error, KafkaTimeoutError):
                 raise
             servers = ",".join(self.settings.servers)
+            why = self._why_not_connected()
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"zookeeper.connect={servers}{self.settings.chroot}: no ZooKeeper server answered "
-                f"within {self.settings.connection_timeout_ms} ms",
+                f"within {self.settings.connection_timeout_ms} ms{why}",
             ) from None
+
+    def _why_not_connected(self) -> str:
+        if self._tls is not None and self._tls.failure:
+            return f" ({self._tls.failure})"
+        return f" ({REFUSED})" if self._is_refused else ""
 
     async def close(self) -> None:
         """End the session. If no server is there to be told, it will expire."""
@@ -230,7 +300,7 @@ class ZooKeeperSession:
                 continue
             except SessionExpiredError:
                 self._require_open()
-                raise _session_ended() from None
+                raise self._session_ended() from None
             except (ZookeeperError, PartRefusedError):
                 self._require_session(generation)
                 answer = await landed() if attempt and landed is not None else None
@@ -282,7 +352,14 @@ class ZooKeeperSession:
     def _require_session(self, generation: int) -> None:
         self._require_open()
         if generation != self._generation:
-            raise _session_ended()
+            raise self._session_ended()
+
+    def _session_ended(self) -> SessionEndedError:
+        if self._is_refused:
+            return SessionEndedError(REFUSED)
+        return SessionEndedError(
+            "the session at ZooKeeper ended before the answer came: it is not known what was done"
+        )
 
     def _answer_thread(
         self, on_answer: Callable[[Any, BaseException | None], object], result: Any
@@ -299,6 +376,7 @@ class ZooKeeperSession:
     def _on_state_thread(self, state: str) -> None:
         if state == KazooState.LOST:
             self._generation += 1
+            self._is_refused = self._client.client_state == KeeperState.AUTH_FAILED
         self.post_thread(self._apply_state, state, self._client.client_state)
 
     def _apply_state(self, state: str, client_state: str) -> None:
@@ -338,12 +416,6 @@ class ZooKeeperSession:
 def _finish(stopped: asyncio.Future[None]) -> None:
     if not stopped.done():
         stopped.set_result(None)
-
-
-def _session_ended() -> SessionEndedError:
-    return SessionEndedError(
-        "the session at ZooKeeper ended before the answer came: it is not known what was done"
-    )
 
 
 # Watches that last: ZooKeeper's own tell of one change and are gone.

@@ -19,6 +19,7 @@ from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
+from ottla.network.tls_context import ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import (
@@ -50,7 +51,9 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
     from ottla.registry.zookeeper import ZooKeeperRegistry
     from ottla.registry.zookeeper_session import ZooKeeperSettings
 
-    return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
+    ssl = config.zookeeper_ssl
+    tls = None if ssl is None else ClientTls(ssl, "zookeeper.ssl").current_thread
+    return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config, tls))
 
 
 class BrokerState(IntEnum):

@@ -132,7 +132,8 @@ def test_value_of_a_misspelt_secret_is_not_shown():
         ("listener.name.client.plain.sasl.login.class", "com.example.Login", "not be used"),
         ("principal.builder.class", "com.example.Names", "class of Java"),
         ("listener.name.client.principal.builder.class", "com.example.Names", "class of Java"),
-        ("zookeeper.ssl.client.enable", "true", "not encrypted"),
+        ("zookeeper.ssl.crl.enable", "true", "not be used"),
+        ("zookeeper.ssl.context.supplier.class", "com.example.Tls", "not be used"),
         ("ssl.engine.factory.class", "com.example.Engine", "OpenSSL"),
         ("create.topic.policy.class.name", "com.example.Policy", "would be done"),
     ],
@@ -149,7 +150,7 @@ def test_security_that_would_not_be_there_stops_the_start(name, value, reason):
     [
         "sasl.jaas.config",
         "listener.name.client.scram-sha-256.sasl.jaas.config",
-        "zookeeper.ssl.keystore.password",
+        "zookeeper.ssl.keystore.passwordPath",
     ],
 )
 def test_refused_secret_is_not_shown(name):

@@ -40,11 +40,25 @@ def test_empty_connect_string_is_none():
     assert BrokerConfig.parse({"zookeeper.connect": ""}).zookeeper_connect is None
 
 
+TLS = {"zookeeper.ssl.client.enable": "true"}
+JKS_STORE = {"zookeeper.ssl.truststore.location": "x", "zookeeper.ssl.truststore.type": "JKS"}
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"zookeeper.set.acl": "true"}, "must come with zookeeper.digest.username"),
+        ({"zookeeper.set.acl": "true"}, "must come with zookeeper.sasl.username"),
         ({"zookeeper.digest.username": "u"}, "must be set together"),
+        ({"zookeeper.sasl.username": "u"}, "must be set together"),
+        ({"zookeeper.ssl.truststore.location": "ca.pem"}, "nothing would be encrypted"),
+        ({"zookeeper.ssl.protocol": "TLSv1.3"}, "nothing would be encrypted"),
+        (TLS | {"zookeeper.ssl.keystore.password": "p"}, "must come with zookeeper.ssl.keystore"),
+        (
+            TLS
+            | {"zookeeper.ssl.truststore.location": "x", "zookeeper.ssl.truststore.type": "JKS"},
+            "must be PEM or PKCS12",
+        ),
+        (TLS | {"zookeeper.ssl.protocol": "TLSv1.1"}, "TLSv1.1"),
         ({"zookeeper.digest.password": "p"}, "must be set together"),
         (
             {"zookeeper.digest.username": "a:b", "zookeeper.digest.password": "p"},
@@ -65,3 +79,36 @@ def test_password_is_not_shown():
 
     assert config.zookeeper_digest_password == Password("hush")
     assert "hush" not in repr(config)
+
+
+def test_tls_of_zookeeper_is_that_of_any_client():
+    """Under names of its own; the one password is that of the file, or of the key in a PEM file."""
+    given = TLS | {
+        "zookeeper.ssl.keystore.location": "broker.pem",
+        "zookeeper.ssl.keystore.password": "SESAME",
+        "zookeeper.ssl.truststore.location": "ca.p12",
+        "zookeeper.ssl.truststore.password": "TRUST",
+        "zookeeper.ssl.endpoint.identification.algorithm": "",
+        "zookeeper.set.acl": "true",
+    }
+    config = BrokerConfig.parse(given)
+    ssl = config.zookeeper_ssl
+
+    assert (ssl.ssl_keystore_location, ssl.ssl_keystore_type) == ("broker.pem", "PEM")
+    assert ssl.ssl_key_password == Password("SESAME")
+    assert ssl.ssl_keystore_password is None
+    assert (ssl.ssl_truststore_location, ssl.ssl_truststore_type) == ("ca.p12", "PKCS12")
+    assert ssl.ssl_truststore_password == Password("TRUST")
+    assert ssl.ssl_endpoint_identification_algorithm == ""
+    assert ssl.ssl_enabled_protocols == ("TLSv1.2", "TLSv1.3")
+    assert "SESAME" not in repr(config)
+    assert BrokerConfig().zookeeper_ssl is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("zookeeper.ssl.protocol", "TLSv1.3"), ("zookeeper.ssl.enabled.protocols", "TLSv1.3")],
+)
+def test_one_version_of_tls_may_be_named(name, text):
+    """By either of Kafka's settings."""
+    assert BrokerConfig.parse(TLS | {name: text}).zookeeper_ssl.ssl_enabled_protocols == (text,)
