@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from math import isnan
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +50,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 MAX_LABEL = 44
+MOST = 0.75
 PLOTTED_ROWS = 15
 
 
@@ -60,8 +62,11 @@ def lines_plot(
 ) -> str:
     """One panel for each series over time.
 
-    With `step` the line is broken wherever the next moment is further away than that.
+    With `step` the line is broken wherever the next moment is further away than that, or than most
+    moments are from the next one: what is logged for a minute of every hour is a line as well.
     """
+    if step is not None:
+        step = max(step, usual_step(xs))
     figure, panels = _panels(
         {
             name: with_gaps(xs, values, step) if step is not None else (xs, values)
@@ -151,6 +156,12 @@ def with_gaps(
         xs.append(moment)
         ys.append(value)
     return xs, ys
+
+
+def usual_step(moments: Sequence[datetime]) -> timedelta:
+    """The distance within which most moments have their next one; zero for fewer than two."""
+    steps = sorted(after - before for before, after in pairwise(moments))
+    return steps[int(len(steps) * MOST)] if steps else timedelta()
 
 
 def _figure(rows: int, height: float) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from urllib.request import urlopen
 
 import pytest
 from page import LIMIT_S, ROOT, Page, Shell
@@ -91,6 +92,9 @@ def run_pipeline(words, folder, complaints):
     try:
         for line in process.stdout:
             lines.append(line.strip())
+            if line.startswith("Spark's own pages: "):
+                with urlopen(line.split()[-1], timeout=LIMIT_S) as answer:
+                    assert answer.status == 200
             if is_running_on and " s a batch" in line:
                 is_running_on = False
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -100,6 +104,7 @@ def run_pipeline(words, folder, complaints):
         shell.close()
     assert (status, complaints(said)) == (0, ""), lines
     assert ("stopped" in lines) == ("--continuous" in words)
+    assert any("Spark's own pages" in line for line in lines) == ("--spark-ui" in words)
     return lines[-1]
 
 

@@ -6,7 +6,14 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
-from ottla.pipelines.plots import bars_plot, lines_plot, seconds_plot, top_rows_plot, with_gaps
+from ottla.pipelines.plots import (
+    bars_plot,
+    lines_plot,
+    seconds_plot,
+    top_rows_plot,
+    usual_step,
+    with_gaps,
+)
 from ottla.pipelines.tables import ResultTable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,3 +91,16 @@ def test_plot_carries_its_values():
     assert of_bars["series"] == {"requests": ["3", "2.5"]}
     assert 0 < of_bars["at"][0] < of_bars["at"][1] < 1
     assert of_seconds["labels"] == ["0.5 s", "1.5 s"]
+
+
+def test_line_follows_the_interval_of_the_data():
+    """A minute of every hour makes a line, which is broken where more than an hour is missing."""
+    hours = [START + timedelta(hours=number) for number in (0, 1, 2, 3, 9, 10, 11, 12)]
+
+    assert usual_step(hours) == timedelta(hours=1)
+    assert usual_step(hours[:1]) == timedelta()
+    xs, ys = with_gaps(hours, range(8), usual_step(hours))
+    assert len(xs) == 9
+    assert sum(y != y for y in ys) == 1
+    minutes = [START + timedelta(minutes=number) for number in (0, 1, 2, 3, 60, 61)]
+    assert usual_step(minutes) == timedelta(minutes=1)

@@ -63,7 +63,7 @@ class PipelineCommand(Command):
         require_packages()
         if arguments.action == "list":
             return _list(arguments, terminal)
-        pipeline = _pipeline(arguments)
+        pipeline = pipeline_of(arguments)
         if arguments.action == "reset":
             return _reset(pipeline, arguments, terminal)
         from ottla.cli.pipeline.run import PipelineRun
@@ -112,6 +112,14 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "NAME=VALUE",
         "A parameter of the pipeline ('list' shows them); may be repeated.",
     )
+    add_repeated(
+        parser,
+        "--read",
+        "INPUT=TOPIC",
+        "Read this topic in the place of an input, such as interactions=clicks ('list' shows the "
+        "topics in); may be repeated.",
+    )
+    add_flag(parser, "--spark-ui", "Serve Spark's own pages while it runs, and print where.")
     parser.add_argument(
         "--trigger",
         metavar="INTERVAL",
@@ -192,15 +200,22 @@ def _list(arguments: Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _pipeline(arguments: Namespace) -> Pipeline:
+def pipeline_of(arguments: Namespace) -> Pipeline:
+    """The pipeline that is named, over the topics that it is to read."""
     from ottla.pipelines.registry import UnknownPipelineError, load_pipeline
 
     if arguments.pipeline is None:
         raise UsageError(f"'{arguments.action}' needs the name of a pipeline")
     try:
-        return load_pipeline(arguments.pipeline)
+        pipeline = load_pipeline(arguments.pipeline)
     except UnknownPipelineError as error:
         raise CommandError(str(error)) from None
+    if not arguments.read:
+        return pipeline
+    try:
+        return pipeline.reading(_pairs("--read", "INPUT=TOPIC", arguments.read))
+    except ValueError as error:
+        raise UsageError(f"--read: {error}") from None
 
 
 def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
@@ -231,6 +246,7 @@ def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Pla
         options=run_options(pipeline, arguments),
         servers=arguments.bootstrap_server,
         master=arguments.master,
+        has_spark_ui=bool(arguments.spark_ui),
         is_continuous=arguments.continuous,
         batches_per_report=arguments.report_every,
     )
@@ -243,7 +259,7 @@ def run_options(pipeline: Pipeline, arguments: Namespace) -> RunOptions:
         start = Start.parse(arguments.start)
     except ValueError as error:
         raise UsageError(f"--from: {error}") from None
-    parameters = _parameters(arguments.param)
+    parameters = _pairs("--param", "NAME=VALUE", arguments.param)
     try:
         pipeline.with_parameters(parameters)
     except ValueError as error:
@@ -251,12 +267,12 @@ def run_options(pipeline: Pipeline, arguments: Namespace) -> RunOptions:
     return RunOptions(start, parameters, arguments.max_offsets_per_trigger, arguments.trigger)
 
 
-def _parameters(pairs: Sequence[str]) -> dict[str, str]:
+def _pairs(option: str, form: str, pairs: Sequence[str]) -> dict[str, str]:
     found = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign:
-            raise UsageError(f"--param '{pair}' is not of the form NAME=VALUE")
+            raise UsageError(f"{option} '{pair}' is not of the form {form}")
         found[name] = value
     return found
 
@@ -295,4 +311,5 @@ def _feed_name(arguments: Namespace, is_new: bool) -> str:
         return str(arguments.feed)
     if arguments.log is not None:
         return "log"
-    return "sample" if arguments.bootstrap_server is None and is_new else NO_FEED
+    is_own = arguments.bootstrap_server is None and not arguments.read
+    return "sample" if is_own and is_new else NO_FEED

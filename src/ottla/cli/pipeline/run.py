@@ -41,6 +41,7 @@ REPORT = "report.html"
 SPARK_LOG = "spark.log"
 PRINTED_ROWS = 8
 PAUSE_S = 1.0
+SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}  # a free port
 REFRESH_S = 5
 
 
@@ -72,6 +73,7 @@ class Plan:
     servers: str | None = None
     broker_data: Path | None = None
     master: str = "local[2]"
+    has_spark_ui: bool = False
     is_continuous: bool = False
     batches_per_report: int = 20
 
@@ -164,10 +166,13 @@ class PipelineRun:
             spark = spark_session(
                 f"ottla pipeline {plan.pipeline.name}",
                 master=plan.master,
+                settings=SPARK_UI if plan.has_spark_ui else None,
                 short_run=not plan.is_continuous,
                 log_path=plan.spark_log,
             )
         try:
+            if plan.has_spark_ui:
+                self._terminal.print(f"Spark's own pages: {spark.sparkContext.uiWebUrl}")
             yield spark
         finally:
             spark.stop()

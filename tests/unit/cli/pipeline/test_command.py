@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
-from ottla.cli.pipeline.command import PipelineCommand, plan_of
+from ottla.cli.pipeline.command import PipelineCommand, pipeline_of, plan_of
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.registry import PIPELINES, load_pipeline
 
@@ -126,3 +127,30 @@ def test_pipeline_that_does_not_exist_is_told(words, said):
         PipelineCommand().run(arguments, Terminal(out=io.StringIO()))
 
     assert str(error.value) == said
+
+
+def test_inputs_can_be_other_topics(tmp_path):
+    """A pipeline reads the topics of a site; it has no feed for them."""
+    arguments = option_parser(PipelineCommand()).parse_args(
+        ["run", "ranking", "--output", str(tmp_path), "--read", "interactions=clicks"]
+    )
+    pipeline = pipeline_of(arguments)
+
+    assert [each.topic for each in pipeline.inputs] == ["clicks"]
+    assert pipeline.inputs[0].schema == load_pipeline("ranking").inputs[0].schema
+    assert plan_of(pipeline, arguments, Terminal()).source is None
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("visits=clicks", "ranking has no input 'visits' (there is: interactions)"),
+        ("clicks", "--read 'clicks' is not of the form INPUT=TOPIC"),
+    ],
+)
+def test_wrong_inputs_are_refused(word, said):
+    """With what there is."""
+    arguments = option_parser(PipelineCommand()).parse_args(["run", "ranking", "--read", word])
+
+    with pytest.raises(UsageError, match=re.escape(said)):
+        pipeline_of(arguments)
