@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -12,6 +13,7 @@ from ottla.cli.options import add_flag, add_integer
 from ottla.cli.properties import load_properties
 from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, interruptible
+from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.mirror.flow import Flow, MirrorPlan
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 RUN, PLAN, FAILOVER = "run", "plan", "failover"
 STATUS_S: Final = 10
+DEMO_RECORDS: Final = 100_000
+DEMO_PLACE: Final = TopicPartition("pages", 0)
+DEMO_FLOW: Final = {
+    "clusters": "lisbon, porto",
+    "lisbon->porto.enabled": "true",
+    "topics": "pages",
+    "emit.heartbeats.enabled": "false",
+    "sync.group.offsets.enabled": "true",
+    "emit.checkpoints.interval.seconds": "1",
+    "sync.group.offsets.interval.seconds": "1",
+    "replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+}
 
 
 class MirrorCommand(Command):
@@ -28,6 +45,7 @@ class MirrorCommand(Command):
     name = "mirror"
     help = "Copy topics, groups and settings between clusters, as Kafka's MirrorMaker 2 does."
     examples = (
+        "ottla mirror --demo",
         "ottla mirror mm2.properties --plan",
         "ottla mirror mm2.properties",
         "ottla mirror mm2.properties --failover 'lisbon->porto' --rehearse",
@@ -35,7 +53,12 @@ class MirrorCommand(Command):
     default_log_level = "ERROR"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", metavar="FILE", help="The properties: mm2.properties.")
+        parser.add_argument(
+            "file", metavar="FILE", nargs="?", help="The properties: mm2.properties."
+        )
+        add_flag(
+            parser, "--demo", "Start two clusters in this process, and copy from one to the other."
+        )
         parser.add_argument(
             "--clusters",
             metavar="ALIAS",
@@ -66,6 +89,10 @@ class MirrorCommand(Command):
             raise UsageError("option --rehearse is used only with --failover")
         if arguments.plan and arguments.failover:
             raise UsageError("only one of --plan and --failover may be given")
+        if bool(arguments.file) == arguments.demo:
+            raise UsageError("either a properties file or --demo must be given")
+        if arguments.demo:
+            return run_demo(terminal)
         plan = parse_plan(load_properties(arguments.file))
         if arguments.clusters:
             plan = plan.into(arguments.clusters)
@@ -120,6 +147,53 @@ class Shown:
         for name, gap in gaps[self._gaps :]:
             self._terminal.note(f"{name}: LOST {gap}")
         self._gaps = len(gaps)
+
+
+def run_demo(terminal: Terminal) -> int:
+    """Two clusters, a topic and a group in one of them, and a flow until the other has both."""
+    from ottla.mirror.flow import parse_plan
+    from ottla.mirror.mirror import TURN_S, Mirror
+    from ottla.runtime import SystemClock
+    from ottla.testing import InProcessBroker
+
+    is_over = threading.Event()
+    topic, copy = DEMO_PLACE.topic, f"lisbon.{DEMO_PLACE.topic}"
+    with InProcessBroker() as lisbon, InProcessBroker() as porto:
+        fill_demo(lisbon.bootstrap_servers)
+        terminal.print(f"lisbon: {DEMO_RECORDS:,} records in {topic}, read by the group report")
+        servers = {"lisbon": lisbon.bootstrap_servers, "porto": porto.bootstrap_servers}
+        addresses = {f"{alias}.bootstrap.servers": each for alias, each in servers.items()}
+        with (
+            interruptible(is_over),
+            Mirror(parse_plan({**DEMO_FLOW, **addresses}), SystemClock()) as mirror,
+        ):
+            mirror.start()
+            offsets: Mapping[TopicPartition, int] = {}
+            while DEMO_RECORDS not in offsets.values() and not is_over.wait(TURN_S):
+                mirror.check()
+                (status,) = mirror.statuses()
+                terminal.remark(status.line())
+                offsets = porto.committed("report")
+            (status,) = mirror.statuses()
+            terminal.print(status.line())
+        for partition, offset in offsets.items():
+            terminal.print(f"porto: the group report continues at offset {offset:,} of {copy}")
+            left = len(porto.records(copy, partition=partition.partition)) - offset
+            terminal.print(f"lost: {DEMO_RECORDS - offset - left:,}, to read again: {left:,}")
+    return int(not offsets)
+
+
+def fill_demo(servers: str) -> None:
+    """The records, and a group that has read all of them."""
+    from ottla.clients.consumer.consumer import Consumer
+    from ottla.clients.producer.producer import Producer
+
+    with Producer(servers) as producer:
+        for number in range(DEMO_RECORDS):
+            producer.send(DEMO_PLACE.topic, f"/page/{number}", partition=DEMO_PLACE.partition)
+    with Consumer(servers, group_id="report", enable_auto_commit=False) as consumer:
+        consumer.assign([DEMO_PLACE])
+        consumer.commit({DEMO_PLACE: DEMO_RECORDS})
 
 
 def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:

@@ -18,7 +18,9 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
 IN_FLIGHT: Final = 10
-"""Syncs that are sent and not acknowledged; further ones wait, and newer replace older."""
+"""Syncs that are sent and not acknowledged; further ones wait."""
+DUE_AT_MOST: Final = 64
+"""Syncs of a partition that wait; with more of them every other one is left out."""
 
 
 def string_bytes(text: str) -> bytes:
@@ -172,24 +174,23 @@ class SyncedPartition:
         self.upstream = self.downstream = -1
         self.synced_downstream = NO_SYNC
 
-    def advance(self, upstream: int, downstream: int, count: int) -> int | None:
+    def advance(self, upstream: int, downstream: int, count: int) -> list[int]:
         """Note a run of `count` records that follow each other on both sides.
 
-        Returns the index of the last record that needs a sync at once, None if none does: the first
-        one of all, one behind a gap or a truncation, and any that is offset.lag.max behind.
+        Returns the indexes of the records that need a sync at once: the first one of all, one
+        behind a gap or a truncation, and each that is offset.lag.max behind the one before.
         """
-        due: int | None = None
-        is_first = self.synced_downstream == NO_SYNC
+        due: list[int] = []
         has_gap = upstream != self.upstream + 1 or downstream < self.downstream
-        if is_first or has_gap:
-            due, self.synced_downstream = 0, downstream
+        if self.synced_downstream == NO_SYNC or has_gap:
+            due, self.synced_downstream = [0], downstream
         # A translation ends one behind the last sync.
         step = self.max_lag + 1
-        next_due = max(self.synced_downstream + step, downstream)
         last = downstream + count - 1
-        if next_due <= last:
-            self.synced_downstream = next_due + (last - next_due) // step * step
-            due = self.synced_downstream - downstream
+        behind = range(max(self.synced_downstream + step, downstream), last + 1, step)
+        if behind:
+            self.synced_downstream = behind[-1]
+            due += [each - downstream for each in behind]
         self.upstream, self.downstream = upstream + count - 1, last
         return due
 
@@ -197,13 +198,14 @@ class SyncedPartition:
 class OffsetSyncQueue:
     """The syncs of a flow that are to be sent: at once, or with the next commit.
 
-    Of a partition only its newest one counts.
+    Each partition's are taken in their order. Where more wait than can be sent, every other one is
+    left out, but never the first or the last.
     """
 
     def __init__(self, max_lag: int) -> None:
         self._max_lag = max_lag
         self._partitions: dict[TopicPartition, SyncedPartition] = {}
-        self._due: dict[TopicPartition, OffsetSync] = {}
+        self._due: dict[TopicPartition, list[OffsetSync]] = {}
         self._later: dict[TopicPartition, OffsetSync] = {}
 
     def on_copied(
@@ -213,24 +215,35 @@ class OffsetSyncQueue:
         state = self._partitions.get(partition)
         if state is None:
             state = self._partitions[partition] = SyncedPartition(self._max_lag)
-        index = state.advance(upstream, downstream, count)
-        if index is not None:
+        indexes = state.advance(upstream, downstream, count)
+        if indexes:
             self._later.pop(partition, None)
-            self._due.pop(partition, None)
-            self._due[partition] = OffsetSync(partition, upstream + index, downstream + index)
-        if index != count - 1:
-            last = count - 1
+            due = self._due.setdefault(partition, [])
+            due += [OffsetSync(partition, upstream + n, downstream + n) for n in indexes]
+            while len(due) > DUE_AT_MOST:
+                due[:] = [*due[:-1:2], due[-1]]
+        last = count - 1
+        if last not in indexes[-1:]:
             self._later[partition] = OffsetSync(partition, upstream + last, downstream + last)
 
     def on_commit(self) -> None:
         """All that has waited is due now."""
-        self._due |= self._later
+        for partition, sync in self._later.items():
+            self._due.setdefault(partition, []).append(sync)
         self._later.clear()
 
     def take(self, limit: int = IN_FLIGHT) -> list[OffsetSync]:
         """The syncs to send now, at most so many; what is left is taken later."""
-        partitions = list(self._due)[:limit]
-        return [self._due.pop(partition) for partition in partitions]
+        taken: list[OffsetSync] = []
+        for partition in list(self._due):
+            due = self._due[partition]
+            room = limit - len(taken)
+            taken += due[:room]
+            del due[:room]
+            if due:
+                break
+            del self._due[partition]
+        return taken
 
     def forget(self, partitions: Mapping[TopicPartition, object]) -> None:
         """These partitions began again: what is known of them does not count."""

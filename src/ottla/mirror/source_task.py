@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 BLOCK_MS: Final = 1000
 """How long a poll waits for room in the producer; what is left is sent by the next one."""
-WRITE_S: Final = 20.0
-"""How long the target may take to write how far the partitions are."""
 LARGEST_REQUEST: Final = 16 << 20
 FETCH_BYTES: Final = 4 << 20
 CONSUMER_SETTINGS: Final = {
@@ -141,6 +139,7 @@ class SourceTask:
         self._stopped: set[TopicPartition] = set()
         self._syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()
+        self._writes: deque[RecordFuture] = deque()
         self._in_transaction = False
         transaction: dict[str, Any] = {}
         if flow.is_exactly_once:
@@ -165,11 +164,6 @@ class SourceTask:
     @property
     def assigned(self) -> Mapping[TopicPartition, Assigned]:
         return self._assigned
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all that was read is acknowledged and written down."""
-        return not (self._backlog or any(self._runs.values()) or self._dirty)
 
     def assign(self, partitions: Mapping[TopicPartition, Assigned]) -> None:
         """Copy these partitions; those that are copied already continue where they are.
@@ -217,17 +211,16 @@ class SourceTask:
             self._commit_transaction()
         else:
             self._reap()
-            for each in self._send_offsets(sorted(self._dirty)):
-                each.result(WRITE_S)
-            self._dirty.clear()
+            self._write_offsets()
         self._syncs.on_commit()
         self._send_syncs()
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all that was read is acknowledged, and commit it."""
         self._backlog.clear()
-        self._producer.flush(timeout_s)
-        self.commit()
+        for _ in range(2):  # what was copied, and then how far that is
+            self._producer.flush(timeout_s)
+            self.commit()
         self._sync_producer.flush(timeout_s)
 
     def lag(self) -> int | None:
@@ -407,6 +400,17 @@ class SourceTask:
         self._producer.commit_transaction()
         self._in_transaction = False
         self._dirty.clear()
+
+    def _write_offsets(self) -> None:
+        """Begin to write how far it is, unless the last such write is still under way."""
+        while self._writes and self._writes[0].done():
+            self._writes.popleft().result(0)
+        if not self._writes:
+            try:
+                self._writes += self._send_offsets(sorted(self._dirty))
+            except KafkaTimeoutError:
+                return  # the target is away; some may be written twice
+            self._dirty.clear()
 
     def _send_offsets(self, partitions: Iterable[TopicPartition]) -> list[RecordFuture]:
         copied = {

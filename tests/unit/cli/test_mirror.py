@@ -137,3 +137,18 @@ def test_mirror_runs_until_it_is_interrupted(write, two):
     assert process.returncode == 0
     assert "a->b  " in out.splitlines()[-1]
     assert " records  lag " in out.splitlines()[-1]
+
+
+def test_demo_mirrors_between_two_clusters(ottla):
+    """One command: a hundred thousand records, a lag of 0, and a group that can move."""
+    assert ottla("mirror", "--demo").lines == [
+        "lisbon: 100,000 records in pages, read by the group report",
+        "lisbon->porto  100,000 records  lag 0  topics 1  groups 1",
+        "porto: the group report continues at offset 100,000 of lisbon.pages",
+        "lost: 0, to read again: 0",
+    ]
+
+
+def test_file_or_demo_must_be_given(ottla):
+    """Not both, and not neither."""
+    assert "either a properties file or --demo must be given" in ottla("mirror").err

@@ -97,15 +97,26 @@ def test_first_record_is_synced_at_once_and_the_rest_with_the_commit():
 
 
 def test_sync_is_due_where_the_last_one_is_too_far_behind():
-    """By offset.lag.max, within a batch as well; only the newest of a partition is sent."""
+    """By offset.lag.max, within a batch as well."""
     queue = OffsetSyncQueue(10)
-    queue.on_copied(PAGES, 0, 0, 1000)
+    queue.on_copied(PAGES, 0, 0, 30)
 
-    assert syncs_of(queue) == [(990, 990)]
-    queue.on_copied(PAGES, 1000, 1000, 1)
+    assert syncs_of(queue) == [(0, 0), (11, 11), (22, 22)]
+    queue.on_copied(PAGES, 30, 30, 3)
     assert syncs_of(queue) == []
-    queue.on_copied(PAGES, 1001, 1001, 1)
-    assert syncs_of(queue) == [(1001, 1001)]
+    queue.on_copied(PAGES, 33, 33, 1)
+    assert syncs_of(queue) == [(33, 33)]
+
+
+def test_syncs_that_cannot_be_sent_thin_out():
+    """The first and the last one stay; memory does not grow."""
+    queue = OffsetSyncQueue(0)
+    queue.on_copied(PAGES, 0, 0, 1000)
+    waiting = [each.upstream for each in queue.take(1000)]
+
+    assert (waiting[0], waiting[-1]) == (0, 999)
+    assert 30 < len(waiting) <= 64
+    assert waiting == sorted(waiting)
 
 
 @pytest.mark.parametrize(("upstream", "downstream"), [(15, 10), (10, 3), (4, 10)])
@@ -120,14 +131,14 @@ def test_gap_and_truncation_are_synced_at_once(upstream, downstream):
 
 
 def test_syncs_wait_when_many_are_under_way():
-    """Those that are not taken stay, and newer ones replace them."""
+    """Those that are not taken stay, in their order."""
     queue = OffsetSyncQueue(0)
     for number in range(3):
         queue.on_copied(TopicPartition("pages", number), 0, 0, 1)
 
     assert len(queue.take(2)) == 2
     queue.on_copied(TopicPartition("pages", 2), 1, 1, 1)
-    assert [(each.upstream, each.downstream) for each in queue.take(2)] == [(1, 1)]
+    assert [(each.upstream, each.downstream) for each in queue.take(2)] == [(0, 0), (1, 1)]
     queue.on_copied(PAGES, 9, 9, 1)
     queue.forget({PAGES: None})
     assert queue.take() == []
