@@ -680,8 +680,8 @@ class EnvelopeReader:
 
     def _remember(self, data: bytes, schema: Schema | None, decode: Decode) -> None:
         text, start = data.decode(), '{"schema":'
-        if not text.startswith(start):
-            return
+        if not text.startswith((f"{start}{{", f"{start}null")):
+            return  # written by hand, with blanks
         _, end = json.JSONDecoder().raw_decode(text, len(start))
         following = ',"payload":'
         if not text.startswith(following, end):

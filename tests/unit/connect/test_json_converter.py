@@ -266,9 +266,14 @@ def test_schemas_may_alternate():
 
 def test_blanks_and_other_order_do_not_matter():
     """Envelopes are written by hand too."""
-    data = b' {"payload": 5, "schema": {"optional": true, "type": "int8"}} '
-
-    assert JsonConverter().to_connect_data("t", data) == (Schema(INT8.type, optional=True), 5)
+    found = (Schema(INT8.type, optional=True), 5)
+    for data in (
+        b' {"payload": 5, "schema": {"optional": true, "type": "int8"}} ',
+        b'{"schema": {"type": "int8", "optional": true}, "payload": 5}',
+        b'{"schema":{"type":"int8","optional":true} , "payload":5}',
+        b'{"schema":{"type":"int8","optional":true},"payload": 5 } ',
+    ):
+        assert JsonConverter().to_connect_data("t", data) == found
 
 
 def test_settings_are_checked():
