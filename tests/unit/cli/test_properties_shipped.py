@@ -8,6 +8,7 @@ from ottla.cli.properties import parse_properties
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.producer_config import ProducerConfig
+from ottla.mirror.flow import parse_plan
 
 FOLDER = Path(__file__).parents[3] / "config"
 
@@ -51,3 +52,11 @@ def test_client_properties_have_the_values_of_kafka():
     assert settings("producer")["bootstrap.servers"] == "localhost:9092"
     assert settings("producer")["compression.type"] == "none"
     assert settings("consumer")["group.id"] == "test-consumer-group"
+
+
+def test_mirror_properties_are_flows_both_ways():
+    """The file of Kafka's mirror, with the flows that its own has."""
+    plan = parse_plan(settings("connect-mirror-maker"))
+
+    assert [flow.name for flow in plan.enabled()] == ["A->B", "B->A"]
+    assert {flow.config.replication_factor for flow in plan.flows} == {1}
