@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import subprocess
 import venv
@@ -94,10 +96,20 @@ def fill_environment(home: Path, wheel: Path) -> None:
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory) -> Path:
-    """`ottla-<version>.tgz` with a wheel of this checkout that is not compiled."""
-    out = tmp_path_factory.mktemp("dist")
-    wheel = make_dist.wheel(make_dist.sdist(out), out, pure=True)
-    return make_dist.archive([wheel], out, offline=True)
+    """`ottla-<version>.tgz` with a wheel of this checkout that is not compiled.
+
+    All workers of pytest-xdist use the one that the first of them has made.
+    """
+    place = tmp_path_factory.getbasetemp()
+    out = (place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) / "dist"
+    out.mkdir(exist_ok=True)
+    with (out / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = out / "made"
+        if not made.exists():
+            wheel = make_dist.wheel(make_dist.sdist(out), out, pure=True)
+            made.write_text(str(make_dist.archive([wheel], out, offline=True)))
+    return Path(made.read_text())
 
 
 @pytest.fixture(scope="session")
