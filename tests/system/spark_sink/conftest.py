@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,40 @@ from ottla.testing.broker_process import BrokerProcess
 HERE = Path(__file__).parent
 
 
+class Drivers:
+    """Processes of the crash driver, forks of one that has imported PySpark for all of them."""
+
+    def __init__(self, log_path):
+        self.log_path = log_path
+        with log_path.open("w") as log:
+            self.server = subprocess.Popen(
+                [sys.executable, str(HERE / "sink_crash_driver.py"), "serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def run(self, *arguments):
+        """Run one to its end; its status, negative if a signal killed it."""
+        self.server.stdin.write(json.dumps(arguments) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    @property
+    def log(self):
+        """The errors of all of them."""
+        return self.log_path.read_text()
+
+    def close(self):
+        self.server.communicate()
+
+
 class Sink:
     """A topic of two partitions, written by a query whose id is the topic's name."""
 
-    def __init__(self, servers, topic, **options):
-        self.servers, self.topic = servers, topic
+    def __init__(self, servers, topic, drivers, **options):
+        self.servers, self.topic, self.drivers = servers, topic, drivers
         self.options = SinkOptions.for_stream(
             {"kafka.bootstrap.servers": servers, "topic": topic, **options}
         )
@@ -40,14 +70,7 @@ class Sink:
 
     def run(self, name, crash, *batches, way="sink"):
         """One process that writes and commits batches, to the moment at which it dies."""
-        driver = [sys.executable, str(HERE / "sink_crash_driver.py")]
-        return subprocess.run(
-            [*driver, way, self.servers, self.topic, name, crash, *batches],
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=240,
-        )
+        return self.drivers.run(way, self.servers, self.topic, name, crash, *batches)
 
     def values(self):
         """What read_committed readers find, sorted; there is nothing that they must wait for."""
@@ -65,7 +88,14 @@ def quick_broker(tmp_path_factory):
     assert process.stop() == 0, process.log
 
 
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory):
+    drivers = Drivers(tmp_path_factory.mktemp("drivers") / "errors.log")
+    yield drivers
+    drivers.close()
+
+
 @pytest.fixture
-def sink(quick_broker, unique):
+def sink(quick_broker, drivers, unique):
     """A sink that no other test uses."""
-    return Sink(quick_broker.bootstrap_servers, unique("once"))
+    return Sink(quick_broker.bootstrap_servers, unique("once"), drivers)

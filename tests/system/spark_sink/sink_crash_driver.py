@@ -6,14 +6,21 @@ WAY is "sink" for the sink of streams, or "foreachBatch" for what queries in mod
 are the rows of a batch, shared out to tasks: `1,2/3` is two rows in task 0 and one in task 1. The
 topic's name is the id of the query as well. CRASH is the moment at which the process kills itself,
 in the last batch that is named.
+
+    python sink_crash_driver.py serve
+
+reads such arguments as lines of JSON, has a fork of itself do what each says, and prints with which
+status the fork has ended: what all of them import is imported once.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import sys
+import traceback
 from unittest import mock
 
 import pyarrow as pa
@@ -115,5 +122,24 @@ def main(way, servers, topic, run, crash, *batches):
             run_sink(options, batch, int(batch_id))
 
 
+def run_fork(arguments):
+    """Never returns: a fork must not go on as if it were the server."""
+    try:
+        main(*arguments)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def serve():
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            run_fork(json.loads(line))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve() if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])
