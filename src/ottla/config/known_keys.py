@@ -295,7 +295,6 @@ _FAMILY_DEFAULTS: Final[Mapping[str, str]] = {
     "sasl.jaas.config": "",
     "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
     "sasl.kerberos.min.time.before.relogin": "60000",
-    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
     "sasl.kerberos.ticket.renew.jitter": "0.05",
     "sasl.kerberos.ticket.renew.window.factor": "0.8",
     "sasl.login.callback.handler.class": _OAUTHBEARER + "OAuthBearerLoginCallbackHandler",

@@ -48,17 +48,19 @@ LOGIN_MODULES: Final[Mapping[str, str]] = {
     SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
     OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    GSSAPI: "com.sun.security.auth.module.Krb5LoginModule",
 }
 """The mechanisms, and the class that Kafka's files name for each."""
 
-NEEDS_ENTRY: Final = (PLAIN,)
-"""The mechanisms of a listener that cannot be without a `sasl.jaas.config`."""
+NEEDS_ENTRY: Final = {PLAIN: "its users", GSSAPI: "its keytab and its principal"}
+"""The mechanisms of a listener that cannot be without a `sasl.jaas.config`, and what it holds."""
 
 NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {
     PLAIN: ("username", "password"),
     SCRAM_SHA_256: ("username", "password"),
     SCRAM_SHA_512: ("username", "password"),
     OAUTHBEARER: (),
+    GSSAPI: (),
 }
 """The options without which a mechanism cannot log in."""
 
@@ -216,6 +218,9 @@ class SaslSettings:
     """By mechanism: how long a session may last, 0 without limit."""
     oauth: OAuthBearerSettings | None
     """Which tokens OAUTHBEARER takes, where it is among the mechanisms."""
+    kerberos_service: str | None = None
+    """The first part of this broker's own principal, where that is said."""
+    kerberos_rules: str = "DEFAULT"
 
 
 _OF_LISTENER: Final = re.compile(
@@ -240,14 +245,27 @@ class ListenerSaslConfig(
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
         default=(GSSAPI,),
         type=LIST,
-        doc="The mechanisms of SASL listeners, of " + ", ".join(LOGIN_MODULES) + ". Kafka's "
-        "default, GSSAPI, is not there, so that a SASL listener needs this setting.",
+        doc="The mechanisms of SASL listeners, of " + ", ".join(LOGIN_MODULES) + ". GSSAPI "
+        "needs `pip install ottla[kerberos]`.",
     )
     sasl_mechanism_inter_broker_protocol: str = config_key(
         default=GSSAPI,
         type=STRING,
         doc="The mechanism by which brokers log in to each other, where their listener is a SASL "
         "one. It must be among the listener's; its login is in the listener's sasl.jaas.config.",
+    )
+    sasl_kerberos_service_name: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The first part of the principals of brokers, kafka of kafka/host@REALM; for the "
+        "logins of brokers to each other by GSSAPI.",
+    )
+    sasl_kerberos_principal_to_local_rules: str = config_key(
+        default="DEFAULT",
+        type=STRING,
+        doc="How a name of Kerberos becomes that of a principal. Rules with commas between: "
+        "RULE:[n:form](regex)s/from/to/[g][/L|/U], of which the first counts that fits, or "
+        "DEFAULT, the first part of a name of the broker's own realm. The regexes are Python's.",
     )
     sasl_server_max_receive_size: int = config_key(
         default=524288,
@@ -326,6 +344,8 @@ class ListenerSaslConfig(
             entries,
             reauth,
             None if oauth is None else OAuthBearerSettings(**oauth),
+            self.sasl_kerberos_service_name,
+            self.sasl_kerberos_principal_to_local_rules,
         )
 
     def _oauth_of(self, listener_name: str) -> dict[str, Any]:
@@ -362,6 +382,9 @@ class ListenerSaslConfig(
         if mechanism == OAUTHBEARER:
             given = self._oauth_of(listener)
             return SaslLogin(mechanism, oauth_login_options(where, given, entry.options))
+        if mechanism == GSSAPI:
+            options = kerberos_options(where, entry.options, self.sasl_kerberos_service_name)
+            return SaslLogin(mechanism, options)
         return _login(where, mechanism, entry.options)
 
     def _entry(self, listener_name: str, mechanism: str) -> JaasEntry | None:
@@ -369,7 +392,8 @@ class ListenerSaslConfig(
         value = self._sasl_overrides.get(key)
         if value is None:
             if mechanism in NEEDS_ENTRY:
-                raise ConfigError(f"{key}: must be set, as {mechanism} has its users there")
+                held = NEEDS_ENTRY[mechanism]
+                raise ConfigError(f"{key}: must be set, as {mechanism} has {held} there")
             return None
         entry = parse_jaas(key, PASSWORD.parse(key, value).value)
         require_module(key, entry, mechanism)
@@ -468,6 +492,11 @@ class SaslClientConfig(OAuthBearerConfig, group=True):
         doc="The login in the form of Java's login modules: "
         '<login module> required username="<name>" password="<password>"; and nothing else.',
     )
+    sasl_kerberos_service_name: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The first part of the brokers' principals, kafka of kafka/host@REALM, for GSSAPI.",
+    )
     sasl_username: str | None = config_key(
         default=None,
         type=STRING,
@@ -500,6 +529,24 @@ class SaslClientConfig(OAuthBearerConfig, group=True):
         return _client_login(values) if is_sasl(values["security_protocol"]) else None
 
 
+def kerberos_options(
+    key: str, options: Mapping[str, str], service: str | None
+) -> Mapping[str, str]:
+    """The options of a login by Kerberos, with the service that it is for.
+
+    Raises:
+        ConfigError: the service is not named, or a keytab is asked for that is not.
+    """
+    service = service or options.get("serviceName")
+    if not service:
+        raise ConfigError(f"sasl.kerberos.service.name: must be set, or serviceName in {key}")
+    if options.get("useKeyTab", "").lower() == "true":
+        for name in ("keyTab", "principal"):
+            if not options.get(name):
+                raise ConfigError(f"{key}: must have {name}, with useKeyTab=true")
+    return {**options, "serviceName": service}
+
+
 def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
     options: Mapping[str, str] = {}
     if values["sasl_jaas_config"] is not None:
@@ -507,6 +554,22 @@ def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
         require_module("sasl.jaas.config", entry, OAUTHBEARER)
         options = entry.options
     return SaslLogin(OAUTHBEARER, oauth_login_options("sasl.jaas.config", values, options))
+
+
+def _kerberos_login(values: Mapping[str, Any]) -> SaslLogin:
+    options: Mapping[str, str] = {}
+    if values["sasl_jaas_config"] is not None:
+        entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
+        require_module("sasl.jaas.config", entry, GSSAPI)
+        options = entry.options
+    for name in ("sasl_username", "sasl_password"):
+        if values[name] is not None:
+            raise ConfigError(
+                f"{name.replace('_', '.')}: must not be set with sasl.mechanism=GSSAPI, which "
+                "would not use it"
+            )
+    service = values["sasl_kerberos_service_name"]
+    return SaslLogin(GSSAPI, kerberos_options("sasl.jaas.config", options, service))
 
 
 def _client_login(values: Mapping[str, Any]) -> SaslLogin:
@@ -519,6 +582,8 @@ def _client_login(values: Mapping[str, Any]) -> SaslLogin:
     username, password = values["sasl_username"], values["sasl_password"]
     if mechanism == OAUTHBEARER:
         return _oauth_login(values)
+    if mechanism == GSSAPI:
+        return _kerberos_login(values)
     if jaas is not None:
         if username is not None or password is not None:
             raise ConfigError("sasl.username: cannot be set together with sasl.jaas.config")

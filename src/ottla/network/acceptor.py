@@ -579,6 +579,15 @@ def _mechanism(
                 partial(stored_credential, user_settings, name),
                 find_token=no_tokens if tokens is None else tokens.login,
             )
+        case "GSSAPI":
+            from ottla.security.kerberos import new_server  # only where it is used
+
+            return new_server(
+                "the sasl.jaas.config of GSSAPI",
+                settings.entries[name].options,
+                settings.kerberos_rules,
+                settings.kerberos_service,
+            )
     raise ConfigError(f"sasl.enabled.mechanisms={name}: there is no such mechanism")
 
 

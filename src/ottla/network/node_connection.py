@@ -370,7 +370,7 @@ class NodeConnection:
         assert isinstance(offer, SaslHandshakeResponse)
         if offer.error_code:
             raise self._refused_mechanism(login.mechanism, offer)
-        client = await new_exchange(login, self._runtime)
+        client = await new_exchange(login, self._runtime, self.node.host)
         token: bytes | None = client.first()
         lifetime_ms = 0
         while token is not None:
@@ -425,8 +425,12 @@ class NodeConnection:
         return InvalidMetadataError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.node}: {why}")
 
 
-async def new_exchange(login: SaslLogin, runtime: Runtime) -> SaslClient:
+async def new_exchange(login: SaslLogin, runtime: Runtime, host: str) -> SaslClient:
     """An exchange for a login; the token that it needs may have to be asked for first."""
+    if login.mechanism == "GSSAPI":
+        from ottla.security.kerberos import gssapi_client  # only where it is used
+
+        return await gssapi_client(login, runtime, host)
     if login.mechanism != OAUTHBEARER:
         return sasl_client(login)
     from ottla.security.oauthbearer import oauth_client  # only where it is used
