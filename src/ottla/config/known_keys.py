@@ -147,9 +147,6 @@ BROKER_UNUSED: Final = _reasons(
         "the rounds of retention are counted from when the logs are loaded": _names(
             "log.initial.task.delay.ms",
         ),
-        "clients' own metrics are not collected": _names(
-            "telemetry.max.bytes",
-        ),
         "the ZooKeeper client is kazoo, which has neither": _names(
             "zookeeper.clientCnxnSocket zookeeper.sync.time.ms",
         ),

@@ -95,6 +95,14 @@ class MetricsConfig(ConfigTable, group=True):
         importance=LOW,
         doc="How often metric.reporters get the metrics. Ottla's own.",
     )
+    telemetry_max_bytes: int = config_key(
+        default=1_048_576,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How many bytes of metrics a client may push at once (KIP-714), also when they are "
+        "decompressed.",
+    )
     request_log_principals: tuple[str, ...] = config_key(
         default=(),
         type=LIST,

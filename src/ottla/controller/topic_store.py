@@ -222,6 +222,7 @@ class TopicStore(TopicReader):
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 GROUPS: Final = "groups"
+CLIENT_METRICS: Final = "client-metrics"
 
 
 NO_NODE: Final = -1
@@ -253,6 +254,8 @@ class EntityConfigs:
     async def write(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Put `config` in place of all overrides."""
         path = paths.config(entity_type, entity_name)
+        if entity_type == CLIENT_METRICS:  # Kafka on ZooKeeper has none, and makes no node
+            await ensure_path(self.registry, paths.CONFIG_CLIENT_METRICS)
         await create_or_set(self.registry, path, encode_config(config))
         await self.notify(entity_type, entity_name)
 
@@ -283,6 +286,10 @@ class EntityConfigs:
     async def _notify(self, entity_path: str) -> None:
         data = encode_config_change(entity_path)
         await self.registry.create(paths.CONFIG_CHANGE_PREFIX, data, sequential=True)
+
+    async def subscriptions(self) -> list[str]:
+        """The names of the subscriptions to clients' metrics."""
+        return [paths.desanitize(name) for name in await self._children("/config/client-metrics")]
 
     async def client_entities(self) -> list[ClientEntity]:
         """The users, client ids and addresses that have a node."""

@@ -257,6 +257,7 @@ class Connection:
         "ready_ns",
         "received_bytes",
         "request_count",
+        "software",
         "throttle_timer",
         "throttled_until_ms",
         "transport",
@@ -300,6 +301,8 @@ class Connection:
         self.ready_ns = 0  # when the requests that are handled now had been received
         self.received_bytes = 0
         self.request_count = 0
+        self.software = ("", "")
+        """Name and version of the client's software, as it has told (KIP-511)."""
         self.unsent: tuple[RequestWatch, ...] = ()
         """The measured requests whose answers are queued."""
 

@@ -160,5 +160,7 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.LIST_TRANSACTIONS: "transactions",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry",
+    ApiKey.PUSH_TELEMETRY: "telemetry",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
 }

@@ -819,6 +819,8 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.LIST_GROUPS: shown(DESCRIBE, GROUP, "groups", "group_id", whole=True),
     ApiKey.SASL_HANDSHAKE: free,
     ApiKey.API_VERSIONS: free,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: free,
+    ApiKey.PUSH_TELEMETRY: free,
     ApiKey.CREATE_TOPICS: check_create_topics,
     ApiKey.DELETE_RECORDS: of_topics(DELETE, denials.records_not_deleted),
     ApiKey.INIT_PRODUCER_ID: check_init_producer_id,

@@ -57,6 +57,7 @@ from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
 if TYPE_CHECKING:
+    from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.registry.token_store import TokenStore
     from ottla.server.audit_log import AuditLog
     from ottla.server.cluster_link import ClusterLink
@@ -231,6 +232,9 @@ class Broker:
         parts = self._parts(orders, create_topic)
         for family in families(parts):
             self.apis.register(family)
+        shown = self.metrics or self.reporters
+        if shown is not None:
+            self._take_telemetry(shown.registry)
         if len(config.listeners) > 1:
             on_refused = None if self.audit is None else self.audit.note_refusal
             keep_to_brokers(self.apis, config.inter_broker_listener_name, on_refused)
@@ -256,6 +260,20 @@ class Broker:
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
+
+    def _take_telemetry(self, registry: MetricsRegistry) -> None:
+        """Have clients push their metrics, as there is somewhere to show them (KIP-714)."""
+        # Imported only here: most brokers do without.
+        from ottla.server.client_telemetry import ClientTelemetry
+        from ottla.server.handlers.telemetry import TelemetryHandler
+
+        telemetry = ClientTelemetry(
+            self.runtime,
+            registry,
+            lambda: self.dynamic_config.client_metrics,
+            self.config.telemetry_max_bytes,
+        )
+        self.apis.register(TelemetryHandler(telemetry))
 
     def _log_requests(self) -> None:
         """Have requests logged while the level of their logger says so."""

@@ -16,13 +16,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.client_metrics_config import ClientMetricsConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType
 from ottla.config.config_type import INT, ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
 from ottla.config.ssl_config import SslSettings
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
+from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
@@ -110,6 +111,8 @@ class DynamicConfig:
         self._groups: dict[str, ConsumerGroupConfig] = {}
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._clients: dict[ClientEntity, dict[str, str]] = {}
+        self.client_metrics: dict[str, ClientMetricsConfig] = {}
+        """The subscriptions to the metrics of clients, by their names."""
         self._topic_listeners: list[Callable[[str], object]] = []
         self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
@@ -184,6 +187,8 @@ class DynamicConfig:
         await asyncio.gather(*(self._read(TOPICS, topic) for topic in wanted))
         for group in sorted({*map(paths.desanitize, groups), *self._groups}):
             await self._read(GROUPS, group)
+        for name in {*await self.entities.subscriptions(), *self.client_metrics}:
+            await self._read(CLIENT_METRICS, name)
         for name in (paths.DEFAULT_ENTITY, self.broker_name):
             await self._read(BROKERS, name)
         clients = {*await self.entities.client_entities(), *self._clients}
@@ -205,6 +210,8 @@ class DynamicConfig:
                 await self._read_topic(name)
             elif entity_type == GROUPS:
                 await self._read_group(name)
+            elif entity_type == CLIENT_METRICS:
+                await self._read_client_metrics(name)
             elif entity_type == BROKERS and name in (paths.DEFAULT_ENTITY, self.broker_name):
                 await self._read_broker(name)
         except RegistryFailedError:
@@ -228,6 +235,12 @@ class DynamicConfig:
         self._groups[group_id] = ConsumerGroupConfig.of(self.static_config, good)
         if not good:
             del self._groups[group_id]
+
+    async def _read_client_metrics(self, name: str) -> None:
+        self.client_metrics.pop(name, None)
+        overrides = await self.entities.read(CLIENT_METRICS, name)
+        if overrides:
+            self.client_metrics[name] = ClientMetricsConfig.of(overrides)
 
     async def _read_client(self, entity: ClientEntity) -> None:
         try:
@@ -483,6 +496,18 @@ def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[
         value = overrides.get(name, defaults.text_of(name))
         if name in overrides:
             synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
+        entries.append(_entry(row, value, synonyms, is_read_only=False))
+    return entries
+
+
+def client_metrics_entries(overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """All settings of a subscription to clients' metrics."""
+    entries = []
+    for name, row in ClientMetricsConfig.keys.items():
+        value = overrides.get(name, row.format(row.default))
+        synonyms = [Synonym(name, value, ConfigSource.DEFAULT_CONFIG)]
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG))
         entries.append(_entry(row, value, synonyms, is_read_only=False))
     return entries
 

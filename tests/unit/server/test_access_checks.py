@@ -65,7 +65,13 @@ LISTED = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
 """Nothing is denied there, and what may not be seen is left out."""
-FREE = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+FREE = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
 """No right is needed."""
 OF_OWNERS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 """Owner and renewers may do it, whatever ACLs say."""

@@ -48,6 +48,7 @@ class ApiVersionsHandler:
     ) -> ApiVersionsResponse:
         if not body.names_software(context.api_version):
             return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        context.connection.software = (body.client_software_name, body.client_software_version)
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=low, max_version=high)

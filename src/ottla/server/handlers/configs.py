@@ -22,11 +22,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.client_metrics_config import ClientMetricsConfig
 from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
+from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_dir import validate_topic_name
 from ottla.network.connection import RequestContext
@@ -58,6 +59,7 @@ from ottla.server.dynamic_config import (
     DescribedConfig,
     DynamicConfig,
     broker_entries,
+    client_metrics_entries,
     default_broker_entries,
     group_entries,
     topic_entries,
@@ -68,6 +70,7 @@ TABLES: Final[Mapping[str, ConfigTableType]] = {
     TOPICS: TopicConfig,
     BROKERS: BrokerConfig,
     GROUPS: ConsumerGroupConfig,
+    CLIENT_METRICS: ClientMetricsConfig,
 }
 
 
@@ -137,6 +140,8 @@ class ConfigsHandler:
         if entity.type == GROUPS:
             overrides = await self.entities.read(GROUPS, entity.name)
             return group_entries(self.dynamic_config, overrides)
+        if entity.type == CLIENT_METRICS:
+            return client_metrics_entries(await self.entities.read(CLIENT_METRICS, entity.name))
         if entity.name == paths.DEFAULT_ENTITY:
             return default_broker_entries(self.dynamic_config)
         return broker_entries(self.dynamic_config)
@@ -230,11 +235,16 @@ class ConfigsHandler:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a group must be named")
             return ConfigEntity(GROUPS, name)
+        if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a subscription must be named")
+            return ConfigEntity(CLIENT_METRICS, name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"resource type {resource.resource_type}: only topics "
-            f"({ConfigResourceType.TOPIC:d}), brokers ({ConfigResourceType.BROKER:d}) and groups "
-            f"({ConfigResourceType.GROUP:d}) have settings here",
+            f"({ConfigResourceType.TOPIC:d}), brokers ({ConfigResourceType.BROKER:d}), groups "
+            f"({ConfigResourceType.GROUP:d}) and client-metrics "
+            f"({ConfigResourceType.CLIENT_METRICS:d}) have settings here",
         )
 
     def _check_own_loggers(self, resource: Resource) -> None:
@@ -253,6 +263,8 @@ class ConfigsHandler:
             TopicConfig.validate(config)
         elif entity.type == GROUPS:
             ConsumerGroupConfig.validate(self.dynamic_config.broker_config, config)
+        elif entity.type == CLIENT_METRICS:
+            ClientMetricsConfig.of(config)
         else:
             self.dynamic_config.validate_broker(entity.name, config)
             config = self.dynamic_config.encoded(config)
