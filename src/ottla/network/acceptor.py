@@ -29,7 +29,13 @@ from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Clock, Runtime, Timer
 from ottla.runtime.network import AUTO, READABLE, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
-from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener, SaslServer
+from ottla.security.sasl import (
+    MIN_REAUTHENTICATION_MS,
+    PlainServer,
+    SaslAuthenticator,
+    SaslListener,
+    SaslServer,
+)
 
 if TYPE_CHECKING:
     from ottla.security.delegation_tokens import TokenTable
@@ -499,6 +505,9 @@ class Handshakes:
 # The broker's listeners as settings of the network layer: limits, keys, trusted certificates.
 
 
+EARLIEST_LOGIN: Final = 0.85
+"""Clients log in again after this share of a session, at the earliest (KIP-368)."""
+
 UserSettings = Callable[[str], Mapping[str, str]]
 """What the registry has of a user: among it, SCRAM credentials by mechanism."""
 
@@ -554,6 +563,16 @@ def sasl_listener(
             factories[each] = oauth.server
         else:
             factories[each] = _mechanism(each, settings, user_settings, tokens)
+    for each, limit_ms in settings.max_reauth_ms.items():
+        if 0 < limit_ms * EARLIEST_LOGIN < MIN_REAUTHENTICATION_MS:
+            logger.warning(
+                "connections.max.reauth.ms=%d (%s of listener %s) is too short: a client that logs "
+                "in again within %d ms is refused, and one that does not is closed",
+                limit_ms,
+                each,
+                listener_name,
+                MIN_REAUTHENTICATION_MS,
+            )
     return SaslListener(
         factories,
         settings.max_reauth_ms,

@@ -17,11 +17,13 @@ import asyncio
 import hmac
 import json
 import logging
+import ssl
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.metrics_config import HTTPS, MetricsEndPoint
 from ottla.errors import ConfigError
 from ottla.metrics.exposition import (
@@ -33,8 +35,8 @@ from ottla.metrics.exposition import (
     read_beans,
 )
 from ottla.metrics.metrics_registry import MetricsRegistry
-from ottla.network.tls_context import server_context
-from ottla.runtime import Runtime
+from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
+from ottla.runtime import Runtime, Timer
 from ottla.server.broker_metrics import BrokerMetrics
 from ottla.version import __version__
 
@@ -79,6 +81,8 @@ class MetricsListener:
         self._runtime, self._config = runtime, config
         self._naming = Naming(config.metrics_names)
         self._why_not_ready = why_not_ready
+        self._tls: ListenerTls | None = None
+        self._looking: Timer | None = None
         self._metrics: BrokerMetrics | None = None
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -105,13 +109,41 @@ class MetricsListener:
         host, port = self.end_point.host, self.end_point.port
         context = None
         if self.end_point.scheme == HTTPS:
-            context = server_context(self._config.ssl_of(""))
+            context = self._follow_key_store()
         sockets = self._runtime.network.listen(host, port, backlog=BACKLOG)
         await self._runner.setup()
         for endpoint in sockets:
             await web.SockSite(self._runner, endpoint, ssl_context=context).start()
         self.end_point = self.end_point._replace(port=int(sockets[0].getsockname()[1]))
         logger.info("Metrics and health are at %s", self.end_point)
+
+    def _follow_key_store(self) -> ssl.SSLContext:
+        """The context of the server; each handshake takes what the files hold by then.
+
+        The certificates that clients must have stay those of the start.
+        """
+        tls = self._tls = ListenerTls(self._config.ssl_of(""), "metrics.listener")
+        context = tls.context
+
+        def choose(connection: ssl.SSLObject, *_: object) -> None:
+            connection.context = tls.context
+
+        context.sni_callback = choose
+        self._looking = self._runtime.scheduler.call_every(LOOK_MS, self._look)
+        return context
+
+    def _look(self) -> None:
+        tls = self._tls
+        assert tls is not None, "it is looked at with TLS only"
+
+        def take(reading: Reading[ListenerSslSettings] | None) -> None:
+            if reading is not None:
+                tls.take(reading)
+
+        self._runtime.background.submit(tls.read_changed, take, self._fail_to_look)
+
+    def _fail_to_look(self, error: BaseException) -> None:
+        logger.error("metrics.listener: cannot look at the key store: %r", error)
 
     def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
         """All parts of the broker are there: measure them from now on."""
@@ -122,6 +154,8 @@ class MetricsListener:
         """Measure and serve nothing any longer."""
         if self._metrics is not None:
             self._metrics.close()
+        if self._looking is not None:
+            self._looking.cancel()
         self.registry.close()
         await self._runner.cleanup()
 

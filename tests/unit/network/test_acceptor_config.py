@@ -81,3 +81,21 @@ def test_listeners_may_limit_how_fast_clients_come() -> None:
     assert changed.replace(num_partitions=3).connection_creation_rates == {"CLIENT": 5, "B": 7}
     with pytest.raises(ConfigError, match=f"{key}=0: must be at least 1"):
         BrokerConfig.parse({key: "0"})
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "is_too_short"), [("1000", True), ("1500", False), ("0", False)]
+)
+def test_session_that_is_too_short_to_be_renewed_is_warned_of(limit_ms, is_too_short, caplog):
+    """A client may log in again once a second, and does so after 85 % of its session."""
+    config = BrokerConfig.parse(
+        {
+            "listeners": "SASL_PLAINTEXT://:0",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "connections.max.reauth.ms": limit_ms,
+        }
+    )
+    network_config(config, BrokerTls(config))
+
+    assert ("connections.max.reauth.ms=1000" in caplog.text) is is_too_short
+    assert ("SCRAM-SHA-256 of listener SASL_PLAINTEXT" in caplog.text) is is_too_short

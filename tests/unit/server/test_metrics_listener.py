@@ -11,7 +11,7 @@ from http_pages import bean, get, scrape
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.server.membership import BrokerState
-from ottla.testing import InProcessBroker
+from ottla.testing import InProcessBroker, wait_until
 
 IN_MEMORY = {"metrics_listener": "http://127.0.0.1:0"}
 
@@ -147,6 +147,43 @@ def test_https_takes_the_brokers_own_keys(tmp_path):
         metrics_listener="https://127.0.0.1:0", ssl_keystore_location=str(keys)
     ) as broker:
         assert get(f"{url_of(broker)}/healthz", context=trusting) == (200, "ok\n")
+
+
+def test_https_follows_the_file_of_its_keys(tmp_path):
+    """A few seconds after its change, without a restart; one that is no use changes nothing."""
+    import trustme
+
+    first, second = trustme.CA(), trustme.CA()
+    keys = tmp_path / "keys.pem"
+
+    def write(authority: trustme.CA) -> None:
+        new = tmp_path / "new.pem"
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(new))
+        new.rename(keys)
+
+    trusting = ssl.create_default_context()
+    second.configure_trust(trusting)
+    write(first)
+    with InProcessBroker(
+        metrics_listener="https://127.0.0.1:0",
+        ssl_keystore_location=str(keys),
+        ssl_allow_dn_changes=True,
+    ) as broker:
+        url = f"{url_of(broker)}/healthz"
+
+        def is_trusted() -> bool:
+            try:
+                return get(url, context=trusting) == (200, "ok\n")
+            except OSError:
+                return False
+
+        assert not is_trusted()
+        write(second)
+        wait_until(is_trusted, "the changed certificate", 60)
+        keys.write_text("half a file")
+        looked = broker.broker.metrics._tls
+        wait_until(lambda: looked.rejected_count == 1, "the refusal", 60)
+        assert is_trusted()
 
 
 def test_broker_that_starts_or_leaves_is_healthy_and_not_ready(broker):
