@@ -111,7 +111,8 @@ def outcomes_of(
 
     Seeds that have not begun are dropped when the iterator is closed.
     """
-    from ottla.testing.scenario import HASH_SEED, scenario_of, tell_file
+    from ottla.testing.scenario import scenario_of, tell_file
+    from ottla.testing.simulation import HASH_SEED
 
     try:
         scenario_of(path, settings)

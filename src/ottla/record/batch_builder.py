@@ -12,6 +12,7 @@ from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
+    HEADER_OVERHEAD,
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
     RecordHeaders,
@@ -45,7 +46,6 @@ _MAX_RECORD_OVERHEAD = 36
 # The same for a short record early in a batch that is not stretched over many seconds.
 _SHORT_RECORD_OVERHEAD = 12
 _SHORT = 8000
-_MAX_HEADER_OVERHEAD = 10
 
 
 class HeaderFields(TypedDict, total=False):
@@ -275,7 +275,7 @@ def _with_crc(head: bytearray, payload: Buffer) -> bytes:
 
 def _size_of_headers(headers: RecordHeaders) -> int:
     return sum(
-        _MAX_HEADER_OVERHEAD + 4 * len(key) + (0 if value is None else len(value))
+        HEADER_OVERHEAD + 4 * len(key) + (0 if value is None else len(value))
         for key, value in headers
     )
 

@@ -17,6 +17,8 @@ RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 LOG_OVERHEAD: Final = 12
 VARINT_MAX_BYTES = 5
 VARLONG_MAX_BYTES = 10
+HEADER_OVERHEAD = 2 * VARINT_MAX_BYTES
+"""The most that the lengths of a header's key and value take up."""
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.record.compression import CompressionType
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.plain_kernel import encode_headers
+from ottla.record.record import HEADER_OVERHEAD as HEADER_OVERHEAD  # the compiled one takes it here
 from ottla.record.record import encode_varint
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ BY_KEY = -1
 # The most that a record takes beside its key, its value and its headers, whose keys and values take
 # up to five bytes more each.
 RECORD_OVERHEAD = 26
-HEADER_OVERHEAD = 10
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 

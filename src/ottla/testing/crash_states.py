@@ -23,7 +23,7 @@ WRITE_BACK_CHANCE = 0.1
 HOLE_CHANCE = 0.2
 
 
-class Change(NamedTuple):
+class DiskChange(NamedTuple):
     """A change of a disk: a method of `Disk` or `File`, with the number of the file if any."""
 
     operation: str
@@ -57,7 +57,7 @@ class RecordingFile(MemoryFile):
         self._note("fsync")
 
     def _note(self, operation: str, position: int = 0, data: bytes = b"") -> None:
-        self._recorder.trace.append(Change(operation, self.path, self._number, position, data))
+        self._recorder.trace.append(DiskChange(operation, self.path, self._number, position, data))
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class RecordingDisk(MemoryDisk):
     An operation that a real disk does in several steps is done and noted in several.
     """
 
-    trace: list[Change] = field(default_factory=list)
+    trace: list[DiskChange] = field(default_factory=list)
     _inodes: list[Inode] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class RecordingDisk(MemoryDisk):
         inode = self._inode(path)
         if is_new:
             self._numbers[id(inode)] = len(self._inodes)
-            self.trace.append(Change("create", path, len(self._inodes)))
+            self.trace.append(DiskChange("create", path, len(self._inodes)))
             self._inodes.append(inode)
         return RecordingFile(self, path, inode)
 
@@ -97,33 +97,33 @@ class RecordingDisk(MemoryDisk):
 
     def rename(self, src: str, dst: str) -> None:
         MemoryDisk.rename(self, src, dst)
-        self.trace.append(Change("rename", src, target=dst))
+        self.trace.append(DiskChange("rename", src, target=dst))
 
     def unlink(self, path: str) -> None:
         MemoryDisk.unlink(self, path)
-        self.trace.append(Change("unlink", path))
+        self.trace.append(DiskChange("unlink", path))
 
     def remove_tree(self, path: str) -> None:
         for name in self.list_dir(path):
             inner = f"{path}/{name}"
             (self.remove_tree if self.is_dir(inner) else self.unlink)(inner)
         MemoryDisk.remove_tree(self, path)
-        self.trace.append(Change("remove_tree", path))
+        self.trace.append(DiskChange("remove_tree", path))
 
     def make_dirs(self, path: str) -> None:
         is_new = not self.is_dir(path)
         MemoryDisk.make_dirs(self, path)
         if is_new:
-            self.trace.append(Change("make_dirs", path))
+            self.trace.append(DiskChange("make_dirs", path))
 
     def fsync_dir(self, path: str) -> None:
         MemoryDisk.fsync_dir(self, path)
-        self.trace.append(Change("fsync_dir", path))
+        self.trace.append(DiskChange("fsync_dir", path))
 
     def lose_power(self, seed: int) -> None:
         """Crash in the middle of the trace, which continues with what the crash has left."""
         MemoryDisk.crash(self, random.Random(seed))
-        self.trace.append(Change("crash", "/", seed))
+        self.trace.append(DiskChange("crash", "/", seed))
 
 
 class Fate(Enum):
@@ -154,7 +154,7 @@ def crash_points(length: int, torn: int) -> Iterator[CrashPoint]:
             yield CrashPoint(prefix, Fate.TORN, seed)
 
 
-def crash_state(trace: Sequence[Change], point: CrashPoint) -> MemoryDisk:
+def crash_state(trace: Sequence[DiskChange], point: CrashPoint) -> MemoryDisk:
     """The disk as the next process finds it."""
     replay = _Replay()
     chance = random.Random(f"{point.length} {point.seed}")
@@ -210,7 +210,7 @@ class _Replay:
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.inodes: list[Inode] = []
-        self.apply_by_operation: dict[str, Callable[[Change], object]] = {
+        self.apply_by_operation: dict[str, Callable[[DiskChange], object]] = {
             "create": self._create,
             "pwrite": lambda c: self.inodes[c.number].write(c.position, c.data),
             "truncate": lambda c: self.inodes[c.number].truncate(c.position),
@@ -223,10 +223,10 @@ class _Replay:
             "crash": lambda c: self.disk.crash(random.Random(c.number)),
         }
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: DiskChange) -> None:
         self.apply_by_operation[change.operation](change)
 
-    def _create(self, change: Change) -> None:
+    def _create(self, change: DiskChange) -> None:
         assert change.number == len(self.inodes), "files are created in the order of the record"
         self.inodes.append(self.disk.create(change.path))
 

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.server.broker import Broker
 from ottla.testing.in_process_broker import LiveBrokers
+from ottla.testing.simulation import HASH_SEED
 from ottla.testing.simulation.app_process import Address, AppProcess, garbage_kept, virtual_machine
 from ottla.testing.simulation.cluster import BROKER_PORT, SimulatedCluster
 from ottla.testing.simulation.invariants import partitions_of
@@ -51,7 +52,6 @@ MAX_DEAD_MS: Final = 5_000
 MAX_PAUSE_MS: Final = 15_000
 MAX_CUT_MS: Final = 15_000
 LOOPBACK: Final = ("localhost", "127.0.0.1")
-HASH_SEED: Final = "PYTHONHASHSEED"
 
 
 class ScenarioFailedError(AssertionError):

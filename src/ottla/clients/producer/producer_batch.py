@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import HeaderFields, build_batch
 from ottla.record.compression import CompressionType
+from ottla.record.record import HEADER_OVERHEAD
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import (
     NO_EPOCH,
@@ -253,7 +254,6 @@ class ProducerBatch:
 
 
 RECORD_OVERHEAD = 21  # the most that the varints and attributes of a record take up
-HEADER_OVERHEAD = 10
 UTF8_MAX_BYTES = 4
 
 

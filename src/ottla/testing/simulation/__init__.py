@@ -4,3 +4,5 @@ Everything that a world does follows from its seed: which process runs next, how
 travels, which process crashes when. So a failed run can be repeated exactly. Python's own order
 of strings in sets depends on PYTHONHASHSEED, which must be the same, too.
 """
+
+HASH_SEED = "PYTHONHASHSEED"

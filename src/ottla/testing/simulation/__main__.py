@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from ottla.testing.simulation import HASH_SEED
 from ottla.testing.simulation.stories import tell
 from ottla.testing.simulation.story import Outcome
 
-HASH_SEED = "PYTHONHASHSEED"
 SHOWN = 6
 SILENT = logging.CRITICAL + 1
 
