@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ottla.runtime.network import free_port
+
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIMIT_S = 240
@@ -41,6 +43,33 @@ class Page:
             source = "\n" * lines_before + translated(example)
             exec(compile(source, str(self.path), "exec"), program)
         return len(examples)
+
+
+class PageReader:
+    """Somebody who does what a page says, in a folder and on ports of their own."""
+
+    def __init__(self, folder: Path, *ports: str) -> None:
+        self.folder = folder
+        self.ports = {port: str(free_port("127.0.0.1")) for port in ports}
+        self.shell = Shell(folder, self.translated)
+
+    def translated(self, text: str) -> str:
+        """The page's words with this reader's ports."""
+        return re.sub(r"\b\d{4}\b", lambda match: self.ports.get(match[0], match[0]), text)
+
+    def write(self, block: str) -> None:
+        """A file that is named in the block's first line."""
+        first, _, rest = block.partition("\n")
+        if first.startswith("# "):
+            (self.folder / first[2:]).write_text(self.translated(rest))
+
+    def type(self, block: str) -> None:
+        """Commands, each with what the page shows below it."""
+        for command, shown in conversations(block):
+            if command.endswith("&"):
+                self.shell.start(command.rstrip("& "))
+            else:
+                assert self.shell.run(command) == shown, command
 
 
 def conversations(text: str) -> list[tuple[str, list[str]]]:
