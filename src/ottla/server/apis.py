@@ -270,9 +270,16 @@ def refuse(connection: Connection, reason: str) -> None:
 
 
 def keep_to_brokers(
-    apis: Apis, listener_name: str, on_refused: Callable[[RequestContext], object] | None = None
+    apis: Apis,
+    listener_name: str,
+    on_refused: Callable[[RequestContext], object] | None = None,
+    *,
+    has_rights: bool = False,
 ) -> None:
-    """Answer these APIs, and Fetch as a follower, on this listener only."""
+    """Answer these APIs, and Fetch as a follower, on this listener only.
+
+    Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
+    """
 
     def guard(is_reserved: Callable[[Any], bool]) -> Callable[[Handler], Handler]:
         def guarded(handler: Handler) -> Handler:
@@ -294,7 +301,8 @@ def keep_to_brokers(
         return guarded
 
     for key in BROKERS_ONLY:
-        apis.wrap(key, guard(lambda body: True))
+        if not (has_rights and key is ApiKey.WRITE_TXN_MARKERS):
+            apis.wrap(key, guard(lambda body: True))
     apis.wrap(ApiKey.FETCH, guard(is_follower))
 
 

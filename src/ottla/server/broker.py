@@ -237,7 +237,9 @@ class Broker:
             self._take_telemetry(shown.registry)
         if len(config.listeners) > 1:
             on_refused = None if self.audit is None else self.audit.note_refusal
-            keep_to_brokers(self.apis, config.inter_broker_listener_name, on_refused)
+            has_rights = self.authorizer is not None and self.authorizer.is_enforcing
+            listener_name = config.inter_broker_listener_name
+            keep_to_brokers(self.apis, listener_name, on_refused, has_rights=has_rights)
         if self.authorizer is not None:
             # Imported only here: the checks of all APIs are a tenth of what a start imports.
             from ottla.server.access_checks import put_checks

@@ -310,7 +310,9 @@ ROWS = [
     Row(ApiKey.LEAVE_GROUP, leave_group, READ_GROUP, GROUP_DENIED, GROUP_DENIED),
     Row(
         ApiKey.SYNC_GROUP,
-        lambda version, topic: group.SyncGroupRequest(group_id="g", member_id="m"),
+        lambda version, topic: group.SyncGroupRequest(
+            group_id="g", member_id="m", protocol_type="consumer", protocol_name="range"
+        ),
         READ_GROUP,
         GROUP_DENIED,
         GROUP_DENIED,

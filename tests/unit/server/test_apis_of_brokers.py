@@ -10,6 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.protocol.transactions import WriteTxnMarkersRequest
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.testing import mock_runtime
 
@@ -21,16 +22,17 @@ class Everything:
         return {
             ApiKey.LEADER_AND_ISR: lambda context, body: LeaderAndIsrResponse(),
             ApiKey.FETCH: lambda context, body: "records",
+            ApiKey.WRITE_TXN_MARKERS: lambda context, body: "written",
         }
 
 
 @pytest.fixture
 def ask():
     """The answer to a request on a listener, or its error."""
-    apis = Apis(mock_runtime(), [Everything()])
-    keep_to_brokers(apis, "BROKERS")
 
-    def send(body, listener):
+    def send(body, listener, **rights):
+        apis = Apis(mock_runtime(), [Everything()])
+        keep_to_brokers(apis, "BROKERS", **rights)
         try:
             context = SimpleNamespace(listener_name=listener, client_host="somewhere")
             return apis._apis[body.api_key].handler(context, body)
@@ -46,6 +48,16 @@ def test_controllers_orders_are_for_brokers(ask):
 
     assert refused is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert isinstance(ask(LeaderAndIsrRequest(), "BROKERS"), LeaderAndIsrResponse)
+
+
+def test_administrators_end_transactions_where_rights_are_asked_for(ask):
+    """On any listener then (KIP-664); without an authorizer only brokers do."""
+    body = WriteTxnMarkersRequest()
+
+    assert ask(body, "CLIENTS") is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert ask(body, "CLIENTS", has_rights=True) == "written"
+    orders = ask(LeaderAndIsrRequest(), "CLIENTS", has_rights=True)
+    assert orders is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(
