@@ -18,7 +18,7 @@ MODULES = 598
 CLASS_LINES = 450
 FUNCTION_LINES = 60
 FUNCTION_MEDIAN_LINES = 8
-FUNCTION_95TH_PERCENTILE_LINES = 24
+FUNCTION_95TH_PERCENTILE_LINES = 23
 PARAMETERS = 8
 LINE_LENGTH = 100
 NESTING = 5
@@ -80,7 +80,7 @@ def test_classes_stay_small():
 
 
 def test_functions_stay_small():
-    """No function is longer than 60 lines, 19 of 20 have at most 24, and half of them eight."""
+    """No function is longer than 60 lines, 19 of 20 have at most 23, and half of them eight."""
     sizes = [(lines(node), source, node) for source in house() for node in source.functions()]
 
     assert not [
