@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
-from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING, at_least, one_of
 from ottla.errors import ConfigError
 
@@ -233,3 +233,23 @@ class MirrorConfig(ConfigTable):
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         if not values["replication_policy_separator"]:
             raise ConfigError("replication.policy.separator=: must not be empty")
+
+
+class MirrorConnectorConfig(MirrorConfig):
+    """The settings of a mirror's connector in a Connect worker: a flow's, and both clusters."""
+
+    source_cluster_alias: str = config_key(
+        default=REQUIRED, type=STRING, importance=HIGH, doc="What the source is called."
+    )
+    target_cluster_alias: str = config_key(
+        default="target", type=STRING, importance=HIGH, doc="What the target is called."
+    )
+    source_cluster_bootstrap_servers: tuple[str, ...] = config_key(
+        default=REQUIRED,
+        type=LIST,
+        importance=HIGH,
+        doc="Its brokers. Other settings of clients there have the same prefix.",
+    )
+    target_cluster_bootstrap_servers: tuple[str, ...] = config_key(
+        default=REQUIRED, type=LIST, importance=HIGH, doc="The same of the target."
+    )

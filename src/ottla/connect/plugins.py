@@ -84,6 +84,14 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         f"{_FILE}FileStreamSinkConnector": "ottla.connect.connectors.files:FileStreamSink",
     }
     | {
+        f"org.apache.kafka.connect.mirror.{name}": f"ottla.mirror.connectors:{name}"
+        for name in (
+            "MirrorCheckpointConnector",
+            "MirrorHeartbeatConnector",
+            "MirrorSourceConnector",
+        )
+    }
+    | {
         f"ottla.connect.connectors.{module}.{name}": f"ottla.connect.connectors.{module}:{name}"
         for module, names in _OUR_CONNECTORS.items()
         for name in names

@@ -189,7 +189,7 @@ class FlowRunner:
         self.flow = flow
         self.gaps: list[Gap] = []
         self._plan = plan
-        self._clock = clock
+        self.clock = clock
         self._is_over = is_over
         self._lock = Lock()
         self._assigned: dict[TopicPartition, Assigned] = {}
@@ -226,21 +226,22 @@ class FlowRunner:
         self._again_and_again("keeper", self._keep)
 
     def _keep(self) -> None:
-        keeper = Keeper(self.flow, self._plan, self._clock)
+        keeper = Keeper(self.flow, self._plan, self.clock)
         try:
             keeper.open()
             while not self._is_over.wait(TURN_S):
                 topics = keeper.turn()
                 if topics is not None:
-                    self._on_topics(topics)
+                    self.on_topics(topics)
                 with self._lock:
                     self._topic_count = len(keeper.topics.sources)
                     self._group_count = keeper.group_count
-                self._on_success("keeper")
+                self.on_success("keeper")
         finally:
             keeper.close()
 
-    def _on_topics(self, topics: MirroredTopics) -> None:
+    def on_topics(self, topics: MirroredTopics) -> None:
+        """The topics as they are now: what is to be copied follows from them."""
         found = {}
         for name, description in topics.sources.items():
             remote = self.flow.remote(name)
@@ -285,41 +286,25 @@ class FlowRunner:
         self._again_and_again(f"task {number}", lambda: self._copy(number))
 
     def _copy(self, number: int) -> None:
-        task = SourceTask(self.flow, number)
-        share: dict[TopicPartition, Assigned] = {}
-        counted = [0, 0, 0, 0]
-        flush = Turn(self._clock, self.flow.config.offset_flush_interval_ms)
+        copier = Copier(self, number)
         try:
             while not self._is_over.is_set():
-                wanted = self._share(number)
-                if wanted != share:
-                    task.assign(self._fresh(wanted))
-                    share = wanted
-                if share:
-                    task.poll(int(TURN_S * 1000))
-                else:
+                if not copier.turn():
                     self._is_over.wait(TURN_S)
-                if flush.is_due():
-                    task.commit()
-                    self._on_success(f"task {number}")
-                self._count(number, task, counted)
-            task.finish(CLOSE_S)
-            self._count(number, task, counted)
+            copier.finish()
         finally:
-            with self._lock:
-                self._lags[number] = None
-            task.close(CLOSE_S if self._is_over.is_set() else 0)
+            copier.close(CLOSE_S if self._is_over.is_set() else 0)
 
-    def _share(self, number: int) -> dict[TopicPartition, Assigned]:
+    def share(self, number: int) -> dict[TopicPartition, Assigned]:
         """The partitions of one task: every n-th."""
         with self._lock:
             partitions = sorted(self._assigned)[number :: self.flow.config.tasks_max]
             return {each: self._assigned[each] for each in partitions}
 
-    def _fresh(self, wanted: Mapping[TopicPartition, Assigned]) -> dict[TopicPartition, Assigned]:
+    def fresh(self, wanted: Mapping[TopicPartition, Assigned]) -> dict[TopicPartition, Assigned]:
         """The partitions with how far they were copied by now, whoever did it."""
         offsets = read_offsets(
-            self.flow.target, self.flow.offsets_topic, self.flow.source.alias, self._clock
+            self.flow.target, self.flow.offsets_topic, self.flow.source.alias, self.clock
         )
         return {
             partition: each._replace(
@@ -330,15 +315,14 @@ class FlowRunner:
             for partition, each in wanted.items()
         }
 
-    def _count(self, number: int, task: SourceTask, counted: list[int]) -> None:
-        lag = task.lag()
+    def note(self, number: int, progress: CopyCounts, lag: int | None, gaps: Sequence[Gap]) -> None:
+        """A task has come so much further, and lags so far."""
         with self._lock:
-            self._records += task.copied_records - counted[0]
-            self._bytes += task.copied_bytes - counted[1]
-            self._lost += task.lost_records - counted[2]
-            self.gaps += task.gaps[counted[3] :]
+            self._records += progress.records
+            self._bytes += progress.bytes
+            self._lost += progress.lost
+            self.gaps += gaps
             self._lags[number] = lag
-        counted[:] = task.copied_records, task.copied_bytes, task.lost_records, len(task.gaps)
 
     # Errors
 
@@ -346,7 +330,7 @@ class FlowRunner:
         """Run `work` until the mirror is over; after an error once more, later and later."""
         delay_ms = BACKOFF_MS
         while not self._is_over.is_set():
-            begun_ms = self._clock.monotonic_ms()
+            begun_ms = self.clock.monotonic_ms()
             try:
                 work()
             except ConfigError:
@@ -357,14 +341,69 @@ class FlowRunner:
                 logger.warning("%s, %s: %s", self.flow.name, who, error)
                 with self._lock:
                     self._errors[who] = str(error)
-                if self._clock.monotonic_ms() - begun_ms > LONGEST_BACKOFF_MS:
+                if self.clock.monotonic_ms() - begun_ms > LONGEST_BACKOFF_MS:
                     delay_ms = BACKOFF_MS
                 self._is_over.wait(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, LONGEST_BACKOFF_MS)
 
-    def _on_success(self, who: str) -> None:
+    def on_success(self, who: str) -> None:
+        """A loop works: its last error does not last."""
         with self._lock:
             self._errors.pop(who, None)
+
+
+class CopyCounts(NamedTuple):
+    """What a task has done: records and bytes that it copied, records that were lost."""
+
+    records: int = 0
+    bytes: int = 0
+    lost: int = 0
+
+    def since(self, before: CopyCounts) -> CopyCounts:
+        return CopyCounts(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Copier:
+    """One task of a flow, turn by turn; for a single thread, of `ottla mirror` or of a worker."""
+
+    def __init__(self, runner: FlowRunner, number: int) -> None:
+        self._runner = runner
+        self._number = number
+        self._task = SourceTask(runner.flow, number)
+        self._share: dict[TopicPartition, Assigned] = {}
+        self._told = CopyCounts()
+        self._told_gaps = 0
+        self._flush = Turn(runner.clock, runner.flow.config.offset_flush_interval_ms)
+
+    def turn(self) -> bool:
+        """Copy what has come; False if nothing is assigned."""
+        wanted = self._runner.share(self._number)
+        if wanted != self._share:
+            self._task.assign(self._runner.fresh(wanted))
+            self._share = wanted
+        if self._share:
+            self._task.poll(int(TURN_S * 1000))
+        if self._flush.is_due():
+            self._task.commit()
+            self._runner.on_success(f"task {self._number}")
+        self._tell(self._task.lag())
+        return bool(self._share)
+
+    def finish(self) -> None:
+        """Write how far it is."""
+        self._task.finish(CLOSE_S)
+        self._tell(self._task.lag())
+
+    def close(self, timeout_s: float) -> None:
+        """Close the clients; what is not acknowledged within the time is copied again later."""
+        self._tell(None)
+        self._task.close(timeout_s)
+
+    def _tell(self, lag: int | None) -> None:
+        task = self._task
+        now = CopyCounts(task.copied_records, task.copied_bytes, task.lost_records)
+        self._runner.note(self._number, now.since(self._told), lag, task.gaps[self._told_gaps :])
+        self._told, self._told_gaps = now, len(task.gaps)
 
 
 class Mirror(ClosedOnExit):

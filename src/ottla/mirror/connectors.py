@@ -1,0 +1,143 @@
+"""The flows of a mirror as connectors, under the names of Kafka's: source, checkpoint, heartbeat.
+
+They share the parts of `ottla mirror`: a `Keeper`, with only that switched on which the connector
+is for, and for the source a `SourceTask`. These write to the target themselves and keep their own
+offsets there, so that whole batches pass as they are, whatever the worker's converters are; a
+worker's transforms see nothing of them, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from ottla.config.config_def import ConfigTable
+from ottla.config.mirror_config import MirrorConfig, MirrorConnectorConfig
+from ottla.connect.connector import SourceConnector
+from ottla.connect.data import SourceRecord
+from ottla.errors import ConfigError
+from ottla.mirror.flow import CLIENTS, Cluster, Flow, MirrorPlan, check_flow
+from ottla.mirror.mirror import Copier, FlowRunner, Keeper
+from ottla.runtime import SystemClock
+from ottla.runtime.io_thread import Event
+
+PACKAGE: Final = "org.apache.kafka.connect.mirror."
+IDLE_BETWEEN_TURNS_S: Final = 0.2
+SOURCE_PREFIX, TARGET_PREFIX = "source.cluster.", "target.cluster."
+
+
+def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> Cluster:
+    """A cluster by the settings of its clients: `source.cluster.bootstrap.servers` and its like."""
+    own = {k[len(prefix) :]: v for k, v in properties.items() if k.startswith(prefix)}
+    clients = {
+        kind: {k: v for k, v in own.items() if k in table.keys}
+        | {k[len(kind) + 1 :]: v for k, v in own.items() if k.startswith(f"{kind}.")}
+        for kind, table in CLIENTS.items()
+    }
+    return Cluster(alias, clients)
+
+
+def flow_of(properties: Mapping[str, str], **switches: bool) -> Flow:
+    """The flow of a connector's properties, with only that switched on which it is for."""
+    settings = MirrorConnectorConfig.parse(
+        {k: v for k, v in properties.items() if k in MirrorConnectorConfig.keys}
+    )
+    known = {k: v for k, v in properties.items() if k in MirrorConfig.keys}
+    config = MirrorConfig.parse(known).replace(**switches)
+    flow = Flow(
+        cluster_of(settings.source_cluster_alias, SOURCE_PREFIX, properties),
+        cluster_of(settings.target_cluster_alias, TARGET_PREFIX, properties),
+        config,
+    )
+    check_flow(flow)
+    return flow
+
+
+class MirrorConnector(SourceConnector):
+    """What the three have in common: one task, with a keeper that does what is due."""
+
+    Settings: ClassVar[type[ConfigTable]] = MirrorConnectorConfig
+    switches: ClassVar[Mapping[str, bool]]
+    """What of the flow's settings is on and off, whatever the properties say."""
+
+    _keeper: Keeper | None = None
+
+    @classmethod
+    def validate(cls, settings: ConfigTable) -> Mapping[str, str]:
+        source = settings.text_of("source.cluster.alias")
+        if source == settings.text_of("target.cluster.alias"):
+            return {"target.cluster.alias": f"{source}: must be another cluster than the source"}
+        return {}
+
+    def start(self) -> None:
+        """Open the clients; ConfigError where both clusters are the same one."""
+        if self.context.properties.get("transforms"):
+            raise ConfigError("transforms: a mirror copies batches as they are, and has none")
+        self.clock = SystemClock()
+        self.flow = flow_of(self.context.properties, **self.switches)
+        self.plan = MirrorPlan({}, [self.flow])
+        self._keeper = Keeper(self.flow, self.plan, self.clock)
+        self._keeper.open()
+
+    def poll(self) -> list[SourceRecord]:
+        """Do what is due; the records are at the target already."""
+        assert self._keeper is not None, "started"
+        self._keeper.turn()
+        self.context.wait(IDLE_BETWEEN_TURNS_S)
+        return []
+
+    def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+
+
+class MirrorHeartbeatConnector(MirrorConnector):
+    """Writes a heartbeat of the flow to the target every so often."""
+
+    kafka_class = f"{PACKAGE}MirrorHeartbeatConnector"
+    switches: ClassVar[Mapping[str, bool]] = {"enabled": False, "emit_heartbeats_enabled": True}
+
+
+class MirrorCheckpointConnector(MirrorConnector):
+    """Translates the offsets of the source's groups."""
+
+    kafka_class = f"{PACKAGE}MirrorCheckpointConnector"
+    switches: ClassVar[Mapping[str, bool]] = {"enabled": True, "emit_heartbeats_enabled": False}
+
+
+class MirrorSourceConnector(MirrorConnector):
+    """Copies the topics of the source, with settings and ACLs."""
+
+    kafka_class = f"{PACKAGE}MirrorSourceConnector"
+    switches: ClassVar[Mapping[str, bool]] = {
+        "enabled": True,
+        "emit_heartbeats_enabled": False,
+        "emit_checkpoints_enabled": False,
+    }
+
+    _copier: Copier | None = None
+
+    def start(self) -> None:
+        super().start()
+        runner = FlowRunner(self.flow, self.plan, self.clock, Event())
+        self._runner = runner
+        self._copier = Copier(runner, 0)
+
+    def poll(self) -> list[SourceRecord]:
+        assert self._keeper is not None, "started"
+        assert self._copier is not None, "started"
+        topics = self._keeper.turn()
+        if topics is not None:
+            self._runner.on_topics(topics)
+        if not self._copier.turn():
+            self.context.wait(IDLE_BETWEEN_TURNS_S)
+        return []
+
+    def stop(self) -> None:
+        try:
+            if self._copier is not None:
+                self._copier.finish()
+        finally:
+            if self._copier is not None:
+                self._copier.close(0)
+            super().stop()
