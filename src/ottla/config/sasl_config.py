@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
 from ottla.config.config_type import (
+    CLASS,
     INT,
     INT_MAX,
     LIST,
@@ -497,6 +498,13 @@ class SaslClientConfig(OAuthBearerConfig, group=True):
         type=STRING,
         doc="The first part of the brokers' principals, kafka of kafka/host@REALM, for GSSAPI.",
     )
+    sasl_oauthbearer_token_source: Any = config_key(
+        default=None,
+        type=CLASS,
+        doc="Gives tokens for OAUTHBEARER, in the place of a URL: a callable without arguments "
+        "that returns one as text, or the import path of it. It may take its time: it is called "
+        "in a thread, once for each token. Ottla's own setting.",
+    )
     sasl_username: str | None = config_key(
         default=None,
         type=STRING,
@@ -553,7 +561,20 @@ def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
         entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
         require_module("sasl.jaas.config", entry, OAUTHBEARER)
         options = entry.options
-    return SaslLogin(OAUTHBEARER, oauth_login_options("sasl.jaas.config", values, options))
+    source = values["sasl_oauthbearer_token_source"]
+    if source is None:
+        return SaslLogin(OAUTHBEARER, oauth_login_options("sasl.jaas.config", values, options))
+    if not callable(source):
+        raise ConfigError(f"sasl.oauthbearer.token.source={source}: must be callable")
+    others = [
+        name for name in OAuthBearerConfig.keys if values[OAuthBearerConfig.keys[name].attribute]
+    ]
+    if others or any(name.startswith("unsecured") for name in options):
+        raise ConfigError(
+            f"sasl.oauthbearer.token.source: must not be set together with "
+            f"{', '.join(others) or 'unsecured tokens in sasl.jaas.config'}"
+        )
+    return SaslLogin(OAUTHBEARER, options, {"source": source})
 
 
 def _kerberos_login(values: Mapping[str, Any]) -> SaslLogin:

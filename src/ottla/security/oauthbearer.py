@@ -475,14 +475,34 @@ async def oauth_client(login: SaslLogin, runtime: Runtime) -> OAuthBearerClient:
         for name, text in options.items()
         if name.startswith(EXTENSION)
     }
-    url = options.get("url")
-    if url is None:
+    url, source = options.get("url"), login.held.get("source")
+    if url is None and source is None:
         return OAuthBearerClient(unsecured_login(options, now_ms), extensions)
     if now_ms >= login.held.get("until_ms", 0):
-        what = (url, *(options.get(name, "") for name in ("clientId", "clientSecret", "scope")))
-        token = await runtime.background.run(partial(request_token, *what))
+        what = (url or "", *(options.get(name, "") for name in CLIENT_OPTIONS))
+        ask = partial(request_token, *what) if source is None else partial(ask_source, source)
+        token = await runtime.background.run(ask)
         login.held.update(token=token, until_ms=_good_until_ms(token, now_ms))
     return OAuthBearerClient(login.held["token"], extensions)
+
+
+CLIENT_OPTIONS: Final = ("clientId", "clientSecret", "scope")
+
+
+def ask_source(source: Callable[[], str]) -> str:
+    """The token of a program's own source.
+
+    Raises:
+        SaslAuthenticationError: it fails, or gives something else than text.
+    """
+    name = "sasl.oauthbearer.token.source"
+    try:
+        token = source()
+    except Exception as error:
+        raise SaslAuthenticationError(f"{name} failed: {error!r}") from error
+    if not isinstance(token, str) or not token:
+        raise SaslAuthenticationError(f"{name} gave no text, but a {type(token).__name__}")
+    return token
 
 
 def _good_until_ms(token: str, now_ms: int) -> int:

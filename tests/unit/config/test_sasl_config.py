@@ -262,3 +262,27 @@ def test_two_secrets_of_delegation_tokens_are_refused():
         BrokerConfig.parse(dict(zip(names, ("SESAME", "OTHER"), strict=True)))
 
     assert "OTHER" not in caught.value.message
+
+
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+SOURCE = "sasl.oauthbearer.token.source"
+
+
+def test_token_may_come_from_a_callable():
+    """Or from what an import path names."""
+    for source in (len, "builtins.len"):
+        login = AdminConfig.parse(OAUTH | {SOURCE: source}).sasl_login()
+        assert login.held == {"source": len}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({SOURCE: 5}, "must be callable"),
+        ({SOURCE: len, "sasl.oauthbearer.scope": "x"}, "together with sasl.oauthbearer.scope"),
+    ],
+)
+def test_source_of_tokens_is_the_only_one(settings, said):
+    """What would not be used is refused."""
+    with pytest.raises(ConfigError, match=said):
+        AdminConfig.parse(OAUTH | settings).sasl_login()

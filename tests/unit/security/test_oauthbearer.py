@@ -491,3 +491,41 @@ def test_keys_are_read_over_https(https, certificates, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", certificates.other_ca)
     with pytest.raises(OSError, match="certificate verify failed"):
         read_jwks(https.url)
+
+
+# A source of tokens of one's own
+
+
+def first_of(source, runtime) -> bytes:
+    login = SaslLogin("OAUTHBEARER", {}, {"source": source})
+    return runtime.scheduler.run(oauth_client(login, runtime)).first()
+
+
+def test_token_comes_from_a_callable():
+    """It is asked again when the token is near its end, not before."""
+    runtime = mock_runtime()
+    asked: list[str] = []
+
+    def source() -> str:
+        now_s = runtime.clock.now_ms() // 1000
+        asked.append(unsecured_token({"sub": "alice", "exp": now_s + 100, "iat": now_s}))
+        return asked[-1]
+
+    login = SaslLogin("OAUTHBEARER", {}, {"source": source})
+    for _ in range(2):
+        first = runtime.scheduler.run(oauth_client(login, runtime)).first()
+        assert asked[0].encode() in first
+    assert len(asked) == 1
+    runtime.scheduler.advance(90_000)
+    assert asked[0].encode() not in runtime.scheduler.run(oauth_client(login, runtime)).first()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(lambda: 1 // 0, "ZeroDivisionError"), (lambda: b"x", "a bytes"), (lambda: "", "no text")],
+)
+def test_source_that_gives_no_token_is_named(source, said):
+    """The login fails, with the reason."""
+    with pytest.raises(SaslAuthenticationError, match=rf"token\.source .*{said}"):
+        first_of(source, mock_runtime())
