@@ -38,7 +38,8 @@ PEERS = dict(chain.from_iterable(vars(room).items() for room in ROOMS)) | {
     "ConsumerProtocolSubscription": ConsumerProtocolSubscription,
 }
 # Stored by brokers, never sent: no client knows them. test_hand_checked.py has their bytes. And
-# delegation tokens and the protocol of KIP-848, which this client does not speak; kio has them.
+# delegation tokens, telemetry and the protocol of KIP-848, which this client does not speak; kio
+# has them.
 WITHOUT_PEER = {
     *(key.__name__ for key in VALUES),
     *(value.__name__ for value in VALUES.values()),
@@ -51,6 +52,11 @@ WITHOUT_PEER = {
     *(
         f"{api}DelegationToken{kind}"
         for api in ("Create", "Renew", "Expire", "Describe")
+        for kind in ("Request", "Response")
+    ),
+    *(
+        f"{api}{kind}"
+        for api in ("GetTelemetrySubscriptions", "PushTelemetry")
         for kind in ("Request", "Response")
     ),
     "AlterPartitionRequest",
