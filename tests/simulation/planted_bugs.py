@@ -215,14 +215,15 @@ PLANTS: dict[Plant, type[Story]] = {
 """Each bug, and the kind of story that would show it."""
 
 SHOWN_BY: dict[Plant, int] = {
-    truncate_to_the_high_watermark: 25,
-    acknowledge_before_the_in_sync_replicas_have_it: 9,
+    truncate_to_the_high_watermark: 129,
+    acknowledge_before_the_in_sync_replicas_have_it: 49,
     batch_is_cut_off_that_the_leaders_log_begins_within: 21,
     no_fencing_of_transactional_ids: 116,
     markers_before_the_decision_is_in_the_log: 12,
     partitions_given_away_before_they_are_revoked: 14,
     commits_of_stale_epochs_are_taken: 34,
     gap_after_refused_batches_looks_like_a_lost_record: 91,
+    decisions_outlive_their_acls: 57,
 }
 """A seed that has shown the bug, with which the search for it begins. Whatever changes how a world
 goes may take the bug away from it: then the others are searched, from the first one on."""
