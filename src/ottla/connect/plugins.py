@@ -77,6 +77,7 @@ _OUR_CONNECTORS: Final = {
     "log_folder": ["LogFolderSource"],
     "objects": ["FilesSink"],
     "postgres": ["PostgresSource"],
+    "sql": ["SqlSource", "SqlSink"],
 }
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {

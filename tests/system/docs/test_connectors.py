@@ -71,7 +71,7 @@ def test_names_on_the_page_are_those_of_the_plug_ins() -> None:
     plugins = Plugins()
 
     assert not [name for name in names if f"`{name}`" not in PAGE.text]
-    (database, transforms) = (properties(text) for text in PAGE.blocks_in("properties")[2:])
+    (database, _, transforms) = (properties(text) for text in PAGE.blocks_in("properties")[2:])
     given = {
         key: value for key, value in database.items() if key not in ("name", "connector.class")
     }

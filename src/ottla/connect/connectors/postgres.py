@@ -145,10 +145,11 @@ class PostgresSource(SourceConnector):
     Settings = PostgresSettings
     settings: PostgresSettings
 
+    _stream: ReplicationStream | None = None
+    _snapshot: Iterator[SourceRecord] | None = None
+
     def start(self) -> None:
         self._psycopg = needed("psycopg", "connect-postgres", PostgresSource)
-        self._stream: ReplicationStream | None = None
-        self._snapshot: Iterator[SourceRecord] | None = None
         self._partition: Place = {SLOT: self.settings.slot_name}
         self._offset: dict[str, Any] = dict(self.context.offset(self._partition) or {})
         self._envelopes: dict[Relation, Schema] = {}
