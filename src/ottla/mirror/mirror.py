@@ -373,6 +373,7 @@ class Copier:
         self._share: dict[TopicPartition, Assigned] = {}
         self._told = CopyCounts()
         self._told_gaps = 0
+        self._is_finished = False
         self._flush = Turn(runner.clock, runner.flow.config.offset_flush_interval_ms)
 
     def turn(self) -> bool:
@@ -392,11 +393,13 @@ class Copier:
     def finish(self) -> None:
         """Write how far it is."""
         self._task.finish(CLOSE_S)
+        self._is_finished = True
         self._tell(self._task.lag())
 
     def close(self, timeout_s: float) -> None:
         """Close the clients; what is not acknowledged within the time is copied again later."""
-        self._tell(None)
+        if not self._is_finished:
+            self._tell(None)  # how far it lags is not known until another one has begun
         self._task.close(timeout_s)
 
     def _tell(self, lag: int | None) -> None:

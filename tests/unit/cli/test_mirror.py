@@ -136,7 +136,7 @@ def test_mirror_runs_until_it_is_interrupted(write, two):
 
     assert process.returncode == 0
     assert "a->b  " in out.splitlines()[-1]
-    assert " records  lag " in out.splitlines()[-1]
+    assert " records  lag 0  topics " in out.splitlines()[-1]
 
 
 def test_demo_mirrors_between_two_clusters(ottla):
