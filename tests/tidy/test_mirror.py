@@ -148,6 +148,11 @@ ELSEWHERE = (
         "connect/worker_clients connect/herder connect/standalone_herder connect/statuses",
     ),
     Elsewhere(
+        "tests/unit/connect/test_distributed_herder.py",
+        "groups of workers in the process, against a broker there",
+        "connect/topic_table connect/worker_group",
+    ),
+    Elsewhere(
         "tests/clients",
         "the clients against a real broker, beside those of other libraries",
         "clients/admin/* clients/client_settings clients/cluster clients/committed_offsets "

@@ -47,7 +47,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "doctor",
         "metrics",
     ),
-    "Bring data in and out": ("connect", "connect-standalone"),
+    "Bring data in and out": ("connect", "connect-standalone", "connect-distributed"),
     "Copy to other clusters": ("mirror", "mirror-maker"),
     "Measure and verify": (
         "producer-perf-test",
@@ -91,6 +91,7 @@ COMMANDS: Final[dict[str, str]] = {
     "mirror": "ottla.cli.mirror:MirrorCommand",
     "connect": "ottla.cli.connect:ConnectCommand",
     "connect-standalone": "ottla.cli.connect_workers:ConnectStandaloneCommand",
+    "connect-distributed": "ottla.cli.connect_workers:ConnectDistributedCommand",
     "mirror-maker": "ottla.cli.mirror_maker:MirrorMakerCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",
     "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",

@@ -1,4 +1,4 @@
-"""`ottla connect-standalone`: a worker of Connect that serves until SIGTERM or Ctrl-C."""
+"""`ottla connect-standalone`, `ottla connect-distributed`: workers that serve until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -60,6 +60,32 @@ class ConnectStandaloneCommand(Command):
                     terminal.note(f"error: {file}: {error.message}")
                     return NO_CONNECTOR
             terminal.note(f"connect: {len(connectors)} connectors run; REST API at {worker.url}")
+            is_over.wait()
+        return 0
+
+
+class ConnectDistributedCommand(Command):
+    """Runs a worker of a group; connectors are given to it by REST."""
+
+    name = "connect-distributed"
+    help = "Run a worker of a group that shares connectors, and takes over when one dies."
+    examples = ("ottla connect-distributed config/connect-distributed.properties",)
+    default_log_level = "INFO"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "worker", metavar="WORKER.PROPERTIES", help="The property file of the worker."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.connect.connect_worker import ConnectWorker
+
+        properties = load_properties(arguments.worker)
+        if "bootstrap.servers" in properties:
+            check_reachable(properties["bootstrap.servers"])
+        is_over = threading.Event()
+        with interruptible(is_over), ConnectWorker.distributed(properties) as worker:
+            terminal.note(f"connect: a worker of {properties['group.id']} at {worker.url}")
             is_over.wait()
         return 0
 

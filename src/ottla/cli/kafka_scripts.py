@@ -16,6 +16,7 @@ from ottla.cli.terminal import Terminal
 
 SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     "connect-mirror-maker.sh": ("mirror",),
+    "connect-distributed.sh": ("connect-distributed",),
     "connect-standalone.sh": ("connect-standalone",),
     "kafka-acls.sh": ("acls",),
     "kafka-broker-api-versions.sh": ("broker-api-versions",),
@@ -55,6 +56,7 @@ CLASSES: Final[dict[str, str]] = {
     "AclCommand": "kafka-acls.sh",
     "BrokerApiVersionsCommand": "kafka-broker-api-versions.sh",
     "ConfigCommand": "kafka-configs.sh",
+    "ConnectDistributed": "connect-distributed.sh",
     "ConnectStandalone": "connect-standalone.sh",
     "ConsoleConsumer": "kafka-console-consumer.sh",
     "ConsoleProducer": "kafka-console-producer.sh",

@@ -222,6 +222,162 @@ class StandaloneConfig(WorkerConfig):
     )
 
 
+def _topic_keys(what: str) -> str:
+    return (
+        f"Other settings that begin like this one are those of the topic with {what}, when it is "
+        "created; it is compacted."
+    )
+
+
+class DistributedConfig(WorkerConfig):
+    """A worker of a group, `connect-distributed`: what it has to remember is in three topics."""
+
+    handed_on: ClassVar[tuple[str, ...]] = (
+        *HANDED_ON,
+        "config.storage.",
+        "offset.storage.",
+        "status.storage.",
+    )
+
+    group_id: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The group of workers; no consumer may have a group of this name.",
+    )
+    config_storage_topic: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The topic with connectors and their tasks, of one partition. "
+        + _topic_keys("connectors"),
+    )
+    config_storage_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=between(-1, 32767),
+        importance=LOW,
+        doc="With how many replicas it is created; -1 is the broker's default.",
+    )
+    offset_storage_topic: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The topic with the offsets of sources. " + _topic_keys("offsets"),
+    )
+    offset_storage_partitions: int = config_key(
+        default=25,
+        type=INT,
+        rule=at_least(-1),
+        importance=LOW,
+        doc="With how many partitions it is created; -1 is the broker's default.",
+    )
+    offset_storage_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=between(-1, 32767),
+        importance=LOW,
+        doc="With how many replicas it is created; -1 is the broker's default.",
+    )
+    status_storage_topic: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The topic with what connectors and tasks do. " + _topic_keys("statuses"),
+    )
+    status_storage_partitions: int = config_key(
+        default=5,
+        type=INT,
+        rule=at_least(-1),
+        importance=LOW,
+        doc="With how many partitions it is created; -1 is the broker's default.",
+    )
+    status_storage_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=between(-1, 32767),
+        importance=LOW,
+        doc="With how many replicas it is created; -1 is the broker's default.",
+    )
+    session_timeout_ms: int = config_key(
+        default=10000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="A worker that is not heard of for so long is taken to be gone.",
+    )
+    heartbeat_interval_ms: int = config_key(
+        default=3000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How often a worker says that it is there.",
+    )
+    rebalance_timeout_ms: int = config_key(
+        default=60000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long workers have to join again when the group changes.",
+    )
+    connect_protocol: str = config_key(
+        default="sessioned",
+        type=STRING,
+        rule=one_of("eager", "compatible", "sessioned"),
+        importance=LOW,
+        doc="How work moves when the group changes: eager gives all of it up, compatible moves "
+        "only what must move (KIP-415), and sessioned also has workers sign what they ask of "
+        "each other (KIP-507). The group takes the best that all of its workers have.",
+    )
+    scheduled_rebalance_max_delay_ms: int = config_key(
+        default=300000,
+        type=INT,
+        rule=at_least(0),
+        importance=LOW,
+        doc="How long the work of a worker that has gone waits for it to come back.",
+    )
+    inter_worker_key_generation_algorithm: str = config_key(
+        default="HmacSHA256",
+        type=STRING,
+        rule=one_of("HmacSHA1", "HmacSHA256", "HmacSHA384", "HmacSHA512"),
+        importance=LOW,
+        doc="With what requests between workers are signed.",
+    )
+    inter_worker_key_ttl_ms: int = config_key(
+        default=3600000,
+        type=INT,
+        rule=at_least(0),
+        importance=LOW,
+        doc="After how long the leader makes another key.",
+    )
+    inter_worker_verification_algorithms: tuple[str, ...] = config_key(
+        default=("HmacSHA256",),
+        type=LIST,
+        rule=not_empty(),
+        importance=LOW,
+        doc="Which algorithms a signature may have.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        if values["heartbeat_interval_ms"] >= values["session_timeout_ms"]:
+            raise ConfigError(
+                f"heartbeat.interval.ms={values['heartbeat_interval_ms']}: must be less than "
+                f"session.timeout.ms, {values['session_timeout_ms']}"
+            )
+        topics = [values[f"{kind}_storage_topic"] for kind in ("config", "offset", "status")]
+        if len(set(topics)) < len(topics):
+            raise ConfigError(
+                "config.storage.topic, offset.storage.topic, status.storage.topic: must be three "
+                f"topics, not {', '.join(topics)}"
+            )
+
+
 def _no_control_characters() -> Rule:
     return Rule(
         "have no control characters and not be empty",

@@ -10,6 +10,7 @@ from ottla.config.client_config import AdminConfig
 from ottla.config.config_def import REQUIRED, ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.config.connect_config import (
+    DistributedConfig,
     SinkConnectorConfig,
     SourceConnectorConfig,
     StandaloneConfig,
@@ -62,6 +63,11 @@ SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
         "Settings of `ottla connect-standalone`. Those of its clients follow after `producer.`, "
         "`consumer.` and `admin.`, those of converters after `key.converter.` and the like.",
         StandaloneConfig,
+    ),
+    (
+        "Worker of a group of Connect",
+        "Settings of `ottla connect-distributed`.",
+        DistributedConfig,
     ),
     (
         "Source of Connect",

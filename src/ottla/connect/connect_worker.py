@@ -10,13 +10,15 @@ threads of theirs. Methods here are for other threads, and wait.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ottla.clients.admin.admin import Admin
-from ottla.config.connect_config import StandaloneConfig, WorkerConfig
+from ottla.config.connect_config import DistributedConfig, StandaloneConfig, WorkerConfig
+from ottla.connect.distributed_herder import DistributedHerder, offset_topic
 from ottla.connect.herder import Herder
 from ottla.connect.offset_storage import FileOffsetStorage
 from ottla.connect.standalone_herder import StandaloneHerder
@@ -24,7 +26,7 @@ from ottla.connect.worker import Worker
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import TargetState
 from ottla.errors import ConfigError, KafkaError
-from ottla.runtime.io_thread import IoThread
+from ottla.runtime.io_thread import IoThread, run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,24 @@ class ConnectWorker:
 
         async def make(self: ConnectWorker) -> Herder:
             return StandaloneHerder(Worker(config, self.properties, self.runtime, offsets))
+
+        return cls(config, properties, make)
+
+    @classmethod
+    def distributed(cls, properties: Mapping[str, str]) -> ConnectWorker:
+        """A worker of a group, which keeps everything in topics; it joins when it listens."""
+        config = DistributedConfig.parse(properties)
+
+        async def make(self: ConnectWorker) -> Herder:
+            from ottla.connect.rest import WorkerRequests
+
+            settings = WorkerClients(config, self.properties, {}).worker_settings()
+            offsets = offset_topic(config, self.properties, settings)
+            await asyncio.wrap_future(run_in_thread(offsets.start, "connect-offsets"))
+            worker = Worker(config, self.properties, self.runtime, offsets)
+            herder = DistributedHerder(worker, config, settings, WorkerRequests(config).post)
+            await herder.start()
+            return herder
 
         return cls(config, properties, make)
 
@@ -128,6 +148,8 @@ class ConnectWorker:
             raise ConfigError(f"listeners={listeners}: cannot be listened at: {error}") from None
         self.url = self._rest.advertised_url
         self.herder.worker_id = self.url.partition("://")[2].rstrip("/")
+        if isinstance(self.herder, DistributedHerder):
+            self.herder.begin(self.url)
 
     async def _close(self) -> None:
         await self._rest.close()

@@ -123,8 +123,8 @@ class Herder(ABC):
         found = self.statuses.connectors.get(name)
         if found is None:
             found = Status(State.UNASSIGNED, self.worker_id)
-        known = set(self.statuses.tasks_of(name)) | set(self.state.task_ids(name))
-        tasks = [{"id": each.task, **self._task_status(each).json()} for each in sorted(known)]
+        known = self.state.task_ids(name)
+        tasks = [{"id": each.task, **self._task_status(each).json()} for each in known]
         kind = self.kind_of(config)
         return {"name": name, "connector": found.json(), "tasks": tasks, "type": kind}
 
@@ -423,7 +423,7 @@ class Herder(ABC):
             self.statuses.put_connector(name, self.own_status(state, trace))
 
     def _on_task_status(self, task_id: TaskId, state: State, trace: str | None) -> None:
-        if task_id.connector in self.state.connectors:
+        if task_id in self.state.task_ids(task_id.connector):  # else it is one that is gone
             self.statuses.put_task(task_id, self.own_status(state, trace))
 
     def own_status(self, state: State, trace: str | None = None) -> Status:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.connector import Place
+from ottla.connect.topic_table import TableTopic, TopicTable
 from ottla.errors import ConfigError
 from ottla.runtime.io_thread import Lock
 
@@ -145,6 +147,45 @@ def _read_file(path: Path) -> list[SourceOffset]:
                 '[["<connector>",{partition}],{offset}]; it is not one of ours, or is damaged'
             ) from None
     return found
+
+
+class TopicOffsetStorage(OffsetStorage):
+    """A compacted topic that all workers of a group read; keys are Kafka's bytes.
+
+    A partition that a worker of Kafka's has written with its keys in another order is found all the
+    same, and written again under that worker's key.
+    """
+
+    def __init__(self, topic: TableTopic, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._keys: dict[tuple[str, tuple[Any, ...]], bytes] = {}
+        self._topic_table = TopicTable(topic, settings, self._take)
+
+    def start(self) -> None:
+        """Read the topic to its end."""
+        self._topic_table.start()
+
+    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        records = []
+        for connector, partition, offset in entries:
+            known = self._keys.get((connector, partition_key(partition)))
+            key = known or to_json([connector, partition]).encode()
+            records.append((key, None if offset is None else to_json(offset).encode()))
+        self._topic_table.write(records, timeout_ms)
+        for entry in entries:
+            self.table.put(entry)
+
+    def refresh(self, timeout_ms: int) -> None:
+        self._topic_table.refresh().result(timeout_ms / 1000)
+
+    def close(self) -> None:
+        self._topic_table.close()
+
+    def _take(self, record: ConsumerRecord) -> None:
+        connector, partition = json.loads(record.key)
+        offset = None if record.value is None else json.loads(record.value)
+        self._keys[connector, partition_key(partition)] = record.key
+        self.table.put(SourceOffset(connector, partition, offset))
 
 
 def check_simple(place: Mapping[str, Any], what: str) -> None:

@@ -18,12 +18,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, web
 
 from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import given_settings
+from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder
+from ottla.connect.request_signature import ALGORITHM, SIGNATURE, body_of, check
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
@@ -34,19 +36,11 @@ logger = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S: Final = 90.0
 CLOSE_TIMEOUT_S: Final = 1.0
+HTTP_ERROR: Final = 400
 COMMIT: Final = "unknown"
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class ForwardedError(KafkaError):
-    """Another worker has to carry a request out; `url` is that worker's."""
-
-    def __init__(self, refused: ConnectRestError, url: str | None) -> None:
-        super().__init__(refused.error, refused.message)
-        self.status = refused.status
-        self.url = url
 
 
 class RestServer:
@@ -128,6 +122,7 @@ class RestServer:
             web.put(f"{name}/stop", self._stop),
             web.post(f"{name}/restart", self._restart),
             web.get(f"{name}/tasks", self._get_tasks),
+            web.post(f"{name}/tasks", self._put_tasks),
             web.get(f"{task}/status", self._get_task_status),
             web.post(f"{task}/restart", self._restart_task),
             web.get(f"{name}/topics", self._get_topics),
@@ -162,7 +157,7 @@ class RestServer:
     async def _errors(self, request: web.Request, handler: Reply) -> web.StreamResponse:
         try:
             return await asyncio.wait_for(handler(request), REQUEST_LIMIT_S)
-        except ForwardedError as error:
+        except NotLeaderError as error:
             return await self._forward(request, error)
         except ConnectRestError as error:
             return _error(error.status, error.message)
@@ -177,7 +172,7 @@ class RestServer:
             logger.exception("%s %s", request.method, request.path)
             return _error(500, str(error) or type(error).__name__)
 
-    async def _forward(self, request: web.Request, error: ForwardedError) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, error: NotLeaderError) -> web.StreamResponse:
         """Have another worker answer: two hops at most, or two would ask each other without end."""
         hop = request.query.get("forward")
         if error.url is None or hop == "false":
@@ -290,6 +285,19 @@ class RestServer:
     async def _get_tasks(self, request: web.Request) -> web.Response:
         return web.json_response(self._herder.task_configs(_name(request)))
 
+    async def _put_tasks(self, request: web.Request) -> web.Response:
+        """From another worker: the tasks into which a connector that runs there splits its work."""
+        herder = self._herder
+        if not isinstance(herder, DistributedHerder):
+            raise refusal(404, "HTTP 404 Not Found")
+        body = await request.read()
+        if herder.group.is_sessioned:
+            allowed = herder.config_of_group.inter_worker_verification_algorithms
+            check(request.headers, body, herder.session_key, allowed)
+        tasks = [_properties(each) for each in json.loads(body)]
+        await herder.write_tasks(_name(request), tasks)
+        return web.Response(status=200)
+
     async def _get_task_status(self, request: web.Request) -> web.Response:
         return web.json_response(self._herder.task_status(_task(request)))
 
@@ -375,7 +383,33 @@ class RestServer:
         return {"level": level, "last_modified": self._levels_changed.get(name)}
 
 
-FORWARDED: Final = ("authorization", "content-type", "x-connect-authorization")
+FORWARDED: Final = ("authorization", "content-type", SIGNATURE.lower(), ALGORITHM.lower())
+
+
+class WorkerRequests:
+    """What a worker sends to another one of its group, with the user and password of its own."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._auth: BasicAuth | None = None
+        if config.rest_basic_auth_username is not None:
+            password = config.rest_basic_auth_password
+            assert password is not None, "the settings belong together"
+            self._auth = BasicAuth(config.rest_basic_auth_username, password.value)
+
+    async def post(self, url: str, body: Any, headers: Mapping[str, str]) -> bool:
+        """Whether the other worker has taken it; why not is in the log."""
+        sent = {"Content-Type": "application/json", **headers}
+        try:
+            async with (
+                ClientSession(timeout=ClientTimeout(total=REQUEST_LIMIT_S), auth=self._auth) as s,
+                s.post(url, data=body_of(body), headers=sent) as answer,
+            ):
+                if answer.status < HTTP_ERROR:
+                    return True
+                logger.info("%s answers %d: %s", url, answer.status, await answer.text())
+        except (ClientError, TimeoutError) as error:
+            logger.info("%s: %s", url, error)
+        return False
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -88,10 +88,15 @@ class WorkerClients:
         settings = {"client.id": f"connector-adminclient-{task}"}
         return Admin(self._settings("admin.", settings))
 
-    def _settings(self, prefix: str, needed: Mapping[str, Any]) -> dict[str, Any]:
-        settings: dict[str, Any] = {"bootstrap.servers": self._servers, **needed}
+    def worker_settings(self) -> dict[str, Any]:
+        """For clients of the worker's own: where the cluster is, and who this is."""
+        settings: dict[str, Any] = {"bootstrap.servers": self._servers}
         settings |= {k: v for k, v in self._worker.items() if k.startswith(SECURITY)}
         settings.pop("ssl.client.auth", None)
+        return settings
+
+    def _settings(self, prefix: str, needed: Mapping[str, Any]) -> dict[str, Any]:
+        settings = self.worker_settings() | dict(needed)
         settings |= with_prefix(self._worker, prefix)
         return settings | with_prefix(self._connector, f"{prefix}override.")
 

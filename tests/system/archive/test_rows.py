@@ -152,7 +152,6 @@ def test_archive_has_the_layout_of_kafka(archive, home):
     assert scripts == {"ottla", *offered_scripts()}
     assert "kafka-mirror-maker.sh" in scripts
     assert "connect-standalone.sh" in scripts
-    assert "connect-distributed.sh" not in scripts
 
 
 def test_server_says_which_properties_it_was_given(reader):

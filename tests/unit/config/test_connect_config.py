@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.connect_config import (
+    DistributedConfig,
     SinkConnectorConfig,
     SourceConnectorConfig,
     StandaloneConfig,
@@ -91,3 +92,32 @@ def test_names_of_connectors():
     for name in ("", " ", "a\nb"):
         with pytest.raises(ConfigError, match="must have no control characters and not be empty"):
             SourceConnectorConfig.parse({"name": name, "connector.class": "C"})
+
+
+GROUP = {
+    "bootstrap.servers": "localhost:9092",
+    "key.converter": "JsonConverter",
+    "value.converter": "JsonConverter",
+    "group.id": "connect-cluster",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "status.storage.topic": "connect-status",
+}
+
+
+def test_defaults_of_a_worker_of_a_group():
+    """Kafka's."""
+    config = DistributedConfig.parse(GROUP)
+
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (10000, 3000)
+    assert (config.offset_storage_partitions, config.status_storage_partitions) == (25, 5)
+    assert config.scheduled_rebalance_max_delay_ms == 300000
+    assert config.connect_protocol == "sessioned"
+
+
+def test_topics_of_a_group_are_three():
+    """One for two purposes would lose both."""
+    with pytest.raises(ConfigError, match="must be three topics"):
+        DistributedConfig.parse(GROUP | {"offset.storage.topic": "connect-configs"})
+    with pytest.raises(ConfigError, match="must be less than session"):
+        DistributedConfig.parse(GROUP | {"heartbeat.interval.ms": "10000"})

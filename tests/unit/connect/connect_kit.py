@@ -169,3 +169,30 @@ class Splitting(SourceConnector):
                 source_partition=self.partition(),
                 source_offset={"done": True},
             )
+
+
+def distributed(broker, **more):
+    """A worker of a group, with topics of one replica."""
+    properties = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "key.converter": STRINGS,
+        "value.converter": STRINGS,
+        "group.id": "workers",
+        "config.storage.topic": "connect-configs",
+        "offset.storage.topic": "connect-offsets",
+        "status.storage.topic": "connect-status",
+        "config.storage.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "offset.storage.partitions": "2",
+        "status.storage.replication.factor": "1",
+        "status.storage.partitions": "1",
+        "offset.flush.interval.ms": "50",
+        "heartbeat.interval.ms": "200",
+        "session.timeout.ms": "6000",
+        "scheduled.rebalance.max.delay.ms": "0",
+        "task.shutdown.graceful.timeout.ms": "2000",
+        "listeners": "http://127.0.0.1:0",
+    }
+    return ConnectWorker.distributed(
+        properties | {key.replace("_", "."): str(value) for key, value in more.items()}
+    )

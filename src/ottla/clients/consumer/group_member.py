@@ -144,7 +144,10 @@ class GroupMember:
         metadata: Metadata,
         assign: Assign,
         on_change: Callable[[], object],
+        protocol_type: str = CONSUMER_PROTOCOL_TYPE,
     ) -> None:
+        """`protocol_type` is what the members tell each other: a group's has one for all."""
+        self._protocol_type = protocol_type
         self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION
         self.member_id = NO_MEMBER_ID
@@ -248,7 +251,7 @@ class GroupMember:
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
             member_id=self.member_id,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_type=self._protocol_type,
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=metadata)
                 for name, metadata in self._metadata()
@@ -275,7 +278,7 @@ class GroupMember:
             group_id=self._link.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_type=self._protocol_type,
             protocol_name=protocol,
             assignments=[
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)

@@ -1,0 +1,490 @@
+"""The herder of a group of workers: connectors are in a topic, and one of the workers leads.
+
+What a person asks changes the config topic, which the leader writes; every worker reads it and does
+its part:
+
+    a connector is new or gone      all join again, and the leader deals
+    a connector's properties        restarted where it runs
+    its tasks                       those that changed end; all join again, and the leader deals
+    its target state                paused, resumed or stopped where it runs
+
+A request that needs the leader is sent on to it. What this worker runs is `owned`; `_reconcile`
+makes it so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.config.connect_config import DistributedConfig
+from ottla.connect.config_topic import (
+    ConfigChange,
+    ConfigTopic,
+    Entry,
+    SessionKey,
+    commit_entry,
+    connector_entry,
+    removal,
+    restart_entry,
+    session_key_entry,
+    target_entry,
+    task_entries,
+)
+from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment
+from ottla.connect.herder import Herder
+from ottla.connect.offset_storage import TopicOffsetStorage
+from ottla.connect.request_signature import sign
+from ottla.connect.status_topic import TopicStatuses
+from ottla.connect.statuses import Status
+from ottla.connect.topic_table import TableTopic, TopicTable
+from ottla.connect.worker import ConnectRestError, Worker, refusal
+from ottla.connect.worker_clients import with_prefix
+from ottla.connect.worker_group import WorkerGroup
+from ottla.connect.worker_task import State, TargetState, TaskId
+from ottla.errors import KafkaError
+from ottla.runtime.io_thread import run_in_thread
+
+logger = logging.getLogger(__name__)
+
+WRITE_LIMIT_MS: Final = 30_000
+TICK_S: Final = 1.0
+CLOSE_WAIT_S: Final = 5.0
+POST_ATTEMPTS: Final = 20
+POST_PAUSE_S: Final = 0.25
+
+
+def table_topic(
+    prefix: str, partitions: int, factor: int, properties: Mapping[str, str]
+) -> TableTopic:
+    """The topic of `config.storage` and its like, with the settings that stand beside its name."""
+    reserved = ("topic", "partitions", "replication.factor")
+    configs = {
+        key: value
+        for key, value in with_prefix(properties, f"{prefix}.").items()
+        if key not in reserved
+    }
+    setting = f"{prefix}.topic"
+    return TableTopic(setting, properties[setting], partitions, factor, configs)
+
+
+def offset_topic(
+    config: DistributedConfig, properties: Mapping[str, str], settings: Mapping[str, Any]
+) -> TopicOffsetStorage:
+    """The offsets of a group of workers."""
+    factor = config.offset_storage_replication_factor
+    partitions = config.offset_storage_partitions
+    return TopicOffsetStorage(
+        table_topic("offset.storage", partitions, factor, properties), settings
+    )
+
+
+class NotLeaderError(ConnectRestError):
+    """Another worker has to carry a request out; `url` is that worker's, if it is known."""
+
+    def __init__(self, url: str | None) -> None:
+        super().__init__(
+            409,
+            "Cannot complete request because of a conflicting operation (e.g. worker rebalance)",
+        )
+        self.url = url
+
+
+class DistributedHerder(Herder):
+    """One worker of a group."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: DistributedConfig,
+        client_settings: Mapping[str, Any],
+        post: Any,
+    ) -> None:
+        """`post(url, body, headers)` is a coroutine that sends a request to another worker."""
+        self._loop = asyncio.get_running_loop()
+        self.config_of_group = config
+        self._topic = ConfigTopic(self._on_change)
+        self._statuses = TopicStatuses(self._write_status, worker.runtime.clock.now_ms)
+        super().__init__(worker, self._topic.state, self._statuses)
+        self._post = post
+        self.owned: set[TaskId] = set()
+        self._run_as: dict[TaskId, dict[str, str]] = {}
+        self._changed = asyncio.Event()
+        self._reconciling = asyncio.Lock()
+        self._is_closing = False
+        self._has_joined = False
+        self._rejoin: asyncio.TimerHandle | None = None
+        self._configs = self._table(
+            "config.storage",
+            1,
+            config.config_storage_replication_factor,
+            client_settings,
+            self._topic.apply,
+        )
+        self._status_table = self._table(
+            "status.storage",
+            config.status_storage_partitions,
+            config.status_storage_replication_factor,
+            client_settings,
+            self._statuses.apply,
+        )
+        self.group = WorkerGroup(
+            worker.runtime,
+            config,
+            client_settings,
+            lambda: (self._topic.offset, self.state),
+            self._refresh,
+            self._changed.set,
+        )
+        self.group.member.on_lost = self._drop_all
+        self._running: asyncio.Task[None] | None = None
+        self._status_writes: Future[Any] | None = None
+        self._status_queue: list[Entry] = []
+
+    def _table(
+        self, prefix: str, partitions: int, factor: int, settings: Mapping[str, Any], apply: Any
+    ) -> TopicTable:
+        """A table whose records are applied on the loop, in order."""
+        topic = table_topic(prefix, partitions, factor, self.worker.properties)
+
+        def on_record(record: ConsumerRecord) -> None:
+            self._loop.call_soon_threadsafe(apply, record)
+
+        return TopicTable(topic, settings, on_record)
+
+    # Life
+
+    async def start(self) -> None:
+        """Read the topics to their ends; ConfigError where one does not fit."""
+        for table in (self._configs, self._status_table):
+            await self.worker.ask(table.start, f"reading {table.topic.name}", 150.0)
+        if self._configs.partitions != 1:
+            raise refusal(
+                400,
+                f"config.storage.topic={self._configs.topic.name}: must have one partition, not "
+                f"{self._configs.partitions}",
+            )
+
+    def begin(self, url: str) -> None:
+        """Join the group, as the worker that is reached under `url`."""
+        self.group.url = url
+        self._running = asyncio.create_task(self._serve(), name="herder")
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running], timeout=CLOSE_WAIT_S)
+        self.owned = set()
+        await self.group.leave()
+        await super().close()
+        if self._status_writes is not None:
+            await asyncio.wait([asyncio.wrap_future(self._status_writes)], timeout=5)
+        for table in (self._configs, self._status_table):
+            await self.worker.ask(table.close, f"closing {table.topic.name}")
+
+    @property
+    def health(self) -> tuple[str, str]:
+        if not self._has_joined:
+            return "starting", "Worker is still starting up."
+        return super().health
+
+    async def _serve(self) -> None:
+        """Join whenever the group, or the config topic, asks for it."""
+        while not self._is_closing:
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # nothing has changed, but the group wants to see that this worker turns
+            self._changed.clear()
+            member = self.group.member
+            member.poll_watch.note()
+            try:
+                if member.is_lost:
+                    await self._drop_all()
+                if member.error is not None:
+                    error, member.error = member.error, None
+                    raise error
+                if member.needs_join:
+                    await self._rebalance()
+                await self._reconcile()
+            except KafkaError as error:
+                logger.error("group %s: %s", self.config_of_group.group_id, error)
+                member.request_join()
+                await asyncio.sleep(TICK_S)
+
+    async def _rebalance(self) -> None:
+        """Join, stop what was revoked, and join again if something was."""
+        await self._refresh()
+        if not self.group.is_incremental and self._has_joined:
+            await self._drop_all()
+        self.group.running = frozenset(self.owned)
+        assignment = await self.group.join()
+        if assignment.error == CONFIG_MISMATCH or self._topic.offset < assignment.config_offset:
+            await self._refresh()
+        if assignment.error == CONFIG_MISMATCH:
+            self.group.member.request_join()
+            return
+        await self._take(assignment)
+        self._has_joined = True
+        if self.group.is_leader:
+            await self._lead_duties()
+
+    async def _take(self, assignment: Assignment) -> None:
+        if not self.group.is_incremental:
+            self.owned = set(assignment.assigned)
+        else:
+            self.owned -= assignment.revoked
+            await self._reconcile()
+            self.owned |= assignment.assigned
+            if assignment.revoked:
+                self.group.member.request_join()
+        if self._rejoin is not None:
+            self._rejoin.cancel()
+            self._rejoin = None
+        if assignment.delay_ms > 0:
+            self._rejoin = self._loop.call_later(
+                assignment.delay_ms / 1000, self.group.member.request_join
+            )
+
+    async def _drop_all(self) -> None:
+        """The group continues without this worker: what runs here may run elsewhere soon."""
+        self.owned = set()
+        await self._reconcile()
+
+    async def _lead_duties(self) -> None:
+        """As the leader: a session key that is not too old."""
+        if not self.group.is_sessioned:
+            return
+        now_ms = self.worker.runtime.clock.now_ms()
+        key = self._topic.session_key
+        if key is None or now_ms - key.created_ms >= self.config_of_group.inter_worker_key_ttl_ms:
+            made = SessionKey(
+                secrets.token_bytes(32),
+                self.config_of_group.inter_worker_key_generation_algorithm,
+                now_ms,
+            )
+            await self._write([session_key_entry(made)])
+
+    # What runs here
+
+    async def _reconcile(self) -> None:
+        """Stop what is not owned, or runs with other settings; start what is and does not run."""
+        async with self._reconciling:
+            await self._make_it_so()
+
+    async def _make_it_so(self) -> None:
+        state = self.state
+        wanted = {
+            task_id: state.tasks[task_id.connector][task_id.task]
+            for task_id in self.owned
+            if task_id.task != CONNECTOR and task_id in state.task_ids(task_id.connector)
+        }
+        ending = [
+            task_id
+            for task_id in self.worker.tasks
+            if task_id not in wanted or self._run_as.get(task_id) != wanted[task_id]
+        ]
+        await self.worker.stop_tasks(ending)
+        for name in list(self.worker.connectors):
+            if TaskId(name, CONNECTOR) not in self.owned or name not in state.connectors:
+                await self.worker.stop_connector(name)
+        for name, number in sorted(self.owned):
+            if number == CONNECTOR and name in state.connectors:
+                self._start_connector(name)
+        for task_id, properties in wanted.items():
+            if task_id not in self.worker.tasks and self._run_as.get(task_id) != properties:
+                self._run_as[task_id] = properties
+                target = state.target(task_id.connector)
+                self.worker.start_task(task_id, properties, target)
+        for task_id in list(self._run_as):
+            if task_id not in wanted:
+                del self._run_as[task_id]
+
+    def _start_connector(self, name: str) -> None:
+        if name in self.worker.connectors:
+            return
+        self.worker.start_connector(name, self.state.connectors[name], self.state.target(name))
+        self.spawn(self.plan(name), f"split the work of {name}")
+
+    def _on_change(self, change: ConfigChange) -> None:
+        """A record of the config topic has changed something."""
+        if not self._has_joined:
+            return
+        name = change.name
+        if change.kind == "removed" or (change.kind == "connector" and change.detail):
+            self.group.member.request_join()
+        elif change.kind == "connector" and name in self.worker.connectors:
+            self.spawn(self._restart_connector(name), f"restart {name}")
+        elif change.kind == "tasks":
+            self.group.member.request_join()
+        elif change.kind == "target":
+            self.worker.set_target(name, change.detail)
+            if name in self.worker.connectors:
+                self.spawn(self._follow_target(name), f"target state of {name}")
+        elif change.kind == "restart":
+            self.spawn(self._restart_here(name, *change.detail), f"restart {name}")
+        self._changed.set()
+
+    async def _restart_connector(self, name: str) -> None:
+        async with self._reconciling:
+            await self.worker.stop_connector(name)
+            if TaskId(name, CONNECTOR) in self.owned and name in self.state.connectors:
+                self._start_connector(name)
+
+    async def _follow_target(self, name: str) -> None:
+        """The worker that has the connector makes its tasks fit: none for one that is stopped."""
+        if self.state.target(name) is TargetState.STOPPED:
+            if self.state.tasks.get(name):
+                await self.store_tasks(name, [])
+        elif not self.state.tasks.get(name):
+            await self.plan(name)
+
+    async def _restart_here(self, name: str, include_tasks: bool, only_failed: bool) -> None:
+        """What of a connector runs here, and only that (KAFKA-13719)."""
+
+        def is_meant(status: Status | None) -> bool:
+            return not only_failed or (status is not None and status.state is State.FAILED)
+
+        if name in self.worker.connectors and is_meant(self.statuses.connectors.get(name)):
+            self.statuses.put_connector(name, self.own_status(State.RESTARTING))
+            await self._restart_connector(name)
+        if not include_tasks:
+            return
+        for task_id in sorted(self.owned):
+            is_here = task_id.connector == name and task_id.task != CONNECTOR
+            if is_here and is_meant(self.statuses.tasks.get(task_id)):
+                await self._restart_task_here(task_id)
+
+    async def _restart_task_here(self, task_id: TaskId) -> None:
+        async with self._reconciling:
+            await self.worker.stop_tasks([task_id])
+            self.statuses.put_task(task_id, self.own_status(State.RESTARTING))
+            self._run_as.pop(task_id, None)
+            await self._make_it_so()
+
+    # What a person asks
+
+    def _check_leads(self) -> None:
+        if not self.group.is_leader:
+            url = self.group.assignment.leader_url
+            raise NotLeaderError(url if self._has_joined and url else None)
+
+    async def put_config(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        may_replace: bool,
+        target: TargetState | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        self._check_leads()
+        return await super().put_config(name, properties, may_replace, target)
+
+    async def delete(self, name: str) -> None:
+        self._check_leads()
+        await super().delete(name)
+
+    async def set_target(self, name: str, target: TargetState) -> None:
+        self._check_leads()
+        await super().set_target(name, target)
+
+    async def restart(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        self._check_leads()
+        return await super().restart(name, include_tasks, only_failed)
+
+    async def _write_offsets(self, name: str, wanted: Any, verb: str) -> str:
+        self._check_leads()
+        return await super()._write_offsets(name, wanted, verb)
+
+    async def store_config(
+        self, name: str, properties: dict[str, str], target: TargetState | None
+    ) -> None:
+        entries = [] if target is None else [target_entry(name, target)]
+        await self._write([*entries, connector_entry(name, properties)])
+
+    async def remove_config(self, name: str) -> None:
+        await self._write(removal(name, len(self.state.tasks.get(name, ()))))
+        self.statuses.remove_connector(name)
+
+    async def store_target(self, name: str, target: TargetState) -> None:
+        await self._write([target_entry(name, target)])
+
+    async def store_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
+        """The leader writes them; another worker asks it to, with a signature."""
+        for _ in range(POST_ATTEMPTS):
+            if self.group.is_leader:
+                await self.write_tasks(name, tasks)
+                return
+            url = self.group.assignment.leader_url
+            headers = sign(tasks, self.session_key)
+            path = f"{url}connectors/{name}/tasks?forward=false"
+            if url and await self._post(path, tasks, headers):
+                return
+            await asyncio.sleep(POST_PAUSE_S)
+        raise KafkaError(refusal(409, "").error, f"the leader does not take the tasks of {name}")
+
+    async def write_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
+        """As the leader: tasks first, then the commit that makes them count."""
+        self._check_leads()
+        self.config(name)
+        before = len(self.state.tasks.get(name, ()))
+        await self._write(task_entries(name, tasks))
+        await self._write([commit_entry(name, len(tasks))])
+        gone = [TaskId(name, number) for number in range(len(tasks), before)]
+        self.statuses.remove_tasks(gone)
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        """With what requests between workers are signed; None while they need not be."""
+        return self._topic.session_key if self.group.is_sessioned else None
+
+    async def carry_out_restart(self, name: str, include_tasks: bool, only_failed: bool) -> None:
+        await self._write([restart_entry(name, include_tasks, only_failed)])
+
+    async def carry_out_task_restart(self, task_id: TaskId) -> None:
+        if task_id in self.owned:
+            await self._restart_task_here(task_id)
+            return
+        status = self.statuses.tasks.get(task_id)
+        scheme = self.group.url.partition("://")[0]
+        raise NotLeaderError(None if status is None else f"{scheme}://{status.worker_id}/")
+
+    # The topics
+
+    async def _refresh(self) -> None:
+        """Read the config topic to its present end."""
+        await asyncio.wrap_future(self._configs.refresh())
+
+    async def _write(self, entries: list[Entry]) -> None:
+        """Write to the config topic, and wait until it was read back."""
+        await self.worker.ask(
+            lambda: self._configs.write(entries, WRITE_LIMIT_MS), "writing to the config topic"
+        )
+        await self._refresh()
+
+    def own_status(self, state: State, trace: str | None = None) -> Status:
+        generation = self.group.member.generation
+        return Status(state, self.worker_id, generation, trace)
+
+    def _write_status(self, entries: list[Entry]) -> None:
+        """Hand over to the one thread at a time that writes statuses, in order."""
+        self._status_queue += entries
+        if self._status_writes is None or self._status_writes.done():
+            queue, self._status_queue = self._status_queue, []
+            if queue:
+                self._status_writes = run_in_thread(
+                    lambda: self._send_statuses(queue), "connect-statuses"
+                )
+
+    def _send_statuses(self, entries: list[Entry]) -> None:
+        try:
+            self._status_table.write(entries, WRITE_LIMIT_MS)
+        except Exception as error:
+            logger.warning("%d statuses were not written: %s", len(entries), error)
+        self._loop.call_soon_threadsafe(self._write_status, [])

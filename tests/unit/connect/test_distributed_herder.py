@@ -1,0 +1,230 @@
+"""A group of workers in the test's process: who leads, who runs what, and what the topics hold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from connect_kit import ask, distributed, wait_for_state
+
+from ottla import Admin, Producer
+from ottla.clients.admin.descriptions import NewTopic
+from ottla.errors import ConfigError
+from ottla.testing import InProcessBroker, wait_until
+
+
+@pytest.fixture
+def broker():
+    """A broker of the test's own: groups and topics have fixed names."""
+    with InProcessBroker(group_initial_rebalance_delay_ms=0) as running:
+        yield running
+
+
+@pytest.fixture
+def workers(broker):
+    """Starts workers, and closes those that a test has left."""
+    started = []
+
+    def start(count, **more):
+        new = [distributed(broker, **more) for _ in range(count)]
+        started.extend(new)
+        wait_until(
+            lambda: all(ask(worker, "GET", "/health")[0] == 200 for worker in new),
+            "all workers in the group",
+        )
+        return new
+
+    yield start
+    for worker in started:
+        worker.close()
+
+
+def split(name, tasks=4):
+    return {
+        "connector.class": "connect_kit.Splitting",
+        "tasks.max": str(tasks),
+        "topic": name,
+    }
+
+
+def latest(broker, topic):
+    """The values of a compacted topic by key, without tombstones."""
+    found = {record.key.decode(): record.value for record in broker.records(topic)}
+    return {key: json.loads(value) for key, value in found.items() if value is not None}
+
+
+def owners(worker, name):
+    _, status = ask(worker, "GET", f"/connectors/{name}/status")
+    return {task["worker_id"] for task in status["tasks"]}
+
+
+def test_one_worker_runs_what_it_is_asked(broker, workers):
+    """Everything is in the three topics, under Kafka's keys, in Kafka's JSON."""
+    (worker,) = workers(1)
+    assert ask(worker, "PUT", "/connectors/one/config", split("one", 1))[0] == 201
+    wait_for_state(worker, "one", "RUNNING", "RUNNING")
+    broker.wait_for_records("one", 1)
+    wait_until(lambda: latest(broker, "connect-offsets"), "an offset in the topic")
+
+    configs = latest(broker, "connect-configs")
+    assert configs["connector-one"] == {"properties": {**split("one", 1), "name": "one"}}
+    assert configs["commit-one"] == {"tasks": 1}
+    task = configs["task-one-0"]["properties"]
+    assert (task["number"], task["task.class"]) == ("0", "connect_kit.Splitting")
+    assert configs["session-key"]["algorithm"] == "HmacSHA256"
+    assert latest(broker, "connect-offsets") == {'["one",{"number":0}]': {"done": True}}
+    statuses = latest(broker, "connect-status")
+    assert list(statuses["status-task-one-0"]) == [
+        "state",
+        "trace",
+        "worker_id",
+        "generation",
+        "version",
+    ]
+    assert "status-topic-one:connector-one" in statuses
+
+
+def test_work_is_divided_and_any_worker_answers(broker, workers):
+    """Requests to one that does not lead are sent on; tasks are shared."""
+    first, second = workers(2)
+    for worker, name in ((first, "a"), (second, "b")):
+        assert ask(worker, "PUT", f"/connectors/{name}/config", split(name))[0] == 201
+    for name in "ab":
+        wait_for_state(first, name, *["RUNNING"] * 5)
+        wait_for_state(second, name, *["RUNNING"] * 5)
+        broker.wait_for_records(name, 4)
+
+    both = owners(first, "a") | owners(first, "b")
+    assert len(both) == 2
+    assert ask(first, "GET", "/connectors/a/status") == ask(second, "GET", "/connectors/a/status")
+    assert ask(second, "DELETE", "/connectors/a")[0] == 204
+    assert ask(first, "DELETE", "/connectors/b")[0] == 204
+    wait_until(lambda: ask(first, "GET", "/connectors")[1] == [], "no connectors")
+
+
+def test_work_of_a_worker_that_leaves_is_taken_over(broker, workers):
+    """Without a delay at once; with offsets, so that nothing is said twice."""
+    first, second = workers(2)
+    assert ask(first, "PUT", "/connectors/moving/config", split("moving"))[0] == 201
+    wait_for_state(first, "moving", *["RUNNING"] * 5)
+    broker.wait_for_records("moving", 4)
+    wait_until(lambda: len(owners(first, "moving")) == 2, "tasks on both workers")
+    second.close()
+    survivor = first.herder.worker_id
+
+    wait_until(lambda: owners(first, "moving") == {survivor}, "all tasks on one worker")
+    wait_for_state(first, "moving", *["RUNNING"] * 5)
+    assert len(broker.records("moving")) == 4
+
+
+def test_workers_come_back_to_what_was_configured(broker, workers):
+    """A new group reads the config topic: connectors, states and offsets."""
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/kept/config", split("kept", 2))
+    wait_for_state(worker, "kept", *["RUNNING"] * 3)
+    broker.wait_for_records("kept", 2)
+    assert ask(worker, "PUT", "/connectors/kept/pause")[0] == 202
+    wait_for_state(worker, "kept", *["PAUSED"] * 3)
+    worker.close()
+    (again,) = workers(1)
+
+    wait_for_state(again, "kept", *["PAUSED"] * 3)
+    assert ask(again, "PUT", "/connectors/kept/resume")[0] == 202
+    wait_for_state(again, "kept", *["RUNNING"] * 3)
+    assert len(broker.records("kept")) == 2
+
+
+def test_stopped_connector_has_no_tasks_and_offsets_that_can_be_set(broker, workers):
+    """STOPPED stays over restarts of tasks; offsets go to the topic (KIP-875)."""
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/still/config", split("still", 1))
+    broker.wait_for_records("still", 1)
+    assert ask(worker, "PUT", "/connectors/still/stop")[0] == 204
+    wait_for_state(worker, "still", "STOPPED")
+    wait_until(lambda: ask(worker, "GET", "/connectors/still/offsets")[1]["offsets"], "the offset")
+    assert ask(worker, "DELETE", "/connectors/still/offsets")[0] == 200
+    assert latest(broker, "connect-offsets") == {}
+    assert ask(worker, "PUT", "/connectors/still/resume")[0] == 202
+    broker.wait_for_records("still", 2)
+
+
+def test_restart_reaches_the_worker_that_runs_it(broker, workers):
+    """Whichever worker is asked."""
+    first, second = workers(2)
+    ask(first, "PUT", "/connectors/r/config", split("r", 2))
+    wait_for_state(first, "r", *["RUNNING"] * 3)
+    for worker in (first, second):
+        assert ask(worker, "POST", "/connectors/r/restart?includeTasks=true")[0] == 202
+        for task in (0, 1):
+            assert ask(worker, "POST", f"/connectors/r/tasks/{task}/restart")[0] == 204
+    wait_for_state(second, "r", *["RUNNING"] * 3)
+
+
+def test_changed_connector_runs_with_its_new_settings(broker, workers):
+    """Where it runs it is planned again; tasks that are too many are gone."""
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/c/config", split("c", 3))
+    wait_for_state(worker, "c", *["RUNNING"] * 4)
+    assert ask(worker, "PUT", "/connectors/c/config", split("d", 1))[0] == 200
+
+    wait_until(
+        lambda: (
+            [task["config"]["topic"] for task in ask(worker, "GET", "/connectors/c/tasks")[1]]
+            == ["d"]
+        ),
+        "one task with the new settings",
+    )
+    wait_for_state(worker, "c", "RUNNING", "RUNNING")
+
+
+def test_task_settings_from_strangers_are_refused(broker, workers):
+    """Without a signature 400, with a wrong one 403 (KIP-507)."""
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/s/config", split("s", 1))
+    wrong = {
+        "X-Connect-Authorization": "AAAA",
+        "X-Connect-Request-Signature-Algorithm": "HmacSHA256",
+    }
+
+    assert ask(worker, "POST", "/connectors/s/tasks", [{}])[0] == 400
+    assert ask(worker, "POST", "/connectors/s/tasks", [{}], wrong)[0] == 403
+
+
+@pytest.mark.parametrize("protocol", ["eager", "compatible"])
+def test_older_protocols(broker, workers, protocol):
+    """The group takes what all of its workers have."""
+    first, second = workers(1, connect_protocol=protocol)[0], workers(1)[0]
+    ask(second, "PUT", "/connectors/old/config", split("old"))
+    wait_for_state(first, "old", *["RUNNING"] * 5)
+
+    assert first.herder.group.protocol == {"eager": "default"}.get(protocol, protocol)
+
+
+def test_sinks_share_a_topic(broker, workers, tmp_path):
+    """Every record is written by one of the tasks, whichever worker they are on."""
+    first, _ = workers(2)
+    broker.create_topic("shared", partitions=4)
+    path = tmp_path / "out.txt"
+    config = {
+        "connector.class": "FileStreamSink",
+        "tasks.max": "2",
+        "topics": "shared",
+        "file": str(path),
+    }
+    ask(first, "PUT", "/connectors/out/config", config)
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(40):
+            producer.send("shared", str(number).encode(), partition=number % 4)
+
+    wait_until(
+        lambda: path.exists() and sorted(path.read_text().split()) == sorted(map(str, range(40))),
+        "all lines",
+    )
+
+
+def test_config_topic_that_is_not_compacted_is_refused(broker):
+    """What it holds would be gone after a week: the error names the remedy."""
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("connect-configs", 1, 1)])
+    with pytest.raises(ConfigError, match=r"must have cleanup\.policy=compact, not delete"):
+        distributed(broker)

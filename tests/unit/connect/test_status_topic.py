@@ -1,0 +1,73 @@
+"""Statuses that all workers of a group see."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.connect.status_topic import TopicStatuses
+from ottla.connect.statuses import Status
+from ottla.connect.worker_task import State, TaskId
+
+TASK = TaskId("a-b", 0)
+
+
+@pytest.fixture
+def written():
+    return []
+
+
+@pytest.fixture
+def statuses(written):
+    return TopicStatuses(written.extend, lambda: 9)
+
+
+def test_bytes_are_kafkas(statuses, written):
+    """Absent values are null; topics have the time at which they were seen."""
+    statuses.put_connector("a-b", Status(State.RUNNING, "h:1", 3))
+    statuses.put_task(TASK, Status(State.FAILED, "h:1", 3, "trace"))
+    statuses.add_topic(TASK, "t")
+    statuses.add_topic(TASK, "t")
+
+    assert written == [
+        (
+            b"status-connector-a-b",
+            b'{"state":"RUNNING","trace":null,"worker_id":"h:1","generation":3,"version":null}',
+        ),
+        (
+            b"status-task-a-b-0",
+            b'{"state":"FAILED","trace":"trace","worker_id":"h:1","generation":3,"version":null}',
+        ),
+        (
+            b"status-topic-t:connector-a-b",
+            b'{"topic":{"name":"t","connector":"a-b","task":0,"discoverTimestamp":9}}',
+        ),
+    ]
+
+
+def test_what_is_read_is_known(statuses, written):
+    """All that one worker writes, another one reads."""
+    other = TopicStatuses(lambda entries: None, lambda: 9)
+    statuses.put_connector("a-b", Status(State.PAUSED, "h:1", 3))
+    statuses.put_task(TASK, Status(State.RUNNING, "h:1", 3))
+    statuses.add_topic(TASK, "t")
+    for key, value in written:
+        other.apply(ConsumerRecord("s", 0, 0, 0, TimestampType.CREATE_TIME, key, value))
+
+    assert other.connectors == statuses.connectors
+    assert other.tasks == statuses.tasks
+    assert set(other.topics["a-b"]) == {"t"}
+    written.clear()
+    statuses.remove_connector("a-b")
+    for key, value in written:
+        other.apply(ConsumerRecord("s", 0, 0, 0, TimestampType.CREATE_TIME, key, value))
+    assert (other.connectors, other.tasks, other.topics) == ({}, {}, {"a-b": {}})
+
+
+def test_worker_that_was_left_behind_hides_nothing(statuses):
+    """Its last words count only over its own, or those of an older generation."""
+    statuses.put_task(TASK, Status(State.RUNNING, "new", 5))
+    statuses.put_task(TASK, Status(State.UNASSIGNED, "old", 5))
+    assert statuses.tasks[TASK].worker_id == "new"
+    statuses.put_task(TASK, Status(State.FAILED, "old", 6))
+    assert statuses.tasks[TASK].worker_id == "old"
