@@ -264,9 +264,10 @@ class ListenerSaslConfig(
     sasl_kerberos_principal_to_local_rules: str = config_key(
         default="DEFAULT",
         type=STRING,
-        doc="How a name of Kerberos becomes that of a principal. Rules with commas between: "
-        "RULE:[n:form](regex)s/from/to/[g][/L|/U], of which the first counts that fits, or "
-        "DEFAULT, the first part of a name of the broker's own realm. The regexes are Python's.",
+        doc="How a name of Kerberos becomes that of a principal. Rules with commas between, of "
+        "which the first counts that fits: RULE:[n:form], then the regex in parentheses, then "
+        "s/from/to/ with g, /L or /U behind it where wanted; or DEFAULT, the first part of a name "
+        "of the broker's own realm. The regexes are Python's.",
     )
     sasl_server_max_receive_size: int = config_key(
         default=524288,
