@@ -60,7 +60,11 @@ POST_PAUSE_S: Final = 0.25
 
 
 def table_topic(
-    prefix: str, partitions: int, factor: int, properties: Mapping[str, str]
+    config: DistributedConfig,
+    prefix: str,
+    partitions: int,
+    factor: int,
+    properties: Mapping[str, str],
 ) -> TableTopic:
     """The topic of `config.storage` and its like, with the settings that stand beside its name."""
     reserved = ("topic", "partitions", "replication.factor")
@@ -69,8 +73,12 @@ def table_topic(
         for key, value in with_prefix(properties, f"{prefix}.").items()
         if key not in reserved
     }
-    setting = f"{prefix}.topic"
-    return TableTopic(setting, properties[setting], partitions, factor, configs)
+    names = {
+        "config.storage": config.config_storage_topic,
+        "offset.storage": config.offset_storage_topic,
+        "status.storage": config.status_storage_topic,
+    }
+    return TableTopic(f"{prefix}.topic", names[prefix], partitions, factor, configs)
 
 
 def offset_topic(
@@ -80,7 +88,7 @@ def offset_topic(
     factor = config.offset_storage_replication_factor
     partitions = config.offset_storage_partitions
     return TopicOffsetStorage(
-        table_topic("offset.storage", partitions, factor, properties), settings
+        table_topic(config, "offset.storage", partitions, factor, properties), settings
     )
 
 
@@ -150,7 +158,9 @@ class DistributedHerder(Herder):
         self, prefix: str, partitions: int, factor: int, settings: Mapping[str, Any], apply: Any
     ) -> TopicTable:
         """A table whose records are applied on the loop, in order."""
-        topic = table_topic(prefix, partitions, factor, self.worker.properties)
+        topic = table_topic(
+            self.config_of_group, prefix, partitions, factor, self.worker.properties
+        )
 
         def on_record(record: ConsumerRecord) -> None:
             self._loop.call_soon_threadsafe(apply, record)
