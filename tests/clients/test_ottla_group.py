@@ -334,3 +334,18 @@ def test_rebalance_does_not_commit_what_is_being_handled(ottla_fresh_broker, pro
                 checks += 1
 
     assert checks, "no record was in hand while the group rebalanced"
+
+
+def test_metadata_that_comes_as_a_rebalance_ends_is_seen(ottla_fresh_broker):
+    """A leader that divided before it knew the partitions divides again, whenever they come.
+
+    Forty groups, as the moment between the end of a rebalance and the next poll is short.
+    """
+    broker = ottla_fresh_broker
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("orders", b"1").result()
+    for number in range(40):
+        broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE")
+        settings = {"group_id": f"group-{number}", "topics": ["orders"], "retry_backoff_ms": 1}
+        with consumer_of(broker, retry_backoff_max_ms=5, **settings) as consumer:
+            assert len(read(consumer, 1)) == 1

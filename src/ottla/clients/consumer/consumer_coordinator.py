@@ -232,7 +232,9 @@ class ConsumerCoordinator:
 
     def on_metadata(self, cluster: Cluster) -> None:
         """Topics may have been created, deleted or have grown."""
-        is_idle = self._rebalance is None and not self.member.needs_join
+        # A rebalance looks at the metadata last of all; one that has ended saw only older metadata.
+        is_joining = self._rebalance is not None and not self._rebalance.done()
+        is_idle = not is_joining and not self.member.needs_join
         if is_idle and self._assignment.is_outdated(cluster):
             self.member.request_join()
 
