@@ -25,7 +25,7 @@ class MirrorConfig(ConfigTable):
     """The names of Kafka 2.4 to 2.6 and what they are called since."""
 
     unused: ClassVar[Mapping[str, str]] = {
-        "dedicated.mode.enable.internal.rest": "one process runs a flow; several would copy it twice",
+        "dedicated.mode.enable.internal.rest": "one process runs a flow; two would copy it twice",
         "admin.timeout.ms": "default.api.timeout.ms of the clients says it",
         "topic.filter.class": "topics and topics.exclude are the filter",
         "group.filter.class": "groups and groups.exclude are the filter",

@@ -98,7 +98,8 @@ class Broker:
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
         self.reporters: MetricReporters | None = None
-        self._request_log: RequestLogSwitch | None = None
+        self._request_log: RequestLog | None = None
+        self._request_log_switch: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
@@ -279,22 +280,23 @@ class Broker:
 
     def _log_requests(self) -> None:
         """Have requests logged while the level of their logger says so."""
-        log = RequestLog(self.dynamic_config.broker_config)
+        self._request_log = log = RequestLog(self.dynamic_config.broker_config)
         self.dynamic_config.on_broker_change(
             lambda: log.update_config(self.dynamic_config.broker_config)
         )
+        broker_loggers.follow(self._follow_request_log)
+        self._follow_request_log()
 
-        def follow() -> None:
-            if self._request_log is None and log.is_on:
-                # Imported only here: most brokers never log a request.
-                from ottla.server.request_metrics import RequestLogSwitch
+    def _follow_request_log(self) -> None:
+        """The level of its logger may have changed."""
+        log = self._request_log
+        if self._request_log_switch is None and log is not None and log.is_on:
+            # Imported only here: most brokers never log a request.
+            from ottla.server.request_metrics import RequestLogSwitch
 
-                self._request_log = RequestLogSwitch(log, self.apis, self.processor)
-            if self._request_log is not None:
-                self._request_log.follow()
-
-        self._unfollow_loggers = broker_loggers.follow(follow)
-        follow()
+            self._request_log_switch = RequestLogSwitch(log, self.apis, self.processor)
+        if self._request_log_switch is not None:
+            self._request_log_switch.follow()
 
     def _make_authorizer(self) -> Authorizer | None:
         if not self.config.authorizer_class_name:
@@ -472,7 +474,6 @@ class Broker:
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
-        self._unfollow_loggers()
         self.tls.stop()
         self.features.stop()
         if self.authorizer is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from weakref import WeakMethod
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import (
@@ -31,13 +32,12 @@ LEVELS: Final[dict[str, int]] = {
 }
 STRING_TYPE: Final = 2
 
-_followers: list[Callable[[], object]] = []
+_followers: list[WeakMethod[Callable[[], object]]] = []
 
 
-def follow(callback: Callable[[], object]) -> Callable[[], object]:
-    """Have `callback` called after levels were changed, until what is returned is called."""
-    _followers.append(callback)
-    return lambda: _followers.remove(callback)
+def follow(method: Callable[[], object]) -> None:
+    """Have a method called after levels were changed, for as long as its object is there."""
+    _followers.append(WeakMethod(method))
 
 
 def logger_names() -> list[str]:
@@ -78,8 +78,16 @@ def alter(changes: Iterable[IncrementalAlterableConfig], *, validate_only: bool)
             logger.setLevel(logging.NOTSET)
         else:
             logger.setLevel(LEVELS[change.value or ""])
-    for callback in () if validate_only else list(_followers):
-        callback()
+    if not validate_only:
+        _call_followers()
+
+
+def _call_followers() -> None:
+    _followers[:] = [each for each in _followers if each() is not None]
+    for each in _followers:
+        method = each()
+        if method is not None:
+            method()
 
 
 def _check(change: IncrementalAlterableConfig, known: set[str]) -> None:

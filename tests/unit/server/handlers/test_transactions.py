@@ -438,7 +438,7 @@ def test_batch_of_version_12_names_its_partition_itself(broker, producer):
 def test_batch_waits_while_the_transaction_before_is_ending(broker, producer):
     """Its partition is taken in once the markers are out; if that takes long, it comes again."""
     assert broker.produce(producer, 0, b"a", version=12) == 0
-    leaders = broker.coordinators.transactions._markers._leaders
+    leaders = broker.coordinators.transactions.markers._leaders
     write, held = leaders.write_markers, []
     leaders.write_markers = lambda *arguments: held.append(arguments)
     broker.call(ending(producer), 5)
