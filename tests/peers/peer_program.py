@@ -10,6 +10,9 @@ One more of the Java clients:
 
 read SERVERS TOPIC                             JSON for each record, up to the topic's ends
 
+Where the environment has PEER_PROTOCOL, all but sarama log in: PEER_MECHANISM, PEER_USER,
+PEER_PASSWORD, PEER_TOKEN for OAUTHBEARER, and PEER_CA, the authorities as PEM.
+
 Two more, of the Java clients and franz-go, go on while brokers die, and say what they do as JSON:
 
 copy SERVERS SOURCE TARGET NAME SIZE PROTOCOL  as tests/system/cluster/group_copier.py, until killed

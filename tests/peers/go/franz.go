@@ -2,20 +2,64 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type franz struct{ servers []string }
 
 func (f franz) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(f.servers...))...)
+	login, err := login()
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(append(append(options, login...), kgo.SeedBrokers(f.servers...))...)
+}
+
+// login is how to log in, from the environment; nothing where it does not say so.
+func login() ([]kgo.Opt, error) {
+	protocol := os.Getenv("PEER_PROTOCOL")
+	if protocol == "" {
+		return nil, nil
+	}
+	user, password := os.Getenv("PEER_USER"), os.Getenv("PEER_PASSWORD")
+	var mechanism sasl.Mechanism
+	switch name := os.Getenv("PEER_MECHANISM"); name {
+	case "PLAIN":
+		mechanism = plain.Auth{User: user, Pass: password}.AsMechanism()
+	case "SCRAM-SHA-256":
+		mechanism = scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		mechanism = scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
+	case "OAUTHBEARER":
+		mechanism = oauth.Auth{Token: os.Getenv("PEER_TOKEN")}.AsMechanism()
+	default:
+		return nil, fmt.Errorf("there is no mechanism %q", name)
+	}
+	options := []kgo.Opt{kgo.SASL(mechanism)}
+	if protocol == "SASL_SSL" {
+		pem, err := os.ReadFile(os.Getenv("PEER_CA"))
+		if err != nil {
+			return nil, err
+		}
+		authorities := x509.NewCertPool()
+		authorities.AppendCertsFromPEM(pem)
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: authorities}))
+	}
+	return options, nil
 }
 
 func (f franz) produce(topic, codec, tag string, count int) error {

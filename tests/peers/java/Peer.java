@@ -66,6 +66,31 @@ public final class Peer {
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.putAll(more);
+        settings.putAll(login());
+        return settings;
+    }
+
+    /** How to log in, from the environment; nothing where it does not say so. */
+    private static Map<String, Object> login() {
+        Map<String, String> given = System.getenv();
+        if (!given.containsKey("PEER_PROTOCOL")) {
+            return Map.of();
+        }
+        String mechanism = given.get("PEER_MECHANISM");
+        String module = switch (mechanism) {
+            case "PLAIN" -> "plain.PlainLoginModule";
+            case "OAUTHBEARER" -> "oauthbearer.OAuthBearerLoginModule";
+            default -> "scram.ScramLoginModule";
+        };
+        String options = mechanism.equals("OAUTHBEARER")
+            ? "unsecuredLoginStringClaim_sub=\"" + given.get("PEER_USER") + "\""
+            : "username=\"" + given.get("PEER_USER") + "\" password=\"" + given.get("PEER_PASSWORD") + "\"";
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("security.protocol", given.get("PEER_PROTOCOL"));
+        settings.put("sasl.mechanism", mechanism);
+        settings.put("sasl.jaas.config", "org.apache.kafka.common.security." + module + " required " + options + ";");
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", given.get("PEER_CA"));
         return settings;
     }
 

@@ -1,4 +1,6 @@
 // KafkaJS as a peer: node peer.mjs VERB SERVERS ..., with the verbs of peer_program.py.
+import { readFileSync } from "node:fs";
+
 import kafkajs from "kafkajs";
 import SnappyCodec from "kafkajs-snappy";
 
@@ -8,7 +10,19 @@ CompressionCodecs[CompressionTypes.Snappy] = SnappyCodec;
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy };
 
 const [verb, servers, ...args] = process.argv.slice(2);
-const kafka = new Kafka({ clientId: "peer", brokers: [servers], logLevel: logLevel.NOTHING });
+const kafka = new Kafka({ clientId: "peer", brokers: [servers], logLevel: logLevel.NOTHING, ...login() });
+
+// How to log in, from the environment; nothing where it does not say so.
+function login() {
+  const { PEER_PROTOCOL, PEER_MECHANISM, PEER_USER, PEER_PASSWORD, PEER_TOKEN, PEER_CA } = process.env;
+  if (!PEER_PROTOCOL) return {};
+  const mechanism = PEER_MECHANISM.toLowerCase();
+  const ssl = PEER_PROTOCOL === "SASL_SSL" ? { ca: [readFileSync(PEER_CA, "utf-8")] } : false;
+  if (mechanism === "oauthbearer") {
+    return { ssl, sasl: { mechanism, oauthBearerProvider: async () => ({ value: PEER_TOKEN }) } };
+  }
+  return { ssl, sasl: { mechanism, username: PEER_USER, password: PEER_PASSWORD } };
+}
 
 async function produce(topic, codec, tag, count) {
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });

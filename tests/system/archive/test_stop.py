@@ -21,7 +21,8 @@ def test_servers_in_the_background_are_stopped(reader):
         "--override log.dirs=/tmp/kafka-logs-99"
     )
     wait_until(lambda: " is ready at " in log.read_text(), "the server in the background")
-    zookeeper, *brokers = reader.shell.started
+    zookeeper, *others = reader.shell.started
+    brokers = [each for each in others if "kafka-server-start" in str(each.args)]
 
     reader.types("bin/kafka-server-stop.sh")
 

@@ -78,14 +78,16 @@ def test_offsets_of_all_partitions_are_shown(ottla, topic):
     )
 
 
-BETWEEN_BROKERS = (
+NOT_SERVED = (
     "LeaderAndIsr(4)",
     "StopReplica(5)",
     "UpdateMetadata(6)",
     "ControlledShutdown(7)",
     "AlterPartition(56)",
+    "GetTelemetrySubscriptions(71)",
+    "PushTelemetry(72)",
 )
-"""What a broker that is alone does not serve."""
+"""What a broker that is alone, and without metrics, does not serve."""
 
 
 def test_versions_of_the_broker_are_shown(ottla):
@@ -95,4 +97,4 @@ def test_versions_of_the_broker_are_shown(ottla):
     assert re.fullmatch(r"127\.0\.0\.1:\d+ \(id: 0 rack: null\) -> \(", lines[0])
     assert re.fullmatch(r"\tProduce\(0\): \d+ to \d+ \[usable: \d+\],", lines[1])
     unused = [line.strip() for line in lines[1:-1] if "[usable: " not in line]
-    assert unused == [f"{name}: UNSUPPORTED," for name in BETWEEN_BROKERS]
+    assert unused == [f"{name}: UNSUPPORTED," for name in NOT_SERVED]

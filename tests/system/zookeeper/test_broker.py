@@ -321,4 +321,4 @@ def test_acl_without_a_user_is_refused():
     )
 
     assert done.returncode == 1
-    assert "must come with zookeeper.digest.username" in done.stderr
+    assert "must come with zookeeper.sasl.username, zookeeper.digest.username or" in done.stderr
