@@ -178,7 +178,7 @@ def _preview(arguments: Namespace, terminal: Terminal) -> int:
 
 def _redrive(arguments: Namespace, terminal: Terminal) -> int:
     from ottla import Consumer, Producer
-    from ottla.connect.redrive import group_of, redrive
+    from ottla.connect.tolerance import group_of, redrive
 
     queue = _word(arguments, "one TOPIC")
     servers = bootstrap_server(arguments)

@@ -19,9 +19,8 @@ from typing import Any, Self
 from ottla.clients.admin.admin import Admin
 from ottla.config.connect_config import DistributedConfig, StandaloneConfig, WorkerConfig
 from ottla.connect.distributed_herder import DistributedHerder, offset_topic
-from ottla.connect.herder import Herder
+from ottla.connect.herder import Herder, StandaloneHerder
 from ottla.connect.offset_storage import FileOffsetStorage
-from ottla.connect.standalone_herder import StandaloneHerder
 from ottla.connect.worker import Worker
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import TargetState

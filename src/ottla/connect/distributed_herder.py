@@ -36,12 +36,10 @@ from ottla.connect.config_topic import (
     target_entry,
     task_entries,
 )
-from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment
+from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment, sign
 from ottla.connect.herder import Herder
 from ottla.connect.offset_storage import TopicOffsetStorage
-from ottla.connect.request_signature import sign
-from ottla.connect.status_topic import TopicStatuses
-from ottla.connect.statuses import Status
+from ottla.connect.statuses import Status, TopicStatuses
 from ottla.connect.topic_table import TableTopic, TopicTable
 from ottla.connect.worker import ConnectRestError, Worker, refusal
 from ottla.connect.worker_clients import with_prefix

@@ -21,12 +21,11 @@ from ottla.connect.connector import (
     SourceTaskContext,
 )
 from ottla.connect.connector_settings import parse_connector
-from ottla.connect.conversion import Conversion, make_converter
+from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import partition_key
 from ottla.connect.plugins import Plugins
 from ottla.connect.tolerance import Tolerance
-from ottla.connect.transform_chain import make_transforms
 from ottla.errors import ConfigError
 from ottla.network.timing import Deadline
 from ottla.runtime import Runtime

@@ -23,9 +23,9 @@ from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, web
 from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import given_settings
+from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, body_of, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder
-from ottla.connect.request_signature import ALGORITHM, SIGNATURE, body_of, check
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
@@ -293,7 +293,7 @@ class RestServer:
         body = await request.read()
         if herder.group.is_sessioned:
             allowed = herder.config_of_group.inter_worker_verification_algorithms
-            check(request.headers, body, herder.session_key, allowed)
+            check_signature(request.headers, body, herder.session_key, allowed)
         tasks = [_properties(each) for each in json.loads(body)]
         await herder.write_tasks(_name(request), tasks)
         return web.Response(status=200)

@@ -14,15 +14,13 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
-from ottla.connect.config_provider import resolve
 from ottla.connect.connector import Connector, Context
-from ottla.connect.connector_settings import Checker, parse_connector
-from ottla.connect.conversion import Conversion, make_converter
+from ottla.connect.connector_settings import Checker, parse_connector, resolve
+from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.offset_storage import OffsetStorage
 from ottla.connect.plugins import Plugins
 from ottla.connect.sink_task import WorkerSinkTask
 from ottla.connect.source_task import WorkerSourceTask
-from ottla.connect.transform_chain import make_transforms
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import State, TargetState, TaskId, TaskParts, WorkerTask
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.connect.config_provider import PROVIDERS, resolve
+from ottla.connect.connector_settings import PROVIDERS, resolve
 from ottla.errors import ConfigError
 
 WORKER = {"config.providers": "file,dir,env"} | {

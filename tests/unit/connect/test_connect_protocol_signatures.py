@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.connect.config_topic import SessionKey
-from ottla.connect.request_signature import ALGORITHM, SIGNATURE, body_of, check, sign
+from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, body_of, check_signature, sign
 from ottla.connect.worker import ConnectRestError
 
 KEY = SessionKey(b"secret", "HmacSHA256", 0)
@@ -15,7 +15,7 @@ TASKS = [{"a": "1"}]
 
 def test_own_signature_is_taken():
     """And nothing is signed without a key."""
-    check(sign(TASKS, KEY), body_of(TASKS), KEY, ALLOWED)
+    check_signature(sign(TASKS, KEY), body_of(TASKS), KEY, ALLOWED)
     assert sign(TASKS, None) == {}
 
 
@@ -33,5 +33,5 @@ def test_own_signature_is_taken():
 def test_others_are_refused(headers, key, status):
     """400 unsigned, 503 while there is no key, 403 wrong."""
     with pytest.raises(ConnectRestError) as refused:
-        check(headers, body_of(TASKS), key, ALLOWED)
+        check_signature(headers, body_of(TASKS), key, ALLOWED)
     assert refused.value.status == status

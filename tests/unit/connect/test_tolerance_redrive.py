@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla import Consumer, Producer
-from ottla.connect.redrive import PASSES, group_of, redrive
+from ottla.connect.tolerance import PASSES, group_of, redrive
 
 FROM = "__connect.errors.topic"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.connect_config import SinkConnectorConfig
+from ottla.connect.conversion import make_transforms
 from ottla.connect.data import SinkRecord
 from ottla.connect.plugins import Plugins
-from ottla.connect.transform_chain import make_transforms
 from ottla.errors import ConfigError
 
-HERE = "test_transform_chain"
+HERE = "test_conversion_transforms"
 
 
 class Suffix:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
-from ottla.connect.status_topic import TopicStatuses
-from ottla.connect.statuses import Status
+from ottla.connect.statuses import Status, TopicStatuses
 from ottla.connect.worker_task import State, TaskId
 
 TASK = TaskId("a-b", 0)
