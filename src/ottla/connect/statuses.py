@@ -8,7 +8,8 @@ them can answer for all:
     status-topic-<topic>:connector-<name>   {"topic":{"name","connector","task",...}}
 
 A worker that is being left behind must not hide what the next one says: UNASSIGNED and FAILED are
-written only over a status of this worker's, or of an older generation.
+written only over a status of this worker's, or of an older generation. Where they come too late
+all the same, behind the words of the next worker, they are passed over, and it says them again.
 """
 
 from __future__ import annotations
@@ -100,16 +101,22 @@ class TopicStatuses(Statuses):
         super().__init__()
         self._write = write
         self._now_ms = now_ms
+        self._own: dict[bytes, Status] = {}
+        """What this worker has said last."""
 
     def put_connector(self, name: str, status: Status) -> None:
         if _may_replace(self.connectors.get(name), status):
             super().put_connector(name, status)
-            self._write([(f"{CONNECTOR_PREFIX}{name}".encode(), _value(status))])
+            self._say(_connector_key(name), status)
 
     def put_task(self, task_id: TaskId, status: Status) -> None:
         if _may_replace(self.tasks.get(task_id), status):
             super().put_task(task_id, status)
-            self._write([(_task_key(task_id), _value(status))])
+            self._say(_task_key(task_id), status)
+
+    def _say(self, key: bytes, status: Status) -> None:
+        self._own[key] = status
+        self._write([(key, _value(status))])
 
     def add_topic(self, task_id: TaskId, topic: str) -> None:
         if topic in self.topics.get(task_id.connector, ()):
@@ -127,7 +134,7 @@ class TopicStatuses(Statuses):
 
     def remove_connector(self, name: str) -> None:
         super().remove_connector(name)
-        self._write([(f"{CONNECTOR_PREFIX}{name}".encode(), None)])
+        self._write([(_connector_key(name), None)])
 
     def remove_tasks(self, task_ids: Iterable[TaskId]) -> None:
         gone = list(task_ids)
@@ -158,14 +165,24 @@ class TopicStatuses(Statuses):
     def _apply_connector(self, name: str, value: Any) -> None:
         if value is None:
             self.connectors.pop(name, None)
-        else:
-            self.connectors[name] = _status(value)
+        elif self._counts(
+            _connector_key(name), self.connectors.get(name), status := _status(value)
+        ):
+            self.connectors[name] = status
 
     def _apply_task(self, task_id: TaskId, value: Any) -> None:
         if value is None:
             self.tasks.pop(task_id, None)
-        else:
-            self.tasks[task_id] = _status(value)
+        elif self._counts(_task_key(task_id), self.tasks.get(task_id), status := _status(value)):
+            self.tasks[task_id] = status
+
+    def _counts(self, key: bytes, before: Status | None, status: Status) -> bool:
+        """Whether what was read is no late word; one that hides this worker's is answered."""
+        if _may_replace(before, status):
+            return True
+        if before is not None and before == self._own.get(key):
+            self._say(key, before)
+        return False
 
 
 def _may_replace(before: Status | None, status: Status) -> bool:
@@ -193,6 +210,10 @@ def _status(value: Any) -> Status:
         value.get("trace"),
         value.get("version"),
     )
+
+
+def _connector_key(name: str) -> bytes:
+    return f"{CONNECTOR_PREFIX}{name}".encode()
 
 
 def _task_key(task_id: TaskId) -> bytes:

@@ -63,6 +63,26 @@ def test_what_is_read_is_known(statuses, written):
     assert (other.connectors, other.tasks, other.topics) == ({}, {}, {"a-b": {}})
 
 
+def test_late_word_of_another_worker_is_answered():
+    """It came behind that of the worker which has the task now, which says it again."""
+    log: list[tuple[bytes, bytes]] = []
+    before, now = (TopicStatuses(log.extend, lambda: 9) for _ in range(2))
+    before.put_task(TASK, Status(State.RUNNING, "h:1", 4))
+    before.put_task(TASK, Status(State.UNASSIGNED, "h:1", 4))
+    late = log.pop()
+    now.put_task(TASK, Status(State.RUNNING, "h:2", 5))
+    log.append(late)
+    read = 0
+    while read < len(log):
+        for each in (before, now):
+            each.apply(ConsumerRecord("s", 0, read, 0, TimestampType.CREATE_TIME, *log[read]))
+        read += 1
+
+    assert before.tasks[TASK] == now.tasks[TASK] == Status(State.RUNNING, "h:2", 5)
+    assert b'"worker_id":"h:2"' in log[-1][1]
+    assert len(log) == 4
+
+
 def test_worker_that_was_left_behind_hides_nothing(statuses):
     """Its last words count only over its own, or those of an older generation."""
     statuses.put_task(TASK, Status(State.RUNNING, "new", 5))
