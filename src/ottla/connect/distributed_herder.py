@@ -18,7 +18,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -46,7 +46,6 @@ from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_group import WorkerGroup
 from ottla.connect.worker_task import State, TargetState, TaskId
 from ottla.errors import KafkaError
-from ottla.runtime.io_thread import run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +148,7 @@ class DistributedHerder(Herder):
         )
         self.group.member.on_lost = self._drop_all
         self._running: asyncio.Task[None] | None = None
-        self._status_writes: Future[Any] | None = None
+        self._status_writing: asyncio.Task[None] | None = None
         self._status_queue: list[Entry] = []
 
     def _table(
@@ -191,8 +190,8 @@ class DistributedHerder(Herder):
         self.owned = set()
         await self.group.leave()
         await super().close()
-        if self._status_writes is not None:
-            await asyncio.wait([asyncio.wrap_future(self._status_writes)], timeout=5)
+        if self._status_writing is not None:
+            await asyncio.wait([self._status_writing], timeout=CLOSE_WAIT_S)
         for table in (self._configs, self._status_table):
             await self.worker.ask(table.close, f"closing {table.topic.name}")
 
@@ -481,18 +480,16 @@ class DistributedHerder(Herder):
         return Status(state, self.worker_id, generation, trace)
 
     def _write_status(self, entries: list[Entry]) -> None:
-        """Hand over to the one thread at a time that writes statuses, in order."""
+        """Have them written, in order; nobody waits for it."""
         self._status_queue += entries
-        if self._status_writes is None or self._status_writes.done():
-            queue, self._status_queue = self._status_queue, []
-            if queue:
-                self._status_writes = run_in_thread(
-                    lambda: self._send_statuses(queue), "connect-statuses"
-                )
+        if self._status_writing is None or self._status_writing.done():
+            self._status_writing = asyncio.create_task(self._send_statuses(), name="statuses")
 
-    def _send_statuses(self, entries: list[Entry]) -> None:
-        try:
-            self._status_table.write(entries, WRITE_LIMIT_MS)
-        except Exception as error:
-            logger.warning("%d statuses were not written: %s", len(entries), error)
-        self._loop.call_soon_threadsafe(self._write_status, [])
+    async def _send_statuses(self) -> None:
+        while self._status_queue:
+            queue, self._status_queue = self._status_queue, []
+            write = partial(self._status_table.write, queue, WRITE_LIMIT_MS)
+            try:
+                await self.worker.ask(write, "writing to the status topic")
+            except Exception as error:
+                logger.warning("%d statuses were not written: %s", len(queue), error)
