@@ -65,10 +65,10 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/authorizer_config config/cleaner_config config/cluster_config "
-        "config/consumer_config config/consumer_group_config config/known_keys "
-        "config/listener_config config/metrics_config config/mirror_config config/producer_config "
-        "config/replication_config config/transaction_config config/__main__",
+        "config/authorizer_config config/log_config config/cluster_config "
+        "config/consumer_config config/coordinator_config config/known_keys "
+        "config/ssl_config config/metrics_config config/mirror_config config/producer_config "
+        "config/cluster_config config/coordinator_config config/__main__",
     ),
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",

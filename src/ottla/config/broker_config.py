@@ -6,17 +6,14 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, Self
 
 from ottla.config.authorizer_config import AuthorizerConfig
-from ottla.config.cleaner_config import CleanerConfig
-from ottla.config.cluster_config import ClusterConfig, ControllerConfig
+from ottla.config.cluster_config import ClusterConfig, ControllerConfig, ReplicationConfig
 from ottla.config.config_def import HIGH, LOW, config_key, dotted
 from ottla.config.config_type import BOOLEAN, INT, STRING, at_least
-from ottla.config.group_config import GroupConfig
+from ottla.config.coordinator_config import GroupConfig, TransactionConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
-from ottla.config.log_config import LogConfig
+from ottla.config.log_config import CleanerConfig, LogConfig
 from ottla.config.metrics_config import MetricsConfig
-from ottla.config.replication_config import ReplicationConfig
 from ottla.config.sasl_config import ListenerSaslConfig
-from ottla.config.transaction_config import TransactionConfig
 from ottla.errors import ConfigError
 
 INITIAL_DELAY: Final = "group.initial.rebalance.delay.ms"

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, one_of
-from ottla.config.endpoint import SUPPORTED_PROTOCOLS
 from ottla.config.known_keys import ADMIN_UNUSED, CLIENT_REFUSED, Refusal
+from ottla.config.network_config import SUPPORTED_PROTOCOLS
 from ottla.config.sasl_config import SaslClientConfig
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError

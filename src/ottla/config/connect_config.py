@@ -29,7 +29,7 @@ from ottla.config.config_type import (
     one_of,
 )
 from ottla.config.known_keys import ADMIN_UNUSED
-from ottla.config.listener_config import ClientAuthConfig
+from ottla.config.ssl_config import ClientAuthConfig
 from ottla.errors import ConfigError
 
 SIMPLE_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"

@@ -1,9 +1,12 @@
-"""The broker's settings for metrics and health: Ottla's own, as Kafka has JMX in their place."""
+"""The settings of metrics and health: what a broker serves, and what clients push to it (KIP-714).
+
+Those of the broker are our own, as Kafka has JMX in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
 from ottla.config.config_type import (
@@ -14,6 +17,7 @@ from ottla.config.config_type import (
     STRING,
     Password,
     at_least,
+    between,
     one_of,
 )
 from ottla.errors import ConfigError
@@ -166,3 +170,59 @@ def parse_metrics_listener(text: str) -> MetricsEndPoint:
     if parts.scheme not in (HTTP, HTTPS) or port is None or parts.path.strip("/") or parts.query:
         raise ConfigError(rule)
     return MetricsEndPoint(parts.scheme, parts.hostname or LOOPBACK, port)
+
+
+MATCHED: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What `match` may look at."""
+
+
+class ClientMetricsConfig(ConfigTable):
+    """A subscription."""
+
+    metrics: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        doc="The beginnings of the names of the metrics that clients push; * is all of them.",
+    )
+    interval_ms: int = config_key(
+        default=300_000,
+        type=INT,
+        rule=between(100, 3_600_000),
+        doc="How often they do.",
+    )
+    match: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        doc="Which clients, as client_id=regex and the like, all of which must match; none: all.",
+    )
+
+    @classmethod
+    def of(cls, overrides: Mapping[str, str]) -> Self:
+        """ConfigError for an unknown setting, or a bad value."""
+        for name in overrides:
+            if name not in cls.keys:
+                raise ConfigError(f"{name}: not a setting of client metrics")
+        given: dict[str, Any] = {cls.keys[name].attribute: overrides[name] for name in overrides}
+        config = cls(**given)
+        config.patterns()
+        return config
+
+    def patterns(self) -> dict[str, re.Pattern[str]]:
+        """What must match which pattern."""
+        found: dict[str, Any] = {}
+        for text in self.match:
+            key, _, pattern = text.partition("=")
+            if key not in MATCHED or not pattern:
+                raise ConfigError(f"match={text}: must be one of {', '.join(MATCHED)}, =, a regex")
+            try:
+                found[key] = re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"match={text}: no regular expression: {error}") from None
+        return found

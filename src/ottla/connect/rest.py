@@ -21,8 +21,7 @@ from urllib.parse import unquote
 from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, web
 
 from ottla.config.connect_config import WorkerConfig, parse_listener
-from ottla.config.listener_config import ListenerSslSettings
-from ottla.config.ssl_config import given_settings
+from ottla.config.ssl_config import ListenerSslSettings, given_settings
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, body_of, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder

@@ -19,8 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.oauthbearer_config import OAUTHBEARER
-from ottla.config.sasl_config import SaslSettings, users_of
+from ottla.config.sasl_config import OAUTHBEARER, SaslSettings, users_of
 from ottla.errors import ConfigError
 from ottla.network.client_quotas import Rate
 from ottla.network.connection import Connection

@@ -11,8 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from ottla.config.oauthbearer_config import OAUTHBEARER
-from ottla.config.sasl_config import SaslLogin
+from ottla.config.sasl_config import OAUTHBEARER, SaslLogin
 from ottla.errors import (
     ConfigError,
     ErrorCode,

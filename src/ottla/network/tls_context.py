@@ -25,9 +25,16 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_type import Password
-from ottla.config.endpoint import is_sasl, is_tls
-from ottla.config.listener_config import ListenerSslSettings
-from ottla.config.ssl_config import HTTPS, PKCS12, TLS_1_2, TLS_1_3, SslSettings, ssl_settings
+from ottla.config.network_config import is_sasl, is_tls
+from ottla.config.ssl_config import (
+    HTTPS,
+    PKCS12,
+    TLS_1_2,
+    TLS_1_3,
+    ListenerSslSettings,
+    SslSettings,
+    ssl_settings,
+)
 from ottla.errors import ConfigError
 from ottla.runtime import Background, Runtime, Timer
 from ottla.security.certificate import Certificate

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.replication_config import RACK_AWARE_SELECTOR
+from ottla.config.cluster_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager

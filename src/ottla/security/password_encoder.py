@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
 
-    from ottla.config.listener_config import PasswordEncoderConfig
+    from ottla.config.ssl_config import PasswordEncoderConfig
 
 SECRET: Final = "password.encoder.secret"
 SALT_BYTES: Final = 256

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.config.client_metrics_config import ClientMetricsConfig
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series, Tags
 from ottla.metrics.otlp import OtlpError, points

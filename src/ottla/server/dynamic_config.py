@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_metrics_config import ClientMetricsConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType
 from ottla.config.config_type import INT, ConfigType
-from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.ssl_config import SslSettings
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs

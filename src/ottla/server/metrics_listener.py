@@ -23,8 +23,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.metrics_config import HTTPS, MetricsEndPoint
+from ottla.config.ssl_config import ListenerSslSettings
 from ottla.errors import ConfigError
 from ottla.metrics.exposition import (
     CONTENT_TYPE,

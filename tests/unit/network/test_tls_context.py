@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificates
 from tls_world import agree
 
-from ottla.config.listener_config import ListenerSslSettings
-from ottla.config.ssl_config import SslSettings
+from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.errors import ConfigError
 from ottla.network.tls_context import client_context, openssl_name, server_context
 

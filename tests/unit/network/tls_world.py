@@ -6,8 +6,7 @@ import ssl
 
 from network_world import Client, NetworkWorld
 
-from ottla.config.listener_config import ListenerSslSettings
-from ottla.config.ssl_config import SslSettings
+from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.network.tls_context import ListenerTls, client_context
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from otlp_data import metrics_data, number_metric
 
-from ottla.config.client_metrics_config import ClientMetricsConfig
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.record.compression import CompressionType, compress

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.group.classic_group_coordinator import ClassicGroupCoordinator
 from ottla.coordinator.group.consumer.classic_members import ClassicMembers

@@ -22,10 +22,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_metrics_config import ClientMetricsConfig
 from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
-from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError

@@ -21,7 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,

@@ -12,7 +12,7 @@ from consumer_group_world import (
     wire,
 )
 
-from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
 from ottla.coordinator.group.consumer.consumer_group_records import MemberState
 from ottla.errors import ErrorCode

@@ -1,11 +1,13 @@
-"""The broker's settings for groups and the topic that keeps them and their offsets."""
+"""The settings of coordinators: of groups and their offsets, of one group, and of transactions.
+
+What one group does not set comes from its broker."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Self
 
-from ottla.config.config_def import HIGH, ConfigTable, config_key
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import (
     INT,
     INT_MAX,
@@ -192,3 +194,128 @@ def _check_between(values: dict[str, Any], attribute: str, least: int, most: int
             f"{key}={value}: must be from {key.replace('consumer.', 'consumer.min.')} ({least}) "
             f"to {key.replace('consumer.', 'consumer.max.')} ({most})"
         )
+
+
+class ConsumerGroupConfig(ConfigTable):
+    """What one group is set up with: its own values over those of the broker."""
+
+    consumer_session_timeout_ms: int = config_key(
+        default=45000,
+        type=INT,
+        rule=at_least(1),
+        broker_keys=("group.consumer.session.timeout.ms",),
+        doc="A member of the group that is silent for this long is put out of it.",
+    )
+    consumer_heartbeat_interval_ms: int = config_key(
+        default=5000,
+        type=INT,
+        rule=at_least(1),
+        broker_keys=("group.consumer.heartbeat.interval.ms",),
+        doc="How often members of the group are told to send heartbeats.",
+    )
+
+    @classmethod
+    def of(cls, broker: GroupConfig, overrides: Mapping[str, str]) -> Self:
+        """What is in force for a group with these overrides."""
+        given = {
+            row.attribute: getattr(broker, GroupConfig.keys[row.broker_keys[0]].attribute)
+            for row in cls.keys.values()
+        }
+        given |= {
+            row.attribute: overrides[name] for name, row in cls.keys.items() if name in overrides
+        }
+        return cls(**given)
+
+    @classmethod
+    def validate(cls, broker: GroupConfig, overrides: Mapping[str, str]) -> None:
+        """ConfigError for an unknown setting, or a value that the broker does not allow."""
+        for name in overrides:
+            if name not in cls.keys:
+                raise ConfigError(f"{name}: not a setting of groups")
+        config = cls.of(broker, overrides)
+        for name in overrides:
+            row = cls.keys[name]
+            least, most = cls.limits(broker, name)
+            value = getattr(config, row.attribute)
+            if not least <= value <= most:
+                raise ConfigError(
+                    f"{name}={value}: must be from {limit_key(name, 'min')} ({least}) "
+                    f"to {limit_key(name, 'max')} ({most})"
+                )
+        if config.consumer_heartbeat_interval_ms >= config.consumer_session_timeout_ms:
+            raise ConfigError(
+                f"consumer.heartbeat.interval.ms={config.consumer_heartbeat_interval_ms}: must be "
+                f"less than consumer.session.timeout.ms ({config.consumer_session_timeout_ms})"
+            )
+
+    @classmethod
+    def limits(cls, broker: GroupConfig, name: str) -> tuple[int, int]:
+        """The least and the greatest value that the broker allows for a setting."""
+        least, most = (GroupConfig.keys[limit_key(name, end)] for end in ("min", "max"))
+        return getattr(broker, least.attribute), getattr(broker, most.attribute)
+
+
+def limit_key(name: str, end: str) -> str:
+    """The name of the broker's setting that limits a setting of a group."""
+    return "group." + name.replace("consumer.", f"consumer.{end}.", 1)
+
+
+class TransactionConfig(ConfigTable, group=True):
+    """Transactions: how long they may take, and where their state is kept."""
+
+    transaction_max_timeout_ms: int = config_key(
+        default=900000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The longest transaction.timeout.ms that a producer may ask for.",
+    )
+    transactional_id_expiration_ms: int = config_key(
+        default=604800000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long a transactional id that nobody uses is kept.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = config_key(
+        default=10000,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How often transactions that have taken too long are looked for, to be aborted.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = config_key(
+        default=3600000,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How often expired transactional ids are looked for.",
+    )
+    transaction_state_log_num_partitions: int = config_key(
+        default=50,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many partitions the topic of transactional ids gets when it is created.",
+    )
+    transaction_state_log_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The replication factor of that topic; fewer live brokers make it less.",
+    )
+    transaction_state_log_min_isr: int = config_key(
+        default=2,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The min.insync.replicas of that topic; at most its replication factor.",
+    )
+    transaction_state_log_segment_bytes: int = config_key(
+        default=104857600,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The segment size of that topic, small so that compaction can work.",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.endpoint import (
+from ottla.config.network_config import (
     EndPoint,
     parse_listeners,
     parse_protocol_map,

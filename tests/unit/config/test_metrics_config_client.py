@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.client_metrics_config import ClientMetricsConfig
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ConfigError
 
 
