@@ -224,3 +224,20 @@ class MetadataUpdate(NamedTuple):
     brokers: Sequence[BrokerEndPoints] = ()
     deleted_topics: Sequence[str] = ()
     is_full: bool = False
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 units, in 32 bits; Kafka places groups and ids by it."""
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return code
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition of an internal topic that has the records of a group or transactional id."""
+    code = java_hash(key)
+    signed = code - 2**32 if code >= 2**31 else code
+    # Kafka's Utils.abs, which is 0 where Java's own would stay negative.
+    return (0 if signed == -(2**31) else abs(signed)) % partition_count

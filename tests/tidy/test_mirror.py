@@ -65,10 +65,9 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/authorizer_config config/log_config config/cluster_config "
-        "config/consumer_config config/coordinator_config config/known_keys "
-        "config/ssl_config config/metrics_config config/mirror_config config/producer_config "
-        "config/cluster_config config/coordinator_config config/__main__",
+        "config/authorizer_config config/cluster_config "
+        "config/consumer_config config/known_keys config/mirror_config config/producer_config "
+        "config/__main__",
     ),
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
@@ -101,7 +100,6 @@ ELSEWHERE = (
         "a move is tested through the table of all moves, which starts it",
         "log/moves/replica_move",
     ),
-    Elsewhere("tests/unit/registry/test_zookeeper.py", "the session's user", "registry/*_session"),
     Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
@@ -126,7 +124,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/server",
         "assembled for the broker, and tested in the worlds of these tests",
-        "server/broker_connections server/coordinators server/features",
+        "server/broker_connections",
     ),
     Elsewhere(
         "tests/system/test_fetch_sessions.py",

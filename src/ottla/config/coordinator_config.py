@@ -1,6 +1,7 @@
 """The settings of coordinators: of groups and their offsets, of one group, and of transactions.
 
-What one group does not set comes from its broker."""
+What one group does not set comes from its broker.
+"""
 
 from __future__ import annotations
 

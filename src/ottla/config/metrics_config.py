@@ -1,6 +1,7 @@
 """The settings of metrics and health: what a broker serves, and what clients push to it (KIP-714).
 
-Those of the broker are our own, as Kafka has JMX in their place."""
+Those of the broker are our own, as Kafka has JMX in their place.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
 from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_moves import ReplicaMoves
@@ -38,12 +38,13 @@ from ottla.runtime.network import canonical_host_name
 from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
+from ottla.server.broker_loggers import RequestLog
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
-from ottla.server.features import Features
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers import Parts, families
+from ottla.server.handlers.api_versions import Features
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.membership import (
     BrokerState,
@@ -52,7 +53,6 @@ from ottla.server.membership import (
     cluster_registry,
 )
 from ottla.server.metadata_cache import MetadataCache
-from ottla.server.request_log import RequestLog
 from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
@@ -267,8 +267,7 @@ class Broker:
     def _take_telemetry(self, registry: MetricsRegistry) -> None:
         """Have clients push their metrics, as there is somewhere to show them (KIP-714)."""
         # Imported only here: most brokers do without.
-        from ottla.server.client_telemetry import ClientTelemetry
-        from ottla.server.handlers.telemetry import TelemetryHandler
+        from ottla.server.handlers.telemetry import ClientTelemetry, TelemetryHandler
 
         telemetry = ClientTelemetry(
             self.runtime,

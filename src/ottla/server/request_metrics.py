@@ -26,7 +26,7 @@ from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
 from ottla.server.apis import Apis, RequestMeter, is_follower
-from ottla.server.request_log import Entry, RequestLog, described
+from ottla.server.broker_loggers import Entry, RequestLog, described
 
 DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"

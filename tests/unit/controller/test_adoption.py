@@ -11,7 +11,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
-from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.protocol.message import encode

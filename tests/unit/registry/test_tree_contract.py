@@ -27,8 +27,7 @@ from ottla.registry.tree import (
     delete_tree,
     ensure_path,
 )
-from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.registry.zookeeper_session import ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
 from ottla.runtime import Runtime, real_runtime
 
 Scenario = Callable[[Registry], Awaitable[None]]

@@ -21,8 +21,7 @@ from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.security.principal import ANONYMOUS
 from ottla.server.apis import Apis
-from ottla.server.features import Features
-from ottla.server.handlers.api_versions import ApiVersionsHandler
+from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 

@@ -22,8 +22,7 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.server.apis import Apis
-from ottla.server.request_log import RequestLog
-from ottla.server.request_metrics import RequestMetrics, error_counter
+from ottla.server.request_metrics import RequestLog, RequestMetrics, error_counter
 from ottla.testing.runtime import mock_runtime
 
 

@@ -15,7 +15,13 @@ from ottla.cli.table import MISSING, TEXT, Row, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
-from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OFFSETS_TOPIC, TopicPartition
+from ottla.structs import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    OFFSETS_TOPIC,
+    TopicPartition,
+    partition_of,
+)
 
 if TYPE_CHECKING:
     from ottla import Admin, Consumer
@@ -212,7 +218,6 @@ def topics_once_read(consumer: Consumer, group_id: str) -> set[str]:
     the records in time; then nothing is found, as without the permission to read the topic.
     """
     from ottla.cli.group_records import topics_of
-    from ottla.server.coordinator_log import partition_of
 
     try:
         count = len(consumer.partitions_for(OFFSETS_TOPIC))

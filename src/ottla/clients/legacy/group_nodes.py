@@ -36,8 +36,7 @@ from ottla.registry.znodes import (
     decode_partition_state,
     encode_offset,
 )
-from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.registry.zookeeper_session import ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
 from ottla.runtime import Runtime
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, Node, TopicPartition
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from ottla.server.controller_orders import ControllerOrders
     from ottla.server.coordinators import Coordinators
     from ottla.server.dynamic_config import DynamicConfig
-    from ottla.server.features import Features
     from ottla.server.fetch_session import FetchSessionCache
+    from ottla.server.handlers.api_versions import Features
 
 
 @dataclass(frozen=True, slots=True)

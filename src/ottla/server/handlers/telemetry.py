@@ -2,13 +2,25 @@
 
 Behaviour: served only where the broker has somewhere to show them: with `metrics.listener` or
 `metric.reporters`. What is pushed is to be cumulative, not the difference to the last time.
+Subscriptions are resources of the type client-metrics. What clients push are metrics of the broker
+that gets it, as `kafka_client_...` with the client's names as labels, until the client is gone.
+
+Wing: attaches to `broker`, for metrics of clients; the core works without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
 
+from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series, Tags
+from ottla.metrics.otlp import OtlpError, points
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.telemetry import (
@@ -17,8 +29,197 @@ from ottla.protocol.telemetry import (
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
+from ottla.record.compression import CompressionType, decompress
+from ottla.runtime import Runtime
 from ottla.server.apis import Handler
-from ottla.server.client_telemetry import CODECS, ClientTelemetry, Push
+from ottla.structs import NO_UUID
+
+ALL: Final = "*"
+DEFAULT_INTERVAL_MS: Final = 300_000
+MAX_INSTANCES: Final = 16_384
+MIN_EXPIRY_MS: Final = 60_000
+MAX_FAMILIES: Final = 500
+"""So many names there may be: clients make them up."""
+PREFIX: Final = "org.apache.kafka."
+CODECS: Final = (
+    CompressionType.ZSTD,
+    CompressionType.LZ4,
+    CompressionType.GZIP,
+    CompressionType.SNAPPY,
+)
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+class TelemetrySubscription(NamedTuple):
+    """What one client is to push; the beginnings of names, "" for all."""
+
+    id: int
+    metrics: tuple[str, ...]
+    interval_ms: int
+
+
+class Push(NamedTuple):
+    """One request with metrics."""
+
+    subscription_id: int
+    is_last: bool
+    compression_type: int
+    metrics: bytes
+
+
+class PushingClient:
+    """One client, as it is known by its instance id."""
+
+    __slots__ = ("asked_ms", "interval_ms", "is_over", "may_ask_again", "pushed_ms", "values")
+
+    def __init__(self) -> None:
+        self.asked_ms: int | None = None
+        self.pushed_ms: int | None = None
+        self.interval_ms = DEFAULT_INTERVAL_MS
+        self.may_ask_again = True
+        self.is_over = False
+        self.values: dict[tuple[str, Tags], float] = {}
+
+    def last_ms(self) -> int:
+        """When it was last heard of."""
+        return max(self.asked_ms or 0, self.pushed_ms or 0)
+
+
+class ClientTelemetry:
+    """The clients that push their metrics to one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        registry: MetricsRegistry,
+        subscriptions: Callable[[], Mapping[str, ClientMetricsConfig]],
+        max_bytes: int,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self._runtime, self._registry = runtime, registry
+        self._subscriptions = subscriptions
+        self._instances: dict[UUID, PushingClient] = {}
+        self._families: set[str] = set()
+
+    def subscribe(self, context: RequestContext, asked: UUID) -> tuple[UUID, TelemetrySubscription]:
+        """What a client is to push, and the id that it has from now on.
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED where it asks again before it may.
+        """
+        client = asked
+        if asked == NO_UUID:
+            client = UUID(bytes=self._runtime.random.randbytes(16), version=4)
+        now_ms = self._runtime.clock.monotonic_ms()
+        instance = self._instances.get(client) or self._add(client, now_ms)
+        is_early = instance.asked_ms is not None and now_ms - instance.last_ms() < (
+            instance.interval_ms
+        )
+        if is_early and not instance.may_ask_again:
+            raise KafkaError.of(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the subscription was asked for a moment ago"
+            )
+        subscription = self._subscription_of(context, client)
+        instance.asked_ms, instance.may_ask_again = now_ms, False
+        instance.interval_ms = subscription.interval_ms
+        return client, subscription
+
+    def push(self, context: RequestContext, client: UUID, push: Push) -> None:
+        """Take what a client has measured; KafkaError with the code that KIP-714 has for it."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        instance = self._instances.get(client) or self._add(client, now_ms)
+        self._check(context, client, instance, push, now_ms)
+        instance.pushed_ms, instance.is_over = now_ms, push.is_last
+        try:
+            codec = CompressionType(push.compression_type)
+            found = points(decompress(codec, push.metrics, self.max_bytes))
+        except (OtlpError, KafkaError) as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"no metrics: {error}") from error
+        own = (("client_id", context.client_id), ("client_instance_id", str(client)))
+        instance.values = {
+            (self._name(point.name, point.description), (*own, *point.attributes)): point.value
+            for point in found
+        }
+
+    def _check(
+        self,
+        context: RequestContext,
+        client: UUID,
+        instance: PushingClient,
+        push: Push,
+        now_ms: int,
+    ) -> None:
+        if client == NO_UUID or instance.is_over:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "the client has no id, or has ended")
+        asked_ms, pushed_ms = instance.asked_ms or 0, instance.pushed_ms
+        has_asked_since = pushed_ms is None or asked_ms >= pushed_ms
+        is_due = pushed_ms is None or now_ms - pushed_ms >= instance.interval_ms
+        if not (has_asked_since or is_due or push.is_last):
+            raise KafkaError.of(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "it has pushed a moment ago")
+        if push.subscription_id != self._subscription_of(context, client).id:
+            instance.may_ask_again = True
+            raise KafkaError.of(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the subscription has changed")
+        if push.compression_type not in (CompressionType.NONE, *CODECS):
+            raise KafkaError.of(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "an unknown compression")
+        if len(push.metrics) > self.max_bytes:
+            raise KafkaError.of(
+                ErrorCode.TELEMETRY_TOO_LARGE, f"more than telemetry.max.bytes={self.max_bytes}"
+            )
+
+    def _add(self, client: UUID, now_ms: int) -> PushingClient:
+        for known, instance in list(self._instances.items()):
+            expiry_ms = max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
+            if now_ms - instance.last_ms() >= expiry_ms:
+                del self._instances[known]
+        while len(self._instances) >= MAX_INSTANCES:
+            del self._instances[next(iter(self._instances))]
+        instance = self._instances[client] = PushingClient()
+        return instance
+
+    def _subscription_of(self, context: RequestContext, client: UUID) -> TelemetrySubscription:
+        """All that match, together: every metric of any, at the shortest interval."""
+        name, version = context.connection.software
+        facts = {
+            "client_instance_id": str(client),
+            "client_id": context.client_id,
+            "client_software_name": name,
+            "client_software_version": version,
+            "client_source_address": context.client_host,
+            "client_source_port": str(context.connection.client_port),
+        }
+        metrics: set[str] = set()
+        intervals = []
+        for config in self._subscriptions().values():
+            patterns = config.patterns().items()
+            if config.metrics and all(each.fullmatch(facts[key]) for key, each in patterns):
+                metrics.update(config.metrics)
+                intervals.append(config.interval_ms)
+        interval_ms = min(intervals, default=DEFAULT_INTERVAL_MS)
+        wanted = ("",) if ALL in metrics else tuple(sorted(metrics))
+        seen = f"{wanted} {interval_ms} {client}".encode()
+        return TelemetrySubscription(zlib.crc32(seen) - 2**31, wanted, interval_ms)
+
+    # -- as metrics of the broker
+
+    def _name(self, name: str, description: str) -> str:
+        """The name under which a metric is shown; it is registered when it first comes."""
+        shown = _NOT_IN_NAMES.sub("_", name.removeprefix(PREFIX)).strip("_")
+        if shown not in self._families and len(self._families) < MAX_FAMILIES:
+            self._families.add(shown)
+            doc = " ".join(description.split()) or "Pushed by clients."
+            family = FamilyName("kafka", "client", shown)
+            read = partial(self._series, shown)
+            self._registry.register(Family(family, Kind.GAUGE, doc, read, unbounded=True))
+        return shown
+
+    def _series(self, name: str) -> Series:
+        now_ms = self._runtime.clock.monotonic_ms()
+        for instance in self._instances.values():
+            is_gone = now_ms - instance.last_ms() >= max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
+            if not instance.is_over and not is_gone:
+                for (each, tags), value in instance.values.items():
+                    if each == name:
+                        yield tags, value
 
 
 class TelemetryHandler:

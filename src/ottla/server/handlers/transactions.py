@@ -19,8 +19,8 @@ from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
-from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import (
+    ProducerIdManager,
     TransactionCoordinator,
     TxnProducer,
 )

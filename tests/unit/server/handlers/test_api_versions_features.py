@@ -10,8 +10,7 @@ from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError
 from ottla.registry.znodes import FEATURE, encode_features
-from ottla.server.features import Features
-from ottla.server.handlers.api_versions import FeaturesHandler
+from ottla.server.handlers.api_versions import Features, FeaturesHandler
 from ottla.testing import mock_runtime
 
 NAME = "transaction.version"

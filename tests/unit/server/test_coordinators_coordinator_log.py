@@ -8,8 +8,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
-from ottla.server.coordinator_log import TopicLog, java_hash
-from ottla.structs import TopicPartition
+from ottla.server.coordinators import TopicLog
+from ottla.structs import TopicPartition, java_hash
 
 P1 = TopicPartition("__consumer_offsets", 1)
 

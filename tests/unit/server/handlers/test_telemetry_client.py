@@ -12,7 +12,7 @@ from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.record.compression import CompressionType, compress
-from ottla.server.client_telemetry import ClientTelemetry, Push
+from ottla.server.handlers.telemetry import ClientTelemetry, Push
 from ottla.structs import NO_UUID
 from ottla.testing.runtime import mock_runtime
 

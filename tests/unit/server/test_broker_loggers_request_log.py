@@ -18,7 +18,7 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.server.request_log import LOGGER, MAX_ITEMS, RequestLog, described
+from ottla.server.broker_loggers import LOGGER, MAX_ITEMS, RequestLog, described
 from ottla.testing import InProcessBroker, wait_until
 
 
