@@ -189,10 +189,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/cli",
         "parts of commands, tested through the command as a person types it",
-        "cli/command cli/command_error cli/dump_log/command cli/dump_log/record_parser "
-        "cli/dump_log/segment_conversion cli/registry_files "
-        "cli/topics/create cli/topics/describe cli/topics/overview cli/version "
-        "cli/warehouse/arguments cli/warehouse/load",
+        "cli/command cli/partition_dump cli/registry_files cli/topic_views cli/version",
     ),
     Elsewhere(
         "tests/system/test_spark_sink.py",

@@ -1,4 +1,16 @@
-"""The errors that end a command with one line instead of a traceback."""
+"""The errors that end a command with one line instead of a traceback.
+
+Failures of Spark, and packages that are missing for it, become such a line too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class CommandError(Exception):
@@ -7,3 +19,39 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The options do not fit together; the user is also pointed to --help."""
+
+
+SPARK_PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
+
+
+def require_packages(*more: str) -> None:
+    """Raise CommandError unless what Spark needs is installed."""
+    from importlib.util import find_spec
+
+    from ottla.pipelines.java import JavaMissingError, require_java
+
+    missing = [name for name in (*SPARK_PACKAGES, *more) if find_spec(name) is None]
+    if missing:
+        raise CommandError(f"{', '.join(missing)} missing: pip install 'ottla[spark]'")
+    try:
+        require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error)) from None
+
+
+@contextmanager
+def spark_failures(log: Path) -> Iterator[None]:
+    """Turn what Spark raises into one line that names its log."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise CommandError(f"Spark failed, {log} has all of it: {cause_of(error)}") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """The message of a Python worker in Spark's error text; else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("ottla.")]
+    return own[-1] if own else next(iter(lines), type(error).__name__)

@@ -22,10 +22,10 @@ from ottla.cli.options import (
     key_values,
     one_of,
     require,
+    topic_pattern,
 )
 from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.describe import topic_pattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 

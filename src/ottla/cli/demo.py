@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_integer
-from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.pipeline.run import EventSource
+    from ottla.cli.pipeline_run import EventSource
 
 MAX_OFFSETS_PER_TRIGGER = 100_000
 DEFAULT_OUTPUT = "demo-output"
@@ -58,7 +57,7 @@ class DemoCommand(Command):
 
 def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
-    from ottla.cli.pipeline.run import EventSource
+    from ottla.cli.pipeline_run import EventSource
     from ottla.pipelines.pipeline import FeedRequest
     from ottla.pipelines.site_activity import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.web_traffic.pipeline import PIPELINE
@@ -81,8 +80,7 @@ def event_source(arguments: Namespace) -> EventSource:
 
 def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path) -> int:
     """Run the pipeline from its beginning, with a broker in `folder`; 1 if anything is amiss."""
-    from ottla.cli.pipeline.reset import remove_results
-    from ottla.cli.pipeline.run import PipelineRun, Plan
+    from ottla.cli.pipeline_run import PipelineRun, Plan, remove_results
     from ottla.pipelines.execution import RunOptions
     from ottla.pipelines.web_traffic.pipeline import COMPLETENESS, PIPELINE
 

@@ -16,12 +16,12 @@ from ottla.cli.options import (
     bootstrap_server,
     forbid_with,
     integers,
+    topic_pattern,
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import moment_ms, moment_text
-from ottla.cli.topics.describe import topic_pattern
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 

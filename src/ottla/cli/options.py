@@ -261,6 +261,15 @@ def integers(text: str, option: str) -> list[int]:
         raise UsageError(f"{option} takes numbers separated by commas, not '{text}'") from None
 
 
+def topic_pattern(expression: str) -> re.Pattern[str]:
+    """The regular expression of a topic list: quotes and blanks drop out, a comma means 'or'."""
+    text = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"'{expression}' is not a regular expression: {error}") from None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean orders?`, or "" where nothing looks like the word."""
     near = get_close_matches(word, list(known), n=3)

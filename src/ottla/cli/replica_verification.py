@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import add_bootstrap_server, bootstrap_server
+from ottla.cli.options import add_bootstrap_server, bootstrap_server, topic_pattern
 from ottla.cli.terminal import Terminal, interruptible
-from ottla.cli.topics.describe import topic_pattern
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_integer
-from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal, interruptible
 
 if TYPE_CHECKING:

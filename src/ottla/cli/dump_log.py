@@ -13,8 +13,7 @@ from ottla.cli.options import add_flag, add_integer, require
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.dump_log.record_parser import RecordParser
-    from ottla.cli.dump_log.segment_conversion import SegmentConversion
+    from ottla.cli.partition_dump import RecordParser, SegmentConversion
 
     Dump = Callable[[Path, Namespace, Terminal], bool]
 
@@ -125,7 +124,7 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
     """The parser of keys and values; None where neither is asked for."""
-    from ottla.cli.dump_log.record_parser import decoding_parser, parse_offsets
+    from ottla.cli.partition_dump import decoding_parser, parse_offsets
 
     if arguments.offsets_decoder:
         return parse_offsets
@@ -137,31 +136,31 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
 
 def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
     """The conversion that --convert-to asks for; None without it."""
-    from ottla.cli.dump_log.segment_conversion import SegmentConversion
+    from ottla.cli.partition_dump import SegmentConversion
 
     return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None
 
 
 def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
     """The dump for a file of this name; it returns whether all was sound."""
-    from ottla.cli.dump_log import index_dump, state_dump
+    from ottla.cli import partition_dump
 
     if is_positional:
         return _dump_positional if path.suffix == ".kafka" else None
     if path.name == "leader-epoch-checkpoint":
-        return state_dump.dump_leader_epochs
+        return partition_dump.dump_leader_epochs
     dumps: dict[str, Dump] = {
         ".log": _dump_log,
-        ".index": index_dump.dump_offset_index,
-        ".timeindex": index_dump.dump_time_index,
-        ".txnindex": state_dump.dump_transaction_index,
-        ".snapshot": state_dump.dump_producer_snapshot,
+        ".index": partition_dump.dump_offset_index,
+        ".timeindex": partition_dump.dump_time_index,
+        ".txnindex": partition_dump.dump_transaction_index,
+        ".snapshot": partition_dump.dump_producer_snapshot,
     }
     return dumps.get(path.suffix)
 
 
 def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.dump_log.log_dump import LogDump
+    from ottla.cli.partition_dump import LogDump
 
     parser = record_parser(arguments)
     deep = arguments.deep_iteration or parser is not None
@@ -170,6 +169,6 @@ def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
 
 
 def _dump_positional(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.dump_log.positional_dump import PositionalDump
+    from ottla.cli.partition_dump import PositionalDump
 
     return PositionalDump(path, record_parser(arguments), arguments.conversion, terminal).run()

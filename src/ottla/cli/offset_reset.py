@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
-from ottla.cli.consumer_groups.delete import chosen_groups
 from ottla.cli.options import bootstrap_server, integers
 from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, Row, cell, show_rows
@@ -80,9 +79,10 @@ Offsets = dict[TopicPartition, int]
 Times = dict[tuple[TopicPartition, int], int]
 
 
-def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+def reset_offsets(
+    admin: Admin, groups: Sequence[str], arguments: Namespace, terminal: Terminal
+) -> int:
     """Plan the offsets of each group, print the plan, and with --execute commit it."""
-    groups = chosen_groups(admin, arguments)
     states = {group_id: group.state for group_id, group in admin.describe_groups(groups).items()}
     plan: ResetPlan = {}
     before: ResetPlan = {}

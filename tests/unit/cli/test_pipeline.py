@@ -11,7 +11,7 @@ import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
-from ottla.cli.pipeline.command import PipelineCommand, pipeline_of, plan_of
+from ottla.cli.pipeline import PipelineCommand, pipeline_of, plan_of
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.registry import PIPELINES, load_pipeline
 

@@ -1,9 +1,11 @@
-"""`ottla transactions`: the actions, and which options each of them takes."""
+"""`ottla transactions`: what kafka-transactions.sh does, in its columns."""
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -17,13 +19,18 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.properties import command_settings
-from ottla.cli.table import add_format
+from ottla.cli.table import TEXT, add_format, print_table, show_rows
 from ottla.cli.terminal import Terminal
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin.transactions import HangingTransaction
+    from ottla.clients.admin.transactions import (
+        HangingTransaction,
+        ProducerDescription,
+        TransactionDescription,
+    )
 
 
 FORCE_TERMINATE: Final = "force-terminate"
@@ -81,14 +88,13 @@ class TransactionsCommand(Command):
 
 
 def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    from ottla.cli.transactions import hanging, views
 
     runs = {
-        "list": views.list_transactions,
-        "describe": views.describe_transaction,
-        "describe-producers": views.describe_producers,
+        "list": list_transactions,
+        "describe": describe_transaction,
+        "describe-producers": describe_producers,
         "abort": abort_transaction,
-        "find-hanging": hanging.find_hanging,
+        "find-hanging": find_hanging,
         FORCE_TERMINATE: force_terminate,
     }
     runs[action](admin, arguments, terminal)
@@ -226,3 +232,217 @@ def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransactio
         arguments.producer_epoch,
         arguments.coordinator_epoch,
     )
+
+
+# `ottla transactions list`, `describe` and `describe-producers`.
+
+
+NONE: Final = "None"
+CAPITAL: Final = re.compile(r"(?<=.)(?=[A-Z])")
+LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBED: Final = (
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
+)
+PRODUCERS: Final = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LatestCoordinatorEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+)
+
+
+def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """A line for each transactional id that passes the filters."""
+    try:
+        found = admin.list_transactions(
+            longer_than_ms=arguments.duration_filter,
+            id_pattern=arguments.transactional_id_pattern,
+        )
+    except KafkaError as error:
+        if error.error is not ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise
+        raise CommandError(
+            f"'{arguments.transactional_id_pattern}' is no regular expression"
+        ) from error
+    _show(LISTED, found, arguments, terminal)
+    if not found:
+        terminal.remark("no transactions")
+
+
+def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Print one transactional id, with the partitions of its open transaction."""
+    name = arguments.transactional_id
+    found = admin.describe_transactions([name])[name]
+    start_ms: object = NONE
+    duration_ms: object = NONE
+    if found.start_ms is not None:
+        start_ms, duration_ms = found.start_ms, terminal.now_ms() - found.start_ms
+    row = (
+        found.coordinator_id,
+        name,
+        found.producer_id,
+        found.producer_epoch,
+        found.state,
+        found.timeout_ms,
+        start_ms,
+        duration_ms,
+        ",".join(map(str, sorted(found.partitions))),
+    )
+    _show(DESCRIBED, [row], arguments, terminal)
+
+
+def describe_producers(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """A line for each producer that the partition knows."""
+    partition = TopicPartition(arguments.topic, arguments.partition)
+    rows = [
+        (
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.last_sequence,
+            producer.last_timestamp_ms,
+            NONE
+            if producer.transaction_start_offset is None
+            else producer.transaction_start_offset,
+        )
+        for producer in admin.describe_producers([partition], arguments.broker_id)[partition]
+    ]
+    _show(PRODUCERS, rows, arguments, terminal)
+
+
+def _show(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    arguments: Namespace,
+    terminal: Terminal,
+) -> None:
+    """Kafka's columns, or the same values under names with underscores."""
+    if arguments.format == TEXT:
+        print_table(header, rows, terminal)
+        return
+    names = [CAPITAL.sub("_", name).lower() for name in header]
+    named = [dict(zip(names, map(_or_none, row), strict=True)) for row in rows]
+    show_rows(named, arguments.format, terminal)
+
+
+def _or_none(value: object) -> object:
+    return None if value == NONE else value
+
+
+# `ottla transactions find-hanging`: transactions that only a partition has as open.
+#
+# A transaction hangs when a partition has it as open and its coordinator does not know it: it never
+# ends, and read_committed consumers cannot read past it. Only producers that have written nothing
+# for the maximum transaction timeout are considered, as younger transactions may be about to begin
+# or end.
+
+
+MINUTE_MS: Final = 60_000
+DEFAULT_TIMEOUT_MINUTES: Final = 15
+HANGING: Final = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+)
+
+
+class OpenTransaction(NamedTuple):
+    """A producer with an open transaction in a partition."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+
+def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Print a line for each hanging transaction of the searched partitions."""
+    now_ms = terminal.now_ms()
+    minutes = arguments.max_transaction_timeout
+    limit_ms = (DEFAULT_TIMEOUT_MINUTES if minutes is None else minutes) * MINUTE_MS
+    partitions = searched(admin, arguments)
+    candidates = [
+        OpenTransaction(partition, producer)
+        for partition, producers in sorted(
+            admin.describe_producers(partitions, arguments.broker_id).items()
+        )
+        for producer in producers
+        if producer.transaction_start_offset is not None
+        and now_ms - producer.last_timestamp_ms > limit_ms
+    ]
+    rows = [
+        (
+            *partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.transaction_start_offset,
+            producer.last_timestamp_ms,
+            (now_ms - producer.last_timestamp_ms) // MINUTE_MS,
+        )
+        for partition, producer in unknown_to_coordinators(admin, candidates)
+    ]
+    print_table(HANGING, rows, terminal)
+
+
+def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:
+    """The partitions that the options name."""
+    if arguments.partition is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    names = sorted(admin.list_topics()) if arguments.topic is None else [arguments.topic]
+    return [
+        TopicPartition(name, each.partition)
+        for name, topic in admin.describe_topics(names).items()
+        for each in topic.partitions
+        if arguments.broker_id is None or arguments.broker_id in each.replicas
+    ]
+
+
+def unknown_to_coordinators(
+    admin: Admin, candidates: list[OpenTransaction]
+) -> list[OpenTransaction]:
+    """The open transactions that no coordinator knows."""
+    if not candidates:
+        return []
+    ids = {each.producer.producer_id for each in candidates}
+    names = {
+        listing.producer_id: listing.transactional_id
+        for listing in admin.list_transactions(producer_ids=sorted(ids))
+    }
+    described = {
+        producer_id: _description(admin, names[producer_id])
+        for producer_id in ids
+        if producer_id in names
+    }
+    return [each for each in candidates if not is_known(each, described)]
+
+
+def is_known(
+    candidate: OpenTransaction, described: dict[int, TransactionDescription | None]
+) -> bool:
+    """Whether the coordinator has the partition in an open transaction of the producer."""
+    known = described.get(candidate.producer.producer_id)
+    return known is not None and candidate.partition in known.partitions
+
+
+def _description(admin: Admin, name: str) -> TransactionDescription | None:
+    """The coordinator's description; None if the id has expired since it was listed."""
+    try:
+        return admin.describe_transactions([name])[name]
+    except KafkaError as error:
+        if error.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        raise

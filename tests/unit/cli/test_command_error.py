@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from ottla.cli.command_error import CommandError
-from ottla.cli.pipeline.errors import cause_of, require_packages
+from ottla.cli.command_error import CommandError, cause_of, require_packages
 
 
 def test_missing_java_is_told_in_one_line(monkeypatch):

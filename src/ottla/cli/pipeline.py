@@ -8,23 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import (
-    add_flag,
-    add_integer,
-    add_repeated,
-    forbid_with,
-    given,
-    whole_number,
-)
-from ottla.cli.pipeline.errors import require_packages
+from ottla.cli.command_error import CommandError, UsageError, require_packages
+from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 
 if TYPE_CHECKING:
-    from ottla.cli.pipeline.run import EventSource, Plan
+    from ottla.cli.pipeline_run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
     from ottla.pipelines.pipeline import Pipeline
+
 
 ACTIONS = ("list", "run", "reset")
 DEFAULT_OUTPUT = "pipeline-output"
@@ -66,7 +59,7 @@ class PipelineCommand(Command):
         pipeline = pipeline_of(arguments)
         if arguments.action == "reset":
             return _reset(pipeline, arguments, terminal)
-        from ottla.cli.pipeline.run import PipelineRun
+        from ottla.cli.pipeline_run import PipelineRun
 
         outcome = PipelineRun(plan_of(pipeline, arguments, terminal), terminal).run()
         terminal.print(
@@ -219,7 +212,7 @@ def pipeline_of(arguments: Namespace) -> Pipeline:
 
 
 def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.cli.pipeline.reset import reset
+    from ottla.cli.pipeline_run import reset
 
     if arguments.bootstrap_server is not None:
         check_reachable(arguments.bootstrap_server)
@@ -228,7 +221,7 @@ def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
 
 def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Plan:
     """The plan that the options ask for; mistakes are reported before anything is started."""
-    from ottla.cli.pipeline.run import Plan
+    from ottla.cli.pipeline_run import Plan
 
     forbid_with(arguments, "--once", ("--continuous",))
     for option in ("--trigger", "--rate"):
@@ -279,7 +272,7 @@ def _pairs(option: str, form: str, pairs: Sequence[str]) -> dict[str, str]:
 
 def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> EventSource | None:
     """The feed that was asked for; none where there is nothing to publish."""
-    from ottla.cli.pipeline.run import EventSource
+    from ottla.cli.pipeline_run import EventSource
     from ottla.pipelines.pipeline import FeedRequest
 
     name = _feed_name(arguments, is_new)

@@ -9,8 +9,7 @@ import pytest
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
-from ottla.cli.warehouse.command import NEEDS, TAKES, WarehouseCommand, check_options
-from ottla.cli.warehouse.load import Commits, load_options
+from ottla.cli.warehouse import NEEDS, TAKES, Commits, WarehouseCommand, check_options, load_options
 from ottla.warehouse.loads import Load
 from ottla.warehouse.warehouse_load import Loaded
 

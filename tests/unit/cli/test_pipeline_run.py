@@ -1,14 +1,27 @@
-"""What a run says on the terminal."""
+"""What a run of a pipeline says, what its report counts, and what a reset removes."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
-from ottla.cli.pipeline.steps import BatchLines, Steps
+from ottla.cli.pipeline_run import (
+    BatchLines,
+    RunOutcome,
+    Steps,
+    cards,
+    remove_results,
+    unparsed,
+    unparsed_section,
+)
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.progress import Batch, Tally
+from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.tables import ResultTable
+
+# What a run says on the terminal.
 
 
 def batch(number, rows=100, late=0):
@@ -91,3 +104,52 @@ def test_step_that_fails_is_not_done():
     assert out.getvalue().splitlines()[0] == "trying ... not done"
     assert "5 rows" in out.getvalue().splitlines()[1]
     assert [name for name, _ in steps.done] == ["counting"]
+
+
+# What the report counts at its top.
+
+
+def test_lines_that_did_not_parse_are_counted_though_they_have_rows():
+    """The card said 0 above a table with one of them: only the sources' failures were counted."""
+    pipeline = load_pipeline("web_traffic")
+    completeness = ResultTable(["malformed"], [{"malformed": 1}])
+    tables = dict.fromkeys((section.name for section in pipeline.sections), ResultTable([], []))
+
+    count = unparsed(pipeline, tables | {pipeline.sections[-1].name: completeness})
+
+    shown = {card.label: card for card in cards(Tally(), RunOutcome(), count)}
+    assert (shown["did not parse"].value, shown["did not parse"].is_good) == (1, False)
+    assert cards(Tally(), RunOutcome(), 0)[1].is_good is None
+
+
+def test_numbers_lead_to_the_records_that_they_count():
+    """Nothing led from "1 did not parse" to the line."""
+    pipeline = load_pipeline("web_traffic")
+    names = {section.name for section in pipeline.sections}
+    section = unparsed_section(pipeline)
+    links = {each.label: each.section for each in cards(Tally(), RunOutcome(), 1, section)}
+
+    assert links["did not parse"] == "malformed"
+    assert links["waiting"] == "made"
+    assert links.keys() >= {"micro-batches", "seconds per batch"}
+    assert section in names
+
+
+# What a reset removes, and what it leaves alone.
+
+
+def test_only_what_runs_made_is_removed(tmp_path):
+    """The folder for the output may be anybody's."""
+    for name in ("checkpoints/ranking-counts", "trending", "mine", "broker"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("report.html", "spark.log", "mine.html"):
+        (tmp_path / name).touch()
+
+    removed = remove_results(load_pipeline("ranking"), tmp_path)
+
+    assert removed == ["checkpoints", "trending", "report.html", "spark.log"]
+    assert sorted(path.name for path in Path(tmp_path).iterdir()) == [
+        "broker",
+        "mine",
+        "mine.html",
+    ]

@@ -1,1 +1,0 @@
-"""`ottla consumer-groups`: a module per group of actions."""

@@ -1,1 +1,0 @@
-"""`ottla pipeline`, and what `ottla demo` shares with it."""

@@ -1,1 +1,0 @@
-"""`ottla topics`: a module per action."""

@@ -1,1 +1,0 @@
-"""`ottla transactions`: what kafka-transactions.sh does."""

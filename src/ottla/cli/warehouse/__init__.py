@@ -1,1 +1,0 @@
-"""`ottla warehouse`: tables filled from topics, and what is done with them."""
