@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
     from ottla.clients.consumer.consumer import Consumer
     from ottla.clients.consumer.consumer_record import ConsumerRecord
-    from ottla.clients.consumer.position_validation import LogTruncationError
+    from ottla.clients.consumer.positions import LogTruncationError
     from ottla.clients.consumer.subscription_state import RebalanceListener
     from ottla.clients.producer.producer import Producer
     from ottla.clients.producer.producer_batch import RecordMetadata
@@ -48,7 +48,7 @@ _HOMES = {
     "Consumer": "ottla.clients.consumer.consumer",
     "ConsumerRecord": "ottla.clients.consumer.consumer_record",
     "KafkaError": "ottla.errors",
-    "LogTruncationError": "ottla.clients.consumer.position_validation",
+    "LogTruncationError": "ottla.clients.consumer.positions",
     "NewTopic": "ottla.clients.admin.descriptions",
     "OffsetAndMetadata": "ottla.clients.topic_offsets",
     "OffsetSpec": "ottla.clients.topic_offsets",

@@ -153,22 +153,19 @@ ELSEWHERE = (
     Elsewhere(
         "tests/clients",
         "the clients against a real broker, beside those of other libraries",
-        "clients/admin/* clients/client_settings clients/cluster clients/committed_offsets "
-        "clients/consumer/assignors/sticky clients/consumer/completed_fetch "
-        "clients/consumer/consumer clients/consumer/consumer_coordinator "
+        "clients/admin/* clients/client_settings clients/committed_offsets "
+        "clients/consumer/completed_fetch clients/consumer/consumer "
+        "clients/consumer/consumer_coordinator "
         "clients/consumer/consumer_core clients/consumer/consumer_record "
-        "clients/consumer/positions clients/epoch_ends "
-        "clients/group_coordination clients/producer/prepared_transactions "
-        "clients/producer/producer clients/producer/producer_batch clients/producer/producer_core "
-        "clients/retrying clients/topic_offsets",
+        "clients/topic_offsets "
+        "clients/group_coordination "
+        "clients/producer/producer clients/producer/producer_batch clients/retrying",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_legacy_clients.py",
         "the clients of the 0.7 design against a broker and ZooKeeper",
-        "clients/legacy/broker_link clients/legacy/connector_core "
-        "clients/legacy/consumer_connector clients/legacy/event_handler clients/legacy/producer "
-        "clients/legacy/producer_pool clients/legacy/simple_consumer clients/legacy/stream_fetcher "
-        "clients/legacy/sync_producer",
+        "clients/legacy/broker_link clients/legacy/consumer_connector "
+        "clients/legacy/simple_consumer clients/legacy/stream_fetcher",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

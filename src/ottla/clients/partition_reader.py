@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
-from ottla.clients.consumer.position_validation import LogTruncationError
-from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before, parting_of
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import (
     NetworkClient,
@@ -20,7 +19,14 @@ from ottla.clients.network_client import (
     response_error,
 )
 from ottla.clients.retrying import Retrying, may_pass
-from ottla.clients.topic_offsets import ask_leaders
+from ottla.clients.topic_offsets import (
+    EpochQuestion,
+    Parting,
+    ask_leaders,
+    epoch_ends,
+    parting_before,
+    parting_of,
+)
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION

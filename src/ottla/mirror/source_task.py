@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.position_validation import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.config.config_type import INT_MAX

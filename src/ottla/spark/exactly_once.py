@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ottla.clients.producer.prepared_transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FENCED
+from ottla.clients.producer.transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections

@@ -17,7 +17,7 @@ from ottla.spark.tasks import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.clients.consumer.position_validation import LogTruncationError
+    from ottla.clients.consumer.positions import LogTruncationError
 
 
 class RangesPartition(InputPartition):
@@ -36,7 +36,7 @@ def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch
 
 def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of the range. Those that are deleted meanwhile are reported as lost."""
-    from ottla.clients.consumer.position_validation import LogTruncationError
+    from ottla.clients.consumer.positions import LogTruncationError
 
     position = piece.start
     while position < piece.end:

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from ottla.testing.in_process_broker import InProcessBroker, LiveGroup, LiveMember
     from ottla.testing.in_process_cluster import InProcessCluster
     from ottla.testing.memory_disk import MemoryDisk
-    from ottla.testing.network import MemoryNetwork
-    from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
+    from ottla.testing.runtime import (
+        MemoryNetwork,
+        MockBackground,
+        MockRuntime,
+        MockScheduler,
+        mock_runtime,
+    )
     from ottla.testing.scenario import (
         App,
         Scenario,
@@ -60,7 +65,7 @@ _HOMES = {
     "LiveGroup": "in_process_broker",
     "LiveMember": "in_process_broker",
     "MemoryDisk": "memory_disk",
-    "MemoryNetwork": "network",
+    "MemoryNetwork": "runtime",
     "MockBackground": "runtime",
     "MockClock": "virtual_loop",
     "MockRuntime": "runtime",

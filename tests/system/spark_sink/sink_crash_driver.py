@@ -26,8 +26,8 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ottla.clients.producer.prepared_transactions import TransactionCompleter
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.transactions import TransactionCompleter
 from ottla.spark import exactly_once
 from ottla.spark.exactly_once import DecisionLog, ExactlyOnceBatches, TaskAttempt
 from ottla.spark.sink_options import SinkOptions

@@ -147,8 +147,8 @@ def test_empty_batches_decide_nothing(sink):
 
 def test_decision_may_name_more_transactions_than_fit_into_one_offset(sink):
     """It goes on in further groups, and is read as one."""
-    from ottla.clients.producer.prepared_transactions import PreparedTransaction
     from ottla.clients.producer.producer import Producer
+    from ottla.clients.producer.transactions import PreparedTransaction
     from ottla.spark.exactly_once import PIECE_SIZE, BatchDecision, text_of
 
     log = DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.clients.cluster import PartitionInfo
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.metadata import PartitionInfo
 from ottla.clients.topic_offsets import ListOffsetsResult
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition

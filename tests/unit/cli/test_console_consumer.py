@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from ottla.cli.terminal import Terminal
-from ottla.clients.cluster import PartitionInfo
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.metadata import PartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 
-from ottla.clients.consumer.position_validation import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.clients.partition_reader import RangeFetcher, ReadUpTo, Truncation, UnreadRange
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
-from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
@@ -22,6 +21,7 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceKind,
     RebalanceListener,
 )
+from ottla.clients.metadata import PartitionInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import KafkaError

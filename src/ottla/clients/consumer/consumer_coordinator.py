@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, GroupMembership, commit_offsets
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
 from ottla.clients.consumer.group_member import GroupMember, Membership
@@ -18,7 +17,7 @@ from ottla.clients.consumer.subscription_state import (
     SubscriptionState,
 )
 from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.metadata import Metadata
+from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.consumer_config import ConsumerConfig

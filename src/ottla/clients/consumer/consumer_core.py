@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
-from ottla.clients.cluster import Cluster, PartitionInfo
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
@@ -22,7 +21,7 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceListener,
     SubscriptionState,
 )
-from ottla.clients.metadata import Metadata
+from ottla.clients.metadata import Cluster, Metadata, PartitionInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
-from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.consumer_coordinator import (
     METADATA_LIMIT_MS,
@@ -22,6 +21,7 @@ from ottla.clients.consumer.consumer_coordinator import (
 from ottla.clients.consumer.group_member import PollWatch
 from ottla.clients.consumer.subscription_state import RebalanceKind, SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
+from ottla.clients.metadata import Cluster
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError

@@ -20,16 +20,16 @@ from ottla.clients.consumer.completed_fetch import (
     split_batches,
 )
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.position_validation import PositionValidator
+from ottla.clients.consumer.positions import PositionValidator
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
     RESETS,
     SubscriptionState,
     TopicPartitionState,
 )
-from ottla.clients.epoch_ends import parting_of
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id
+from ottla.clients.topic_offsets import parting_of
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION

@@ -1,13 +1,6 @@
 """The clients of the 0.7 design, over today's protocol: see docs/legacy.md."""
 
-from ottla.clients.legacy.async_producer import QueueClosedError, QueueFullError
 from ottla.clients.legacy.consumer_connector import Consumer, ConsumerConnector
-from ottla.clients.legacy.event_handler import (
-    CallbackHandler,
-    DefaultEventHandler,
-    EventHandler,
-    QueueItem,
-)
 from ottla.clients.legacy.group_nodes import Blacklist, TopicFilter, Whitelist
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError, KafkaStream
 from ottla.clients.legacy.message import (
@@ -24,8 +17,16 @@ from ottla.clients.legacy.message import (
     StringDecoder,
     StringEncoder,
 )
-from ottla.clients.legacy.produce import ProducerRequest
-from ottla.clients.legacy.producer import Producer, ProducerData
+from ottla.clients.legacy.producer import (
+    CallbackHandler,
+    DefaultEventHandler,
+    EventHandler,
+    Producer,
+    ProducerData,
+    QueueClosedError,
+    QueueFullError,
+    QueueItem,
+)
 from ottla.clients.legacy.rebalancer import ConsumerRebalanceFailedError
 from ottla.clients.legacy.simple_consumer import (
     FetchRequest,
@@ -33,7 +34,7 @@ from ottla.clients.legacy.simple_consumer import (
     OffsetRequest,
     SimpleConsumer,
 )
-from ottla.clients.legacy.sync_producer import SyncProducer
+from ottla.clients.legacy.sync_producer import ProducerRequest, SyncProducer
 from ottla.config.legacy_config import LegacyProducerConfig as ProducerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig as ConsumerConfig
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ottla.clients.cluster import Cluster
+from ottla.clients.metadata import Cluster
 from ottla.clients.producer.producer_batch import (
     BatchFormat,
     NewRecord,

@@ -1,12 +1,19 @@
-"""The transactions of one producer; everything runs on the loop."""
+"""The transactions of one producer; everything runs on the loop.
+
+In two-phase commit one process prepares a transaction, and another one ends it (terms of KIP-939).
+Any broker with transactions will do: the coordinator identifies a transaction only by its
+transactional id, producer id and epoch, not by the client that asks. transaction.timeout.ms still
+applies until the transaction is ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
@@ -33,6 +40,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause, within
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition, by_topic
 
@@ -544,3 +552,71 @@ class Transactions:
 def group_metadata_of(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
     """The group's metadata; an application that is no member may give only its name."""
     return ConsumerGroupMetadata(group) if isinstance(group, str) else group
+
+
+class PreparedTransaction(NamedTuple):
+    """Everything that is needed to end a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCompleter(ClosedOnExit):
+    """Ends prepared transactions; repeating the same end is no error.
+
+    Create it after they are prepared: a broker may take requests on a connection that is older than
+    the producer's for late ones.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers = None,
+        settings: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._io = IoThread(f"{self._config.client_id}-completer")
+        self._io.begin_with(self._build())
+
+    def complete(
+        self, prepared: Iterable[PreparedTransaction], *, commit: bool = True
+    ) -> dict[PreparedTransaction, KafkaError]:
+        """Commit or abort all of them; returns those that could not be, and why."""
+        limit_ms = self._config.max_block_ms
+        margin_ms = self._config.request_timeout_ms + MARGIN_MS
+        return self._io.run(self._complete(list(prepared), commit), limit_ms + margin_ms)
+
+    def close(self) -> None:
+        """Close the connections and end the I/O thread."""
+        self._io.close(self._close)
+
+    async def _build(self) -> None:
+        self._client = NetworkClient(self._io.runtime, self._config)
+        self._metadata = Metadata(self._client, allow_auto_topic_creation=False)
+
+    async def _complete(
+        self, prepared: list[PreparedTransaction], commit: bool
+    ) -> dict[PreparedTransaction, KafkaError]:
+        deadline = Deadline(self._io.runtime.clock, self._config.max_block_ms)
+        errors = await asyncio.gather(*(self._end(each, commit, deadline) for each in prepared))
+        return {
+            each: error for each, error in zip(prepared, errors, strict=True) if error is not None
+        }
+
+    async def _end(
+        self, each: PreparedTransaction, commit: bool, deadline: Deadline
+    ) -> KafkaError | None:
+        requests = TransactionRequests(
+            self._client, self._metadata, self._config, each.transactional_id
+        )
+        identity = ProducerIdentity(each.producer_id, each.producer_epoch)
+        try:
+            await requests.end(identity, commit, deadline)
+        except KafkaError as error:
+            return error
+        return None
+
+    def _close(self) -> None:
+        self._metadata.close()
+        self._client.close()

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 from zlib import crc32
 
-from ottla.testing.network import ChannelNetwork, Connect, feed
+from ottla.testing.runtime import ChannelNetwork, Connect, feed
 from ottla.testing.simulation.agenda import AgendaLoop
 from ottla.testing.virtual_loop import MockClock
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import RecordMetadata
-from ottla.clients.producer.producer_core import ProducerCore
 from ottla.config.client_config import AdminConfig
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.producer_config import ProducerConfig

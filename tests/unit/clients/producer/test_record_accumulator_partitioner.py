@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.cluster import Cluster, PartitionInfo, TopicInfo
+from ottla.clients.metadata import Cluster, PartitionInfo, TopicInfo
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.record_accumulator import (
     CustomPartitioner,

@@ -11,8 +11,9 @@ from ottla.clients.consumer.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
     assignors_of,
+    decode_ownership,
+    encode_ownership,
 )
-from ottla.clients.consumer.assignors.sticky import decode_ownership, encode_ownership
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.legacy.partition_info import (
+from ottla.clients.legacy.producer_pool import (
     BrokerPartition,
     StaticPartitionInfo,
     ZooKeeperPartitionInfo,

@@ -6,7 +6,7 @@ import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.consumer.position_validation import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from ottla.clients.legacy import CallbackHandler, QueueClosedError, QueueFullError, QueueItem
-from ottla.clients.legacy.async_producer import AsyncProducer
+from ottla.clients.legacy.producer import AsyncProducer
 from ottla.config.legacy_config import LegacyProducerConfig
 
 LIMIT_S = 60
