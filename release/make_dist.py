@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from ottla.cli.command_error import CommandError  # noqa: E402 - this checkout's own
 from ottla.cli.kafka_scripts import offered_scripts  # noqa: E402
-from ottla.cli.zookeeper_server import zookeeper_jars  # noqa: E402
+from ottla.cli.zookeeper import zookeeper_jars  # noqa: E402
 from ottla.version import __version__  # noqa: E402
 
 NAME = f"ottla-{__version__}"

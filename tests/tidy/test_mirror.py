@@ -137,7 +137,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/cluster/test_moving_partitions.py",
         "moves and elections need several brokers",
-        "server/handlers/reassignments cli/reassign_partitions cli/leader_election",
+        "server/handlers/reassignments cli/leader_election",
     ),
     Elsewhere(
         "tests/unit/connect/test_connect_worker.py",
@@ -170,8 +170,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
-        "cli/zookeeper cli/zookeeper_server cli/zookeeper_shell cli/znode_commands "
-        "cli/four_letter_words",
+        "cli/zookeeper cli/zookeeper_shell cli/znode_commands",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_acls.py",
@@ -181,12 +180,12 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/cluster/test_cluster_command.py",
         "a command that starts processes",
-        "cli/cluster/command cli/cluster/layout",
+        "cli/cluster",
     ),
     Elsewhere(
         "tests/unit/cli",
         "parts of commands, tested through the command as a person types it",
-        "cli/command cli/partition_dump cli/registry_files cli/topic_views cli/version",
+        "cli/command cli/partition_dump cli/registry_files cli/topic_views",
     ),
     Elsewhere(
         "tests/system/test_spark_sink.py",

@@ -18,14 +18,16 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     add_repeated,
+    add_zookeeper_security,
     bootstrap_server,
+    command_settings,
     forbid_with,
     given,
     key_values,
     only_with,
     require,
+    zookeeper_settings,
 )
-from ottla.cli.properties import add_zookeeper_security, command_settings, zookeeper_settings
 from ottla.cli.terminal import Terminal
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import KafkaError

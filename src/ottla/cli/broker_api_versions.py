@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server
-from ottla.cli.properties import command_settings
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    bootstrap_server,
+    command_settings,
+)
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
 

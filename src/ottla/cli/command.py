@@ -66,8 +66,8 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
 
 COMMANDS: Final[dict[str, str]] = {
     "broker": "ottla.cli.broker:BrokerCommand",
-    "broker-stop": "ottla.cli.stop:BrokerStopCommand",
-    "cluster": "ottla.cli.cluster.command:ClusterCommand",
+    "broker-stop": "ottla.cli.local_servers:BrokerStopCommand",
+    "cluster": "ottla.cli.cluster:ClusterCommand",
     "topics": "ottla.cli.topics:TopicsCommand",
     "console-producer": "ottla.cli.console_producer:ConsoleProducerCommand",
     "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",
@@ -101,7 +101,7 @@ COMMANDS: Final[dict[str, str]] = {
     "verifiable-producer": "ottla.cli.verifiable_clients:VerifiableProducerCommand",
     "verifiable-consumer": "ottla.cli.verifiable_clients:VerifiableConsumerCommand",
     "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",
-    "zookeeper-stop": "ottla.cli.stop:ZooKeeperStopCommand",
+    "zookeeper-stop": "ottla.cli.local_servers:ZooKeeperStopCommand",
     "zookeeper-shell": "ottla.cli.zookeeper_shell:ZooKeeperShellCommand",
     "demo": "ottla.cli.demo:DemoCommand",
     "pipeline": "ottla.cli.pipeline:PipelineCommand",
@@ -111,7 +111,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "ottla.cli.simulate:SimulateCommand",
     "run-class": "ottla.cli.kafka_scripts:RunClassCommand",
     "completion": "ottla.cli.completion:CompletionCommand",
-    "version": "ottla.cli.version:VersionCommand",
+    "version": "ottla.cli.main:VersionCommand",
 }
 
 

@@ -17,11 +17,11 @@ from ottla.cli.options import (
     add_repeated,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
+    command_settings,
     given,
     one_of,
     only_with,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.users import (
@@ -280,7 +280,7 @@ class Changes(NamedTuple):
 
     @classmethod
     def of(cls, arguments: Namespace) -> Changes:
-        from ottla.cli.properties import load_properties
+        from ottla.cli.options import load_properties
 
         added = load_properties(arguments.add_config_file) if arguments.add_config_file else {}
         added |= parse_added(arguments.add_config or "")

@@ -23,8 +23,8 @@ from ottla.cli.options import (
     add_repeated,
     bootstrap_server,
     key_values,
+    load_properties,
 )
-from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
 
 DEFAULT_URL: Final = "http://127.0.0.1:8083"

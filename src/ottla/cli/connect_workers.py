@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.properties import load_properties
+from ottla.cli.options import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from ottla.cli.options import (
     bootstrap_server,
     did_you_mean,
     key_values,
+    load_properties,
     one_of,
     require,
     topic_pattern,
 )
-from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition

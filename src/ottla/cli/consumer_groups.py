@@ -18,13 +18,13 @@ from ottla.cli.options import (
     add_repeated,
     add_unused_zookeeper,
     bootstrap_server,
+    command_settings,
     forbid_with,
     integers,
     one_of,
     only_with,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import MISSING, TEXT, Row, add_format, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal

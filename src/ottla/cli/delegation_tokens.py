@@ -18,10 +18,10 @@ from ottla.cli.options import (
     add_integer,
     add_repeated,
     bootstrap_server,
+    command_settings,
     given,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 

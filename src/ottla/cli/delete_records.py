@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    bootstrap_server,
+    command_settings,
+    require,
+)
 from ottla.cli.partition_files import read_document, rows_of
-from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition

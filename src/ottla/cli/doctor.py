@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command import Command
-from ottla.cli.options import add_bootstrap_server, add_command_config
-from ottla.cli.properties import (
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
     add_overrides,
     add_property_file,
     command_settings,

@@ -14,9 +14,9 @@ from ottla.cli.options import (
     add_repeated,
     bootstrap_server,
     check_action,
+    command_settings,
     key_values,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
 

@@ -14,11 +14,11 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     bootstrap_server,
+    command_settings,
     forbid_with,
     integers,
     topic_pattern,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import moment_ms, moment_text

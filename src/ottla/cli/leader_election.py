@@ -14,11 +14,11 @@ from ottla.cli.options import (
     add_integer,
     add_zookeeper,
     bootstrap_server,
+    load_properties,
     one_of,
     require,
 )
 from ottla.cli.partition_files import read_partitions
-from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition

@@ -15,10 +15,10 @@ from ottla.cli.options import (
     add_flag,
     bootstrap_server,
     check_brokers,
+    command_settings,
     integers,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from types import FrameType
 
@@ -128,6 +129,23 @@ def set_up_logging(level: str, terminal: Terminal) -> None:
 def _stop(signum: int, _frame: FrameType | None) -> None:
     """SIGTERM ends a command the way Ctrl-C does: through its `finally` clauses."""
     raise SystemExit(128 + signum)
+
+
+# `ottla version`.
+
+
+class VersionCommand(Command):
+    """Prints the version of Ottla."""
+
+    name = "version"
+    help = "Print the version of Ottla."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        pass
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        terminal.print(f"ottla {__version__}")
+        return 0
 
 
 if __name__ == "__main__":

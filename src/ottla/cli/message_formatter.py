@@ -1,4 +1,7 @@
-"""The formatters of the console consumer, by Kafka's class names or short ones."""
+"""The formatters of the console consumer, by Kafka's class names or short ones.
+
+They print bytes as text by the names of Kafka's deserializers and decoders.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,73 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, BinaryIO, Final
+from struct import Struct
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from ottla.cli.command_error import UsageError
-from ottla.cli.decoders import Decode, decoder
+from ottla.cli.command_error import CommandError, UsageError
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord as Record
 
+
 logger = logging.getLogger(__name__)
+
+# Bytes as printable text, by the names of Kafka's deserializers and decoders.
+
+
+Decode = Callable[[bytes], bytes]
+
+AS_THEY_ARE: Final = ("string", "bytes", "bytearray", "bytebuffer", "default")
+NUMBERS: Final = {
+    "short": Struct(">h"),
+    "integer": Struct(">i"),
+    "int": Struct(">i"),
+    "long": Struct(">q"),
+    "float": Struct(">f"),
+    "double": Struct(">d"),
+}
+
+
+def short_name(name: str) -> str:
+    """`long` for org.apache.kafka.common.serialization.LongDeserializer."""
+    last = name.rpartition(".")[2].lower()
+    return last.removesuffix("deserializer").removesuffix("decoder")
+
+
+def decoder(name: str | None) -> Decode | None:
+    """What turns bytes into text for printing; None where they are printed as they are."""
+    if not name or short_name(name) in AS_THEY_ARE:
+        return None
+    number = NUMBERS.get(short_name(name))
+    if number is None:
+        raise UsageError(
+            f"there is no deserializer '{name}'; there are string, bytes, {', '.join(NUMBERS)}"
+        )
+    return _number_decoder(number, short_name(name))
+
+
+def text_decoder(name: str) -> Callable[[bytes], str]:
+    """Bytes as text that fits a line of a dump: `bytes` shows hexadecimal digits."""
+    if short_name(name) in ("bytes", "bytearray", "bytebuffer", "default"):
+        return bytes.hex
+    decode = decoder(name)
+    if decode is None:
+        return lambda data: data.decode("utf-8", "replace")
+    return lambda data: decode(data).decode()
+
+
+def _number_decoder(number: Struct, name: str) -> Decode:
+    def decode(data: bytes) -> bytes:
+        if len(data) != number.size:
+            raise CommandError(f"a {name} has {number.size} bytes, this record has {len(data)}")
+        value: Any = number.unpack(data)[0]
+        return str(value).encode()
+
+    return decode
+
+
+# The formatters.
+
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

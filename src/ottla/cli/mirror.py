@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import add_flag, add_integer
-from ottla.cli.properties import load_properties
+from ottla.cli.options import add_flag, add_integer, load_properties
 from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.structs import TopicPartition

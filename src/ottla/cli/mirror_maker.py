@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
-from ottla.cli.options import add_flag, add_integer, one_of, require
-from ottla.cli.properties import load_properties
+from ottla.cli.options import add_flag, add_integer, load_properties, one_of, require
 from ottla.cli.terminal import Terminal, check_reachable, interruptible, without_servers
 
 if TYPE_CHECKING:

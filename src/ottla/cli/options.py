@@ -1,10 +1,14 @@
-"""Options that several commands share, and the checks that Kafka's tools make on them."""
+"""Options that several commands share, and the checks that Kafka's tools make on them.
+
+Among them are property files: --command-config, --producer.config, server.properties.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
@@ -281,3 +285,73 @@ def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
     unknown = [broker for broker in brokers if broker not in alive]
     if unknown:
         raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
+
+
+# Property files on the command line.
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """The settings in a property file."""
+    from pathlib import Path
+
+    from ottla.config.properties import parse_properties
+
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"cannot read the property file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"the property file {path} is not UTF-8 text: {error.reason}") from error
+
+
+def command_settings(arguments: Namespace) -> dict[str, str]:
+    """The settings of the file that --command-config names; none without it."""
+    return load_properties(arguments.command_config) if arguments.command_config else {}
+
+
+def add_zookeeper_security(parser: ArgumentParser) -> None:
+    """`--zk-tls-config-file`, as Kafka calls it, for tools that open the brokers' registry."""
+    parser.add_argument(
+        "--zk-tls-config-file",
+        metavar="FILE",
+        help="How ZooKeeper is connected to: a file with the brokers' zookeeper.ssl.*, "
+        "zookeeper.sasl.*, zookeeper.digest.* and zookeeper.set.acl, as a broker's own file.",
+    )
+
+
+def zookeeper_settings(connect: str, arguments: Namespace) -> dict[str, str]:
+    """The settings of a registry in ZooKeeper, for a command with these options."""
+    named = arguments.zk_tls_config_file
+    settings = load_properties(named) if named else {}
+    of_zookeeper = {name: text for name, text in settings.items() if name.startswith("zookeeper.")}
+    return of_zookeeper | {"zookeeper.connect": connect}
+
+
+# The settings of a server: a property file, and single ones that override it.
+
+
+def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> None:
+    """The property file, as an argument like that of Kafka's start scripts, or `--config`."""
+    parser.add_argument("file", metavar=metavar, nargs="?", help=help_text)
+    parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
+
+
+def add_overrides(parser: ArgumentParser, help_text: str) -> None:
+    """`--override key=value`, as often as wanted."""
+    add_repeated(parser, "--override", "KEY=VALUE", help_text)
+
+
+def server_settings(arguments: Namespace) -> dict[str, str]:
+    """The property file's settings with the overrides on top."""
+    if arguments.file and arguments.config:
+        raise UsageError("the property file is given twice, by place and with --config")
+    path = arguments.config or arguments.file
+    return (load_properties(path) if path else {}) | overrides(arguments)
+
+
+def overrides(arguments: Namespace) -> dict[str, str]:
+    """The settings of `--override`; each needs its equals sign."""
+    for pair in arguments.override:
+        if "=" not in pair:
+            raise UsageError(f"--override takes key=value, not '{pair}'")
+    return key_values(arguments.override)

@@ -23,10 +23,10 @@ from ottla.cli.options import (
     add_integer,
     bootstrap_server,
     key_values,
+    load_properties,
     one_of,
     require,
 )
-from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal, with_port
 
 if TYPE_CHECKING:

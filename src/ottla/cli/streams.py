@@ -13,9 +13,9 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     bootstrap_server,
+    command_settings,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 from ottla.streams.naming import STATE_DIR
 

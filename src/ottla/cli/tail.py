@@ -20,8 +20,8 @@ from ottla.cli.options import (
     add_integer,
     add_repeated,
     bootstrap_server,
+    command_settings,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import JSON, TEXT
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import age_text, moment_ms, moment_text

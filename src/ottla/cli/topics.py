@@ -18,6 +18,7 @@ from ottla.cli.options import (
     add_zookeeper,
     bootstrap_server,
     bootstrap_server_or_zookeeper,
+    command_settings,
     forbid_with,
     given,
     key_values,
@@ -25,7 +26,6 @@ from ottla.cli.options import (
     only_with,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format
 from ottla.cli.terminal import Progress, Terminal
 from ottla.cli.topic_views import existing_topics

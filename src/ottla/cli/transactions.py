@@ -15,10 +15,10 @@ from ottla.cli.options import (
     add_integer,
     bootstrap_server,
     check_action,
+    command_settings,
     given,
     require,
 )
-from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, add_format, print_table, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError

@@ -16,12 +16,14 @@ from ottla.cli.options import (
     add_command_config,
     add_integer,
     add_repeated,
+    add_zookeeper_security,
     bootstrap_server,
     check_action,
+    command_settings,
     given,
     only_with,
+    zookeeper_settings,
 )
-from ottla.cli.properties import add_zookeeper_security, command_settings, zookeeper_settings
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 

@@ -14,10 +14,10 @@ from ottla.cli.options import (
     add_flag,
     add_integer,
     bootstrap_server,
+    load_properties,
     require,
 )
 from ottla.cli.perf_tests import Throttle
-from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition

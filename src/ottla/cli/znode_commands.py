@@ -10,8 +10,8 @@ from typing import Any, Final
 from kazoo import exceptions as kazoo_errors
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.four_letter_words import WORDS
 from ottla.cli.options import OptionParser
+from ottla.cli.zookeeper import WORDS
 from ottla.version import __version__
 
 ANY_VERSION: Final = -1

@@ -54,8 +54,8 @@ class ZooKeeperShellCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         if os.path.isdir(arguments.server):
             return self._show_files(arguments, terminal)
-        from ottla.cli.four_letter_words import WORDS, ask
         from ottla.cli.znode_commands import ZnodeCommands
+        from ottla.cli.zookeeper import WORDS, ask
 
         servers, chroot = address(arguments.server)
         host, port = reachable(servers)

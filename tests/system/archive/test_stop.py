@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ottla.cli.stop import server_processes
+from ottla.cli.local_servers import server_processes
 from ottla.testing import wait_until
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from ottla.cli.properties import parse_properties
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.properties import parse_properties
 from ottla.errors import ConfigError
 
 KAFKA_SAMPLE = """

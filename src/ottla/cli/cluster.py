@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import whole_number
-from ottla.cli.properties import add_overrides, overrides
+from ottla.cli.options import add_overrides, overrides, whole_number
 from ottla.cli.terminal import DEFAULT_PORT, Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.cluster.child import Child
-    from ottla.cli.cluster.layout import ClusterLayout, Server
+    from ottla.cli.cluster_servers import Child, ClusterLayout, Server
+
 
 DEFAULT_DATA_DIR: Final = Path(tempfile.gettempdir()) / "ottla-cluster"
 DEFAULT_BROKERS: Final = 3
@@ -70,8 +69,8 @@ class ClusterCommand(Command):
         add_overrides(parser, "A setting of every broker; may be repeated.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.cluster.layout import ClusterLayout, lock
-        from ottla.cli.zookeeper_server import java, zookeeper_jars
+        from ottla.cli.cluster_servers import ClusterLayout, lock
+        from ottla.cli.zookeeper import java, zookeeper_jars
 
         layout = ClusterLayout(
             arguments.data_dir.absolute(),
@@ -107,7 +106,7 @@ class ClusterRun:
             self._stop()
 
     def _start(self) -> None:
-        from ottla.cli.cluster.child import Child
+        from ottla.cli.cluster_servers import Child
 
         self.children.append(Child(self.layout.zookeeper))
         self._welcome(self.children[0])

@@ -1,12 +1,17 @@
-"""Which processes the stop commands signal."""
+"""Which processes the stop commands signal, and who listens on a port of this machine."""
 
+from __future__ import annotations
+
+import errno
 import os
 import signal
+import socket
 import sys
 
 import pytest
 
-from ottla.cli.stop import BrokerStopCommand, ZooKeeperStopCommand
+from ottla.cli.local_servers import BrokerStopCommand, ZooKeeperStopCommand, in_use, listener
+from ottla.runtime.network import free_port
 
 HERE = os.path.dirname(sys.executable)
 PROCESSES = {
@@ -73,3 +78,25 @@ def test_unknown_signal_is_refused(stop):
 
     assert signalled == []
     assert "there is no signal NO" in outcome.err
+
+
+# Who listens on a port of this machine.
+
+
+def test_process_that_has_the_port_is_named():
+    """So that it can be stopped; a port that nobody has belongs to nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = f"cannot listen on 127.0.0.1:{port}: Address already in use"
+        error = str(in_use(OSError(errno.EADDRINUSE, line)))
+
+    assert error.startswith(f"{line} by ")
+    assert error.endswith(f" (process {os.getpid()})")
+    assert listener(free_port("127.0.0.1")) is None
+
+
+def test_other_failures_to_listen_are_told_as_they_are():
+    """Only a port in use has somebody who uses it."""
+    error = OSError(errno.EACCES, "cannot listen on 127.0.0.1:80: Permission denied")
+
+    assert str(in_use(error)) == "cannot listen on 127.0.0.1:80: Permission denied"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.cluster.child import Child
-from ottla.cli.cluster.layout import Server
+from ottla.cli.cluster_servers import Child, Server
 
 HEEDS = "import signal; print(' ready at ', flush=True); signal.pause()"
 IGNORES = f"import signal; signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN); {HEEDS}"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.properties import parse_properties
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.producer_config import ProducerConfig
+from ottla.config.properties import parse_properties
 from ottla.mirror.flow import parse_plan
 
 FOLDER = Path(__file__).parents[3] / "config"

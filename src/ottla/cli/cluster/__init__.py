@@ -1,1 +1,0 @@
-"""`ottla cluster`: a whole cluster on one machine, for development."""
