@@ -74,6 +74,7 @@ _PLACES_OF_TRANSFORMS: Final = {
     "transforms.types": _both("Cast", "MaskField", "SetSchemaMetadata"),
 }
 _OUR_CONNECTORS: Final = {
+    "http": ["HttpSource", "HttpSink"],
     "log_folder": ["LogFolderSource"],
     "objects": ["FilesSink"],
     "postgres": ["PostgresSource"],

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from page import ROOT, Page, Shell
 
-from ottla.connect.connectors.postgres import PostgresSource
 from ottla.connect.plugins import BUILT_IN, CONNECTORS, PREDICATES, TRANSFORMS, Plugins
 from ottla.runtime.network import free_port
 from ottla.testing import InProcessBroker, wait_until
 
 PAGE = Page("docs/connectors.md")
+BASIC = ("name", "connector.class", "topics", "key.converter", "value.converter")
 
 
 def properties(text: str) -> dict[str, str]:
@@ -71,11 +71,14 @@ def test_names_on_the_page_are_those_of_the_plug_ins() -> None:
     plugins = Plugins()
 
     assert not [name for name in names if f"`{name}`" not in PAGE.text]
-    (database, _, transforms) = (properties(text) for text in PAGE.blocks_in("properties")[2:])
-    given = {
-        key: value for key, value in database.items() if key not in ("name", "connector.class")
-    }
-    assert PostgresSource.Settings.parse(given).tables == ("public.orders", "public.customers")
+    blocks = [properties(text) for text in PAGE.blocks_in("properties")]
+    transforms = next(block for block in blocks if "transforms" in block)
+    for block in blocks:
+        if "connector.class" in block:
+            connector = plugins.connector(block["connector.class"])
+            own = {name: block[name] for name in connector.Settings.keys if name in block}
+            assert connector.Settings.parse(own)
+            assert set(block) - set(own) <= set(BASIC), block
     for group, alias in ((TRANSFORMS, "hide"), (TRANSFORMS, "route"), (PREDICATES, "tests")):
         prefix = f"{group}.{alias}."
         own = {

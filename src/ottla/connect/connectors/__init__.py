@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Final
 
+from ottla.connect.data import Schema
+from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
 
 
@@ -17,3 +19,19 @@ def needed(module: str, extra: str, connector: type) -> Any:
             f"connector.class={connector.__name__}: needs the package {error.name}: "
             f"pip install 'ottla[{extra}]'"
         ) from error
+
+
+_PLAIN: Final = JsonConverter.of({"schemas.enable": "false"})
+
+
+def json_text(value: Any, schema: Schema | None) -> str:
+    """A value as JSON without its schema."""
+    data = _PLAIN.from_connect_data("", schema, value)
+    return "null" if data is None else data.decode()
+
+
+def content_of(value: Any, schema: Schema | None) -> bytes:
+    """A value as what another system gets: bytes and text as they are, all else as JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return value.encode() if isinstance(value, str) else json_text(value, schema).encode()

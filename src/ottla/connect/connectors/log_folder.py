@@ -224,7 +224,7 @@ class FollowedFile:
             return True
 
     def _change_files(self, file: BinaryIO) -> None:
-        """At the end of a file that was moved away: go on with the one that was written next."""
+        """At the end of a file that was moved away: continue with the one that was written next."""
         state = os.fstat(file.fileno())
         if not self._is_moved() or state.st_size > self._position:
             return

@@ -10,7 +10,7 @@ A file is named after what it holds, first and last offset:
 
     orders/partition=3/orders+3+00000000000000020000+00000000000000029999.parquet
 
-It appears whole or not at all, and what is there says where to go on: offsets are read from the
+It appears whole or not at all, and what is there says where to continue: offsets are read from the
 names when a partition is opened, and the group's are only there to show the lag. After a kill the
 records that are in no file yet come again. Where a file ends follows from its records alone (their
 number, their timestamps, their schema), so that even a task that believes it still has a partition
@@ -31,7 +31,7 @@ from urllib.parse import quote, unquote
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, LONG, STRING, at_least, not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
-from ottla.connect.connectors import needed
+from ottla.connect.connectors import json_text, needed
 from ottla.connect.data import (
     DATE_NAME,
     DECIMAL_NAME,
@@ -42,7 +42,6 @@ from ottla.connect.data import (
     SchemaType,
     SinkRecord,
 )
-from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 
@@ -145,7 +144,7 @@ class FilesSink(SinkConnector):
             self.context.rewind(found)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Records that are in no file yet are read by whoever has the partition next."""
+        """Records that are in no file yet are read by the task that has the partition next."""
         for partition in partitions:
             self._pending.pop(partition, None)
             self._next.pop(partition, None)
@@ -171,7 +170,7 @@ class FilesSink(SinkConnector):
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """The files say where to go on."""
+        """The files say where to continue."""
         raise ConfigError(
             "the offsets of a FilesSink are in the names of its files: to go back, delete files "
             "from an offset on"
@@ -272,7 +271,7 @@ def _encoder(settings: FilesSinkSettings) -> Any:
 def _metadata(record: SinkRecord) -> dict[str, Any]:
     key = record.key
     if isinstance(key, dict | list):
-        key = _plain_text(key, record.key_schema)
+        key = json_text(key, record.key_schema)
     return {
         "__topic": record.original_topic,
         "__partition": record.original_partition,
@@ -282,21 +281,13 @@ def _metadata(record: SinkRecord) -> dict[str, Any]:
     }
 
 
-_PLAIN: Final = JsonConverter.of({"schemas.enable": "false"})
-
-
-def _plain_text(value: Any, schema: Schema | None) -> str:
-    data = _PLAIN.from_connect_data("", schema, value)
-    return "null" if data is None else data.decode()
-
-
 def _json_lines(records: Sequence[SinkRecord], with_metadata: bool) -> bytes:
     lines = []
     for record in records:
-        value = _plain_text(record.value, record.value_schema)
+        value = json_text(record.value, record.value_schema)
         if with_metadata:
             before = ",".join(
-                f'"{name}":{_plain_text(item, None)}' for name, item in _metadata(record).items()
+                f'"{name}":{json_text(item, None)}' for name, item in _metadata(record).items()
             )
             value = f'{{{before},"value":{value}}}'
         lines.append(value + "\n")

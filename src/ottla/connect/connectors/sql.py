@@ -245,7 +245,7 @@ class SqlSource(SourceConnector):
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
-        """Numbers say exactly where to go on; times may be shared by rows."""
+        """Numbers say exactly where to continue; times may be shared by rows."""
         return getattr(settings, "mode", "") in (INCREMENTING, BOTH)
 
 

@@ -1,0 +1,529 @@
+"""Endpoints that are polled and posted to: a server of the standard library answers as it is told.
+
+Cursors, links and documents are followed through restarts; outages are waited out, refusals
+reported.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from threading import Thread
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from contexts import LoneContext
+
+from ottla import Producer
+from ottla.connect.connectors.http import HttpSink, HttpSource, OutageError
+from ottla.connect.data import DataError, SinkRecord
+from ottla.errors import ConfigError
+from ottla.testing import wait_until
+from ottla.testing.connector_contract import SinkContract, SourceContract
+
+
+class Reply(SimpleNamespace):
+    """What the server is to say."""
+
+    def __init__(self, body=None, status=200, **headers):
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        super().__init__(body=content, status=status, headers=headers)
+
+
+class Endpoint:
+    """A server on loopback; `answer` makes a Reply of a request, `requests` has them all."""
+
+    def __init__(self):
+        self.requests = []
+        self.answer = lambda request: Reply([])
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            """Hands each request on."""
+
+            protocol_version = "HTTP/1.1"
+
+            def serve(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                parts = urlsplit(self.path)
+                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+                request = SimpleNamespace(
+                    method=self.command,
+                    path=parts.path,
+                    query=query,
+                    headers=self.headers,
+                    body=body,
+                )
+                outer.requests.append(request)
+                reply = outer.answer(request)
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            do_GET = do_POST = do_PUT = do_DELETE = serve  # noqa: N815 # http.server's names
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/items"
+        self.thread = Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def endpoint():
+    server = Endpoint()
+    yield server
+    server.close()
+
+
+@contextmanager
+def source(endpoint, stored=None, **settings):
+    """A started source, whose offsets are kept in `stored`."""
+    given = {"url": endpoint.url, "topic": "t", "poll.interval.ms": "1", "retry.backoff.ms": "1"}
+    given |= {key.replace("_", "."): str(value) for key, value in settings.items()}
+    made = HttpSource(HttpSource.Settings.parse(given), LoneContext())
+    made.context.stored = {} if stored is None else stored
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def take(made, polls=6, most=None):
+    """What polls bring; the offset of the last one that arrived is stored, as a worker does."""
+    found = []
+    while polls:
+        polls -= made._client.left_s == 0
+        found += made.poll()
+    for record in found[:most]:
+        made.context.stored[tuple(sorted(record.source_partition.items()))] = record.source_offset
+    return [record.value for record in found[:most]]
+
+
+def test_a_document_is_read_again_when_it_has_changed(endpoint):
+    """By its ETag while it runs, by its content after a restart."""
+    version = {"is": "1", "body": [{"id": 1}, {"id": 2}]}
+
+    def answer(request):
+        if request.headers.get("If-None-Match") == version["is"]:
+            return Reply(b"", 304)
+        return Reply(version["body"], ETag=version["is"])
+
+    endpoint.answer, stored = answer, {}
+    with source(endpoint, stored, key_field="id") as made:
+        (first, second) = made.poll()
+        assert (first.key, first.value, first.topic) == (1, {"id": 1}, "t")
+        assert take(made) == []
+        assert endpoint.requests[-1].headers["If-None-Match"] == "1"
+        version |= {"is": "2", "body": [{"id": 3}, {"id": 4}]}
+        assert take(made, most=1) == [{"id": 3}]
+    with source(endpoint, stored) as made:
+        assert take(made) == [{"id": 4}]
+    with source(endpoint, stored) as made:
+        assert take(made) == []
+    assert second.source_offset["done"] == 2
+
+
+def test_last_modified_will_do(endpoint):
+    """A server without ETag."""
+    date = "Mon, 03 Feb 2020 12:00:00 GMT"
+    endpoint.answer = lambda request: (
+        Reply(b"", 304)
+        if request.headers.get("If-Modified-Since") == date
+        else Reply({"data": {"rows": [1, 2]}}, Last_Modified=date)
+    )
+    with source(endpoint, records_field="data.rows") as made:
+        assert take(made) == [1, 2]
+    assert endpoint.requests[-1].headers["If-Modified-Since"] == date
+
+
+@pytest.mark.parametrize("paging", ["link", "next-url", "next-token"])
+def test_pages_are_followed(endpoint, paging):
+    """Pages of two; the last one is asked for again, and grows."""
+    items = list(range(5))
+
+    def answer(request):
+        page = int(request.query.get("page", 0))
+        found = items[2 * page : 2 * page + 2]
+        following = page + 1 if len(items) > 2 * page + 2 else None
+        link = f"/items?page={following}"
+        if paging == "link":
+            return Reply(found, **({"Link": f'<{link}>; rel="next"'} if following else {}))
+        token = link if paging == "next-url" else str(following)
+        return Reply({"found": found, "more": {"at": token if following else None}})
+
+    endpoint.answer, stored = answer, {}
+    settings = {"paging": paging.partition("-")[0]}
+    if paging != "link":
+        settings |= {
+            "records_field": "found",
+            "next_field": "more.at",
+            "cursor_parameter": "page",
+        }
+    with source(endpoint, stored, **settings) as made:
+        assert take(made, most=3) == [0, 1, 2]
+    items += [5, 6]
+    with source(endpoint, stored, **settings) as made:
+        assert take(made) == [3, 4, 5, 6]
+        items.append(7)
+        assert take(made) == [7]
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+def test_restarts_repeat_nothing(endpoint, is_inclusive):
+    """Seeds of growing tables, pages of three, and tasks that are killed anywhere."""
+    for seed in range(8):
+        random = Random(seed)
+        rows, found, stored, number = [], [], {}, 0
+
+        def answer(request, rows=rows):
+            since = int(request.query.get("since", -1))
+            if is_inclusive:
+                return Reply([row for row in rows if row["at"] >= since][:6])
+            return Reply([row for row in rows if row["at"] > since][:3])
+
+        endpoint.answer = answer
+        for _ in range(6):
+            for _ in range(random.randrange(5)):
+                step = random.randrange(2) if is_inclusive and len(rows) % 4 else 1
+                number += step
+                rows.append({"at": number, "row": len(rows)})
+            with source(
+                endpoint,
+                stored,
+                paging="cursor",
+                cursor_field="at",
+                cursor_parameter="since",
+                cursor_inclusive=is_inclusive,
+            ) as made:
+                found += take(made, polls=random.randrange(1, 4), most=random.randrange(7))
+        with source(
+            endpoint,
+            stored,
+            paging="cursor",
+            cursor_field="at",
+            cursor_parameter="since",
+            cursor_inclusive=is_inclusive,
+        ) as made:
+            found += take(made, polls=12)
+        assert found == rows
+
+
+def test_a_server_that_is_down_is_waited_for(endpoint):
+    """As long as it asks; then the records come."""
+    replies = [
+        Reply("busy", 503, Retry_After="0"),
+        Reply("slow down", 429, Retry_After="60"),
+    ]
+    endpoint.answer = lambda request: replies.pop(0) if replies else Reply([1])
+    with source(endpoint) as made:
+        assert made.poll() == []
+        assert made.poll() == []
+        assert 50 < made._client.left_s <= 60
+        assert made.poll() == []
+        assert len(endpoint.requests) == 2
+        made._client.rest(0)
+        assert [record.value for record in made.poll()] == [1]
+
+
+def test_nobody_there_is_an_outage(endpoint):
+    """A port that nothing listens at."""
+    with source(endpoint, url="http://127.0.0.1:1/") as made:
+        assert made.poll() == []
+        assert made._client._failures == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply("who?", 401), "must be answered with records, not by 401"),
+        (Reply(b"<html>"), "must be JSON"),
+        (Reply(7), "must be a list"),
+        (Reply([{"other": 1}]), "each record must have it"),
+        (Reply([1] * 100), "must not be longer than"),
+        (Reply("", 302, Location="http://elsewhere/"), "not by 302"),
+    ],
+)
+def test_what_no_wait_mends_ends_the_task(endpoint, reply, said):
+    """A sentence says what is wrong."""
+    endpoint.answer = lambda request: reply
+    with (
+        source(endpoint, paging="cursor", max_response_bytes=200) as made,
+        pytest.raises((ConfigError, DataError), match=said),
+    ):
+        made.poll()
+
+
+def test_another_server_is_not_asked(endpoint):
+    """The next page may not lead the headers elsewhere."""
+    endpoint.answer = lambda request: Reply([1], Link='<http://other.example/>; rel="next"')
+    with source(endpoint, paging="link") as made:
+        assert len(made.poll()) == 1
+        with pytest.raises(ConfigError, match="of the same server"):
+            made.poll()
+
+
+def test_offsets_that_a_person_sets(endpoint):
+    """A page of this endpoint."""
+    settings = HttpSource.Settings.parse({"url": endpoint.url, "topic": "t"})
+    place = {"url": endpoint.url}
+    assert HttpSource.alter_offsets(settings, [(place, {"next": 7}), (place, None)])
+    assert HttpSource.is_exactly_once(settings)
+    for partition, offset in (({}, None), (place, {"page": 1}), (place, {"done": -1})):
+        with pytest.raises(ConfigError):
+            HttpSource.alter_offsets(settings, [(partition, offset)])
+
+
+class SinkContext(LoneContext):
+    """Keeps what is reported."""
+
+    def report(self, record, error):
+        self.asked.append((record.offset, str(error)))
+        future = Future()
+        future.set_result(None)
+        return future
+
+    def retry_after(self, timeout_ms):
+        self.asked.append(("retry", timeout_ms))
+
+
+@contextmanager
+def sink(endpoint, **settings):
+    given = {"url": endpoint.url, "retry.backoff.ms": "1"}
+    given |= {key.replace("_", "."): str(value) for key, value in settings.items()}
+    made = HttpSink(HttpSink.Settings.parse(given), SinkContext())
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def record(offset, value=None, partition=0, **more):
+    value = {"n": offset} if value is None else value
+    return SinkRecord(topic="t x", partition=partition, offset=offset, value=value, **more)
+
+
+def test_a_record_is_a_request(endpoint):
+    """Its place in a header, by which the receiver knows it; with the user and the key."""
+    with sink(
+        endpoint,
+        url=endpoint.url + "/${topic}/${key}",
+        headers='{"X-Own": "1"}',
+        username="me",
+        password="word",
+    ) as made:
+        made.put([record(0, key="a/b"), record(1, value="text"), record(2, value=b"\xff")])
+
+    first, second, third = endpoint.requests
+    assert (first.method, first.path) == ("POST", "/items/t%20x/a%2Fb")
+    assert [each.body for each in endpoint.requests] == [b'{"n":0}', b"text", b"\xff"]
+    assert first.headers["Idempotency-Key"] == "t x-0-0"
+    assert first.headers["Content-Type"] == "application/json"
+    assert first.headers["X-Own"] == "1"
+    assert first.headers["Authorization"].startswith("Basic ")
+    assert (second.path, third.path) == ("/items/t%20x/", "/items/t%20x/")
+
+
+@pytest.mark.parametrize(
+    ("form", "body"), [("array", b'[{"n":0},"s"]'), ("lines", b'{"n":0}\n"s"\n')]
+)
+def test_batches(endpoint, form, body):
+    """Of one partition each, with the first and the last offset."""
+    with sink(endpoint, batch_records=2, batch_format=form) as made:
+        made.put([record(0), record(1, value='"s"'), record(2), record(7, partition=1)])
+
+    assert {each.headers["Idempotency-Key"]: each.body for each in endpoint.requests}[
+        "t x-0-0-1"
+    ] == body
+    assert sorted(each.headers["Idempotency-Key"] for each in endpoint.requests) == [
+        "t x-0-0-1",
+        "t x-0-2",
+        "t x-1-7",
+    ]
+
+
+def test_tombstones(endpoint):
+    """Left out, or deletions."""
+    gone = SinkRecord(topic="t", partition=0, offset=0, key="k", value=None)
+    with sink(endpoint) as made:
+        made.put([gone])
+    assert endpoint.requests == []
+    with sink(endpoint, url=endpoint.url + "/${key}", null_values="delete") as made:
+        made.put([gone])
+    assert [(each.method, each.path) for each in endpoint.requests] == [("DELETE", "/items/k")]
+    with pytest.raises(ConfigError, match=r"needs batch\.records=1"):
+        HttpSink.Settings.parse({"url": "http://x", "null.values": "delete", "batch.records": "2"})
+
+
+def test_an_outage_repeats_only_what_was_not_sent(endpoint):
+    """Partitions go on by themselves; the server's wish is kept."""
+    left = [Reply("no", 503, Retry_After="30")]
+
+    def answer(request):
+        return left.pop() if left and b'"n":2' in request.body else Reply()
+
+    endpoint.answer = answer
+    with sink(endpoint) as made:
+        records = [record(1), record(2), record(3), record(5, partition=1)]
+        with pytest.raises(OutageError, match="503"):
+            made.put(records)
+        with pytest.raises(Exception, match="nothing is sent for"):
+            made.put(records)
+        assert made.context.asked[-1][0] == "retry"
+        made._client.rest(0)
+        made.put(records)
+
+    bodies = [each.body for each in endpoint.requests]
+    assert sorted(bodies) == [b'{"n":1}', b'{"n":2}', b'{"n":2}', b'{"n":3}', b'{"n":5}']
+    assert [body for body in bodies if b"5" not in body][-2:] == [b'{"n":2}', b'{"n":3}']
+
+
+def test_only_the_refused_record_of_a_batch_is_reported(endpoint):
+    """The batch is divided until it is found."""
+    kept = []
+
+    def answer(request):
+        rows = json.loads(request.body)
+        if any(row["n"] == 5 for row in rows):
+            return Reply("five is wrong", 422)
+        kept.extend(row["n"] for row in rows)
+        return Reply()
+
+    endpoint.answer = answer
+    with sink(endpoint, batch_records=8) as made:
+        made.put([record(number) for number in range(8)])
+
+    assert kept == [0, 1, 2, 3, 4, 6, 7]
+    ((offset, said),) = made.context.asked
+    assert offset == 5
+    assert "refused by 422" in said
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404])
+def test_a_wrong_setting_is_no_records_fault(endpoint, status):
+    """The task ends; nothing is reported."""
+    endpoint.answer = lambda request: Reply("no", status)
+    with sink(endpoint) as made:
+        with pytest.raises(ConfigError, match=f"must be accepted, not answered by {status}"):
+            made.put([record(0)])
+        assert made.context.asked == []
+
+
+def test_a_place_that_is_made_of_the_key_may_be_missing(endpoint):
+    """404 is the record's own then."""
+    endpoint.answer = lambda request: Reply("", 404 if request.path.endswith("bad") else 200)
+    with sink(endpoint, url=endpoint.url + "/${key}") as made:
+        made.put([record(0, key="bad"), record(1, key="good")])
+        assert [offset for offset, _ in made.context.asked] == [0]
+
+
+def test_a_task_that_stops_waits_for_no_answer(endpoint):
+    """It would be left behind by its worker."""
+    with sink(endpoint) as made:
+
+        def answer(request):
+            wait_until(lambda: made.context.is_over == "asked", "the task to be stopped")
+            return Reply()
+
+        def is_stopping(self):
+            self.is_over = "asked"
+            return True
+
+        endpoint.answer = answer
+        type(made.context).is_stopping = property(is_stopping)
+        try:
+            with pytest.raises(OutageError, match="stops before"):
+                made.put([record(0)])
+        finally:
+            del type(made.context).is_stopping
+
+
+class TestSource(SourceContract):
+    """What every source keeps."""
+
+    connector = HttpSource
+    bad_settings = ({"url": "ftp://x"}, {"paging": "guess"}, {"headers": "[]"})
+
+    @pytest.fixture(autouse=True)
+    def _endpoint(self, endpoint):
+        self.endpoint, self.rows = endpoint, []
+        endpoint.answer = lambda request: Reply(
+            [row for row in self.rows if row["id"] > int(request.query.get("cursor", -1))]
+        )
+
+    def own_settings(self):
+        return {
+            "topic": self.topic,
+            "url": self.endpoint.url,
+            "paging": "cursor",
+            "poll.interval.ms": "10",
+            "value.converter": "JsonConverter",
+            "value.converter.schemas.enable": "false",
+        }
+
+    def bring(self, count):
+        self.rows += [{"id": len(self.rows) + number} for number in range(count)]
+
+
+class TestSink(SinkContract):
+    """What every sink keeps."""
+
+    connector = HttpSink
+    bad_settings = ({"url": ""}, {"batch.records": "0"})
+
+    @pytest.fixture(autouse=True)
+    def _endpoint(self, endpoint):
+        self.endpoint = endpoint
+
+    def own_settings(self):
+        return {"topics": self.topic, "url": self.endpoint.url}
+
+    def written(self):
+        return [request.body.decode() for request in self.endpoint.requests]
+
+    def test_a_server_that_is_down_sends_nothing_to_the_dead_letters(self):
+        """Through the worker: an outage, then a poison record, which alone goes there."""
+        state = {"is": "down"}
+
+        def answer(request):
+            if state["is"] == "down":
+                return Reply("", 503)
+            return Reply("", 422 if request.body == b"poison" else 200)
+
+        self.endpoint.answer = answer
+        letters = "letters"
+        with self.worker() as worker:
+            self.send(["a", "poison"])
+            worker.create(
+                self.properties(
+                    retry_backoff_ms="10",
+                    errors_tolerance="all",
+                    errors_deadletterqueue_topic_name=letters,
+                    errors_deadletterqueue_topic_replication_factor="1",
+                )
+            )
+            wait_until(lambda: len(self.endpoint.requests) > 6, "some attempts")
+            assert self.broker.records(letters) == []
+            state["is"] = "up"
+            (letter,) = self.broker.wait_for_records(letters, 1)
+            assert letter.value == b"poison"
+            with Producer(self.broker.bootstrap_servers) as producer:
+                producer.send(self.topic, b"b", partition=0)
+            wait_until(lambda: "b" in self.written(), "the record behind it")
