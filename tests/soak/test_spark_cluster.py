@@ -11,7 +11,7 @@ import pytest
 from spark_cluster import Cluster
 
 import ottla
-from ottla.warehouse.queries import sql
+from ottla.warehouse.delta import sql
 
 MEMORY = "512m"
 

@@ -183,7 +183,7 @@ def test_demo_of_a_real_log(needs_java, complaints, access_log, tmp_path):
 
 def test_demo_of_generated_events(needs_java, complaints, tmp_path):
     """Without a log it says what it makes up; what a former run left is replaced, nothing else."""
-    from ottla.pipelines.site_activity import SiteActivity
+    from ottla.pipelines.access_log import SiteActivity
 
     output = tmp_path / "out"
     (output / "checkpoints" / "web-traffic-events").mkdir(parents=True)

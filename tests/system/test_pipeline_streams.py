@@ -10,10 +10,8 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.execution import Execution, RunOptions
-from ottla.pipelines.feeds import after, event
-from ottla.pipelines.news_feed.pipeline import follow
-from ottla.pipelines.pipeline import FeedRequest
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.news_feed import follow
+from ottla.pipelines.pipeline import FeedRequest, after, event, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
 from ottla.testing.broker_process import BrokerProcess
 

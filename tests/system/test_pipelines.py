@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ottla.pipelines.execution import Execution, RunOptions
-from ottla.pipelines.pipeline import FeedRequest
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.pipeline import FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
 from ottla.testing.broker_process import BrokerProcess
 

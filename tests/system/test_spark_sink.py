@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 import ottla
 from ottla.clients.producer.record_accumulator import partition_for_key
-from ottla.pipelines.patient_query import PatientQuery
+from ottla.pipelines.runner import PatientQuery
 
 pytestmark = pytest.mark.spark
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 import ottla
+from ottla.pipelines import web_traffic
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.topics import create_topics
-from ottla.pipelines.web_traffic import transformations
-from ottla.pipelines.web_traffic.pipeline import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
+from ottla.pipelines.web_traffic import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
 from ottla.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ def test_events_keep_the_parts_of_a_line(spark):
         b'"Mozilla/5.0 (Windows NT 6.1)"'
     )
 
-    row = transformations.events(records(spark, [line])).head()
+    row = web_traffic.events(records(spark, [line])).head()
 
     assert row.time.astimezone(UTC) == datetime(2015, 5, 17, 10, 5, 59, tzinfo=UTC)
     assert (row.client, row.method, row.path, row.status) == ("192.0.2.2", "GET", "/", 304)
@@ -52,11 +52,11 @@ def test_no_value_stops_the_pipeline(spark):
         good + b'7 "-" "-"\r\n',
     ]
 
-    rows = transformations.events(records(spark, values)).orderBy("_offset").collect()
+    rows = web_traffic.events(records(spark, values)).orderBy("_offset").collect()
 
-    bad = transformations.NOT_COMBINED
+    bad = web_traffic.NOT_COMBINED
     assert [row.problem for row in rows] == [
-        transformations.NO_VALUE,
+        web_traffic.NO_VALUE,
         bad,
         bad,
         None,
@@ -119,11 +119,11 @@ def test_interrupted_stream_is_complete_after_a_restart(spark, servers, tmp_path
 def test_completeness_sees_what_is_lost_and_what_is_twice(spark):
     """Rows that are missing, rows that are there twice, and dead letters that are not there."""
     lines = records(spark, [b"line"] * 10)
-    events = transformations.events(lines).where("_offset < 7")
+    events = web_traffic.events(lines).where("_offset < 7")
     twice = events.union(events.where("_offset < 2"))
-    letters = transformations.dead_letters(lines).limit(4)
+    letters = web_traffic.dead_letters(lines).limit(4)
 
-    (counts,) = transformations.completeness(lines, twice, letters).collect()
+    (counts,) = web_traffic.completeness(lines, twice, letters).collect()
 
     assert (counts.in_topic, counts.rows, counts.lost, counts.duplicated) == (10, 9, 3, 2)
     assert (counts.malformed, counts.dead_letters, counts.unreported) == (9, 4, 5)
@@ -148,6 +148,6 @@ def test_dead_letters_tell_where_they_come_from(spark, servers, tmp_path):
         "source.topic": LINES.encode(),
         "source.partition": b"0",
         "source.offset": b"0",
-        "reason": transformations.NOT_COMBINED.encode(),
+        "reason": web_traffic.NOT_COMBINED.encode(),
     }
-    assert dict(letters[b"2"].headers)["reason"] == transformations.NO_VALUE.encode()
+    assert dict(letters[b"2"].headers)["reason"] == web_traffic.NO_VALUE.encode()

@@ -7,7 +7,7 @@ import os
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from ottla.pipelines.word_count import transformations
+from ottla.pipelines import word_count
 
 SERVERS = os.environ.get("OTTLA_SERVERS", "localhost:9092")
 TOPIC = "streams-plaintext-input"
@@ -25,10 +25,10 @@ def words() -> DataFrame:
     """A streaming table: each run adds the words of the records that are new."""
     reader = session().readStream.format("ottla").option("kafka.bootstrap.servers", SERVERS)
     records = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
-    return transformations.words(records)
+    return word_count.words(records)
 
 
 @dp.materialized_view
 def word_counts() -> DataFrame:
     """Computed anew by each run."""
-    return transformations.counts(session().read.table("words"))
+    return word_count.counts(session().read.table("words"))

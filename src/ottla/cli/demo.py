@@ -58,9 +58,9 @@ class DemoCommand(Command):
 def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
     from ottla.cli.pipeline_run import EventSource
+    from ottla.pipelines.access_log import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.pipeline import FeedRequest
-    from ottla.pipelines.site_activity import DEFAULT_EVENTS, DEFAULT_SEED
-    from ottla.pipelines.web_traffic.pipeline import PIPELINE
+    from ottla.pipelines.web_traffic import PIPELINE
 
     feed = PIPELINE.feeds["sample"]
     if arguments.log is not None:
@@ -82,7 +82,7 @@ def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path
     """Run the pipeline from its beginning, with a broker in `folder`; 1 if anything is amiss."""
     from ottla.cli.pipeline_run import PipelineRun, Plan, remove_results
     from ottla.pipelines.execution import RunOptions
-    from ottla.pipelines.web_traffic.pipeline import COMPLETENESS, PIPELINE
+    from ottla.pipelines.web_traffic import COMPLETENESS, PIPELINE
 
     remove_results(PIPELINE, output)
     plan = Plan(
@@ -99,7 +99,7 @@ def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path
 
 def conclude(terminal: Terminal, published: int, counts: Mapping[str, Any]) -> int:
     """Print whether every event arrived, and arrived once; the exit status says it, too."""
-    from ottla.pipelines.web_traffic.pipeline import DEAD_LETTERS
+    from ottla.pipelines.web_traffic import DEAD_LETTERS
 
     rows, malformed = counts["rows"], counts["malformed"]
     terminal.print(

@@ -172,7 +172,7 @@ def row_of(pipeline: Pipeline) -> Row:
 
 
 def _list(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.pipelines.registry import PIPELINES, load_pipeline
+    from ottla.pipelines.pipeline import PIPELINES, load_pipeline
 
     if arguments.format != TEXT:
         rows = [row_of(load_pipeline(name)) for name in PIPELINES]
@@ -195,7 +195,7 @@ def _list(arguments: Namespace, terminal: Terminal) -> int:
 
 def pipeline_of(arguments: Namespace) -> Pipeline:
     """The pipeline that is named, over the topics that it is to read."""
-    from ottla.pipelines.registry import UnknownPipelineError, load_pipeline
+    from ottla.pipelines.pipeline import UnknownPipelineError, load_pipeline
 
     if arguments.pipeline is None:
         raise UsageError(f"'{arguments.action}' needs the name of a pipeline")

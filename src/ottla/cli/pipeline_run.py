@@ -35,8 +35,8 @@ from ottla.version import __version__
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ottla.pipelines.execution import Batch, Tally
     from ottla.pipelines.pipeline import Event, Parameters, Pipeline
-    from ottla.pipelines.progress import Batch, Tally
     from ottla.pipelines.tables import ResultTable
 
 

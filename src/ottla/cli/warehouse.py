@@ -291,9 +291,9 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     """Load, and print a line for each commit and one for all of them."""
     require_packages("deltalake")
     from ottla.pipelines.runner import spark_session
-    from ottla.spark.data_loss import DataLossError
     from ottla.spark.lookup import OffsetLookup
-    from ottla.spark.option_parsing import OptionError
+    from ottla.spark.options import OptionError
+    from ottla.spark.readers import DataLossError
     from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.plain_parquet import ParquetHome
     from ottla.warehouse.table_location import WarehouseError
@@ -328,7 +328,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 
 def load_options(arguments: Namespace) -> LoadOptions:
     """The load that is asked for; mistakes are reported before anything is started."""
-    from ottla.spark.option_parsing import OptionError
+    from ottla.spark.options import OptionError
     from ottla.warehouse.loads import Layout
     from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
@@ -492,7 +492,7 @@ def vacuum_table(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def show_history(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.queries import history
+    from ottla.warehouse.delta import history
 
     with table_failures():
         commits = history(place_of(arguments), arguments.limit or DEFAULT_LIMIT)
@@ -511,7 +511,7 @@ def show_history(arguments: Namespace, terminal: Terminal) -> int:
 def query(arguments: Namespace, terminal: Terminal) -> int:
     """The rows that an SQL query finds, as text."""
     from ottla.pipelines.tables import ResultTable
-    from ottla.warehouse.queries import sql
+    from ottla.warehouse.delta import sql
 
     with table_failures():
         place = place_of(arguments)

@@ -1,15 +1,21 @@
-"""What a pipeline is: topics in, pure functions, topics out, and the tables of its report.
+"""What a pipeline is: topics in, pure functions, topics out, feeds, and the tables of its report.
 
 `build` is given a DataFrame for each input and returns one for each output. It does not know
 whether they are streams or batches: tests run it over the sample files, `execution` over topics.
+A new pipeline is a module with a `PIPELINE`, and a name in `PIPELINES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -161,3 +167,69 @@ class Pipeline:
                 known = ", ".join(self.parameters) or "it has none"
                 raise ValueError(f"{self.name} has no parameter '{name}' (there is: {known})")
         return {**self.parameters, **changes}
+
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+
+def event(topic: str, key: str, **fields: Any) -> Event:
+    """A record whose value is a JSON object; moments become ISO 8601 in UTC."""
+    plain = {
+        name: iso(value) if isinstance(value, datetime) else value for name, value in fields.items()
+    }
+    return Event(topic, key.encode(), json.dumps(plain).encode())
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def after(seconds: float) -> datetime:
+    """The moment `seconds` after the beginning of the made-up events."""
+    return START + timedelta(seconds=round(seconds, 3))
+
+
+def moments(chance: Random, count: int, mean_pause_s: float) -> Iterator[datetime]:
+    """The times of made-up events, in order, at random, `mean_pause_s` apart on average.
+
+    Each is drawn on demand, between other draws from `chance`.
+    """
+    now_s = 0.0
+    for _ in range(count):
+        now_s += chance.expovariate(1 / mean_pause_s)
+        yield after(now_s)
+
+
+def zipf_weights(count: int) -> list[float]:
+    """Popularity by rank (Zipf): the second is half as popular as the first, the third a third."""
+    return [1 / rank for rank in range(1, count + 1)]
+
+
+PIPELINES: Final = (
+    "web_traffic",
+    "news_feed",
+    "ranking",
+    "crawlers",
+    "monitoring",
+    "profile_visits",
+    "articles",
+    "event_sourcing",
+    "retail",
+    "change_capture",
+    "word_count",
+)
+
+
+class UnknownPipelineError(Exception):
+    """No pipeline has this name; the text suggests one."""
+
+
+def load_pipeline(name: str) -> Pipeline:
+    """The pipeline of this name; its module, and PySpark with it, are imported now."""
+    if name not in PIPELINES:
+        near = get_close_matches(name, PIPELINES, n=1)
+        hint = f"did you mean {near[0]}?" if near else "'ottla pipeline list' shows them all."
+        raise UnknownPipelineError(f"there is no pipeline '{name}'; {hint}")
+    pipeline = import_module(f"ottla.pipelines.{name}").PIPELINE
+    assert isinstance(pipeline, Pipeline)
+    return pipeline

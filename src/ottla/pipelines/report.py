@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ottla.pipelines.execution import Tally
 from ottla.pipelines.pipeline import Parameters, Section
 from ottla.pipelines.plots import seconds_plot
-from ottla.pipelines.progress import Tally
 from ottla.pipelines.tables import ResultTable, is_number, text_of
 
 TEMPLATE = Path(__file__).with_name("report.html")

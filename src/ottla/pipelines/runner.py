@@ -1,11 +1,17 @@
-"""Starts Spark for pipelines, quiet and quick to be ready: on this machine, or on a cluster."""
+"""Starts Spark for pipelines, quiet and quick to be ready: on this machine, or on a cluster.
+
+A streaming query is started again when Spark's Python process starts too slowly.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +21,8 @@ from ottla.pipelines.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 NO_LIMIT = str(2**31 - 1)
@@ -119,3 +127,85 @@ def _signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
     for late in arrived:
         signal.raise_signal(late)
+
+
+logger = logging.getLogger(__name__)
+
+RESTARTS = 5
+POLL_S = 0.01
+STOP_LIMIT_S = 10
+# The query's own error: a task that failed for this reason reads otherwise.
+LATE_PYTHON = re.compile(r"terminated with exception: Python worker failed to connect back\b")
+
+
+class PatientQuery:
+    """A query that is running; `current` is the one that Spark knows.
+
+    Spark gives the Python process of a source 10 s to start, and has no setting for that: on a busy
+    machine a query fails before it has read anything. It is restarted here, RESTARTS times at most
+    in a row, and only after that very error. That is safe: a query continues from its checkpoint,
+    and what it writes is there exactly once, however often it is started.
+
+    It must have a checkpoint of its own. A query that failed is noticed, and begun again or raised,
+    by `has_ended` and `wait`.
+    """
+
+    def __init__(self, writer: DataStreamWriter) -> None:
+        """Start what `writer` describes."""
+        self._writer = writer
+        self._restarts_left = RESTARTS
+        self._is_stopped = False
+        self.current: StreamingQuery = writer.start()
+
+    @property
+    def is_active(self) -> bool:
+        return self.current.isActive
+
+    def has_ended(self) -> bool:
+        """Whether the query has ended and is not restarted; raises its error if it failed."""
+        from pyspark.errors import StreamingQueryException
+
+        if self.current.isActive:
+            return False
+        try:
+            self.current.awaitTermination()
+        except StreamingQueryException as error:
+            if self._is_stopped or not self._restarts_left or not is_late_python(error):
+                raise
+            self._restarts_left -= 1
+            logger.warning(
+                "the query %s is started again: its Python process took longer to start than Spark "
+                "waits (%d more times, then it fails)",
+                self.current.name or self.current.id,
+                self._restarts_left,
+            )
+            self.current = self._writer.start()
+            return False
+        return True
+
+    def wait(self, timeout_s: int) -> bool:
+        """Wait for the end or the timeout, then return as `has_ended` does."""
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            self.current.awaitTermination(timeout_s)
+        except StreamingQueryException:
+            pass  # `has_ended` handles it below
+        return self.has_ended()
+
+    def stop(self) -> None:
+        """Stop between batches: an interrupted batch fills the log with stack traces.
+
+        Stopping twice does nothing.
+        """
+        self._is_stopped = True
+        query = self.current
+        deadline_s = time.monotonic() + STOP_LIMIT_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        query.stop()
+
+
+def is_late_python(error: Exception) -> bool:
+    """Whether a query failed because the Python process of its source was not there in time."""
+    return LATE_PYTHON.search(str(error)) is not None

@@ -15,10 +15,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.pipelines.access_log import LoggedRequest, lines_of, request_of
-from ottla.pipelines.feeds import START, event
-from ottla.pipelines.pipeline import Event, FeedRequest
-from ottla.pipelines.site_activity import WORDS, SiteActivity
+from ottla.pipelines.access_log import WORDS, LoggedRequest, SiteActivity, lines_of, request_of
+from ottla.pipelines.pipeline import START, Event, FeedRequest, event
 
 PAGE_VIEWS, SEARCHES, CLICKS = "page-views", "searches", "clicks"
 POSTS, FOLLOWS, LOGINS, HOST_METRICS = "posts", "follows", "logins", "host-metrics"
@@ -139,9 +137,9 @@ def replayed(log: Path) -> Activity:
     It knows no searches and no logins, so there are none. A line that is no request has the time of
     the one before it.
     """
-    from ottla.pipelines.monitoring.feeds import from_log as metrics_of
-    from ottla.pipelines.news_feed.pipeline import from_log as posts_of
-    from ottla.pipelines.ranking.pipeline import from_log as clicks_of
+    from ottla.pipelines.monitoring import from_log as metrics_of
+    from ottla.pipelines.news_feed import from_log as posts_of
+    from ottla.pipelines.ranking import from_log as clicks_of
 
     asked = FeedRequest(0, 0, log)
     names = {own: topic for inputs in INPUTS.values() for own, topic in inputs.items()}

@@ -27,8 +27,8 @@ from ottla.site.readers import (
     TOPIC_OF,
     WAREHOUSE,
     Status,
+    TopicReader,
 )
-from ottla.site.topic_reader import TopicReader
 
 CRAWLER_LIMIT: Final = 30
 

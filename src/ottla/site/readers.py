@@ -1,7 +1,8 @@
 """The readers of a site, each a process of its own: `python -m ottla.site.readers NAME ...`.
 
 Wing: what `ottla site` starts, and starts again when it has died. A reader knows the brokers and
-its folder, and no other reader. It tells how far it is in `status.json` there.
+its folder, and no other reader. It tells how far it is in `status.json` there. Readers need no
+group and commit no offsets: those that keep results keep their offsets with them.
 """
 
 from __future__ import annotations
@@ -9,20 +10,210 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import sqlite3
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+from ottla import Consumer, ConsumerRecord, TopicPartition
 from ottla.pipelines.access_log import request_of
 from ottla.site.activity import INPUTS, LOGINS, PAGE_VIEWS, POSTS
-from ottla.site.login_counters import LoginCounters
-from ottla.site.search_index import SearchIndex
-from ottla.site.topic_reader import TopicReader
+
+POLL_WAIT_MS = 200
+
+
+class TopicReader:
+    """A consumer of one topic, from offsets that its caller keeps: no group, no commit.
+
+    Partitions without an offset are read from their beginning.
+    """
+
+    def __init__(self, servers: str, topic: str, next_offsets: Mapping[int, int]) -> None:
+        self._consumer = Consumer(
+            servers, isolation_level="read_committed", max_poll_records=10_000
+        )
+        self._partitions = [
+            TopicPartition(topic, each.partition) for each in self._consumer.partitions_for(topic)
+        ]
+        self._consumer.assign(self._partitions)
+        for partition in self._partitions:
+            self._consumer.seek(partition, next_offsets.get(partition.partition, 0))
+
+    def poll(self) -> list[ConsumerRecord]:
+        """What comes next; waits a moment for it."""
+        return self._consumer.poll(timeout_ms=POLL_WAIT_MS)
+
+    def rest(self) -> list[ConsumerRecord]:
+        """All records up to what is now the end, partition by partition."""
+        found = []
+        ends = self._consumer.end_offsets(self._partitions)
+        while any(self._consumer.position(each) < end for each, end in ends.items()):
+            found += self.poll()
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+LOGIN_TABLES = """
+create table if not exists logins (person text primary key, count integer not null);
+create table if not exists next_offsets (number integer primary key, offset integer not null);
+"""
+
+
+class LoginCounters:
+    """How often each person has logged in, in SQLite: offsets commit in the same transaction.
+
+    A crash between two transactions loses nothing, and one within a transaction counts nothing
+    twice: counts and offsets are of one moment.
+    """
+
+    def __init__(self, servers: str, topic: str, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path)
+        self._database.executescript(LOGIN_TABLES)
+        self._reader = TopicReader(servers, topic, self.next_offsets)
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        """For each partition the offset of the first record that is not counted."""
+        return dict(self._database.execute("select number, offset from next_offsets"))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self._database.execute("select person, count from logins"))
+
+    @property
+    def record_count(self) -> int:
+        """The sum of all counters."""
+        return sum(self.counts.values())
+
+    def step(self) -> None:
+        """Count what the next poll brings, in one transaction with its offsets."""
+        records = self._reader.poll()
+        if not records:
+            return
+        found = Counter(str(json.loads(record.value or b"{}").get("person")) for record in records)
+        reached = {record.partition: record.offset + 1 for record in records}
+        with self._database:
+            self._database.executemany(
+                "insert into logins values (?, ?) "
+                "on conflict (person) do update set count = count + excluded.count",
+                found.items(),
+            )
+            self._database.executemany(
+                "insert or replace into next_offsets values (?, ?)", reached.items()
+            )
+
+    def close(self) -> None:
+        """Read no more; every step has committed, and the counters can still be asked."""
+        self._reader.close()
+
+
+SEGMENT: Final = "segment-{:06}.json"
+WORD: Final = re.compile(r"\w+")
+
+
+class Document(NamedTuple):
+    """A post, and the record that it came in."""
+
+    partition: int
+    offset: int
+    person: str
+    text: str
+
+
+class SearchIndex:
+    """A search index over posts that keeps its offsets with its segments.
+
+    Documents are collected in memory and written as a segment, after `documents` of them or
+    `seconds`: one file with the documents, their words, and for each partition the offset that
+    comes next. A crash loses what was not written yet, and the offsets with it: the index reads
+    these records again, so that it is never ahead of its offsets, nor behind them.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, folder: Path, *, documents: int = 200, seconds: float = 1.0
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._limit = documents
+        self._limit_s = seconds
+        self._written_s = time.monotonic()
+        self.documents: list[Document] = []
+        self._places: dict[str, list[int]] = defaultdict(list)
+        self._fresh: list[Document] = []
+        self._segments = 0
+        self.next_offsets: dict[int, int] = {}
+        for path in sorted(folder.glob(SEGMENT.format(0).replace("000000", "*"))):
+            self._read(path)
+        self._reader = TopicReader(servers, topic, self.next_offsets)
+        self._reached = dict(self.next_offsets)
+
+    @property
+    def record_count(self) -> int:
+        """The records in segments."""
+        return len(self.documents)
+
+    def step(self) -> None:
+        """Read on, and write a segment when it is time."""
+        for record in self._reader.poll():
+            post: Mapping[str, Any] = json.loads(record.value or b"{}")
+            text = f"{post.get('verb', '')} {post.get('object', '')}"
+            who = str(post.get("actor", ""))
+            self._fresh.append(Document(record.partition, record.offset, who, text))
+            self._reached[record.partition] = record.offset + 1
+        is_late = time.monotonic() - self._written_s >= self._limit_s
+        if len(self._fresh) >= self._limit or (self._fresh and is_late):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is in memory as a segment; it is there whole or not at all."""
+        if not self._fresh:
+            return
+        path = self._folder / SEGMENT.format(self._segments + 1)
+        segment = {"next_offsets": self._reached, "documents": self._fresh}
+        fresh = path.with_suffix(".part")
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(segment, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        self._fresh = []
+        self._written_s = time.monotonic()
+        self._read(path)
+
+    def search(self, words: str) -> Iterator[Document]:
+        """The documents that have all of these words, oldest first."""
+        wanted = [self._places.get(word, []) for word in WORD.findall(words.lower())]
+        common = set(wanted[0]).intersection(*wanted[1:]) if wanted else set()
+        for place in sorted(common):
+            yield self.documents[place]
+
+    def close(self) -> None:
+        """Write the last segment."""
+        self.flush()
+        self._reader.close()
+
+    def abandon(self) -> None:
+        """End as in a crash: what is in memory is lost."""
+        self._reader.close()
+
+    def _read(self, path: Path) -> None:
+        segment = json.loads(path.read_text(encoding="utf-8"))
+        for document in segment["documents"]:
+            for word in set(WORD.findall(document[-1].lower())):
+                self._places[word].append(len(self.documents))
+            self.documents.append(Document(*document))
+        self.next_offsets = {int(key): value for key, value in segment["next_offsets"].items()}
+        self._segments += 1
+
 
 STATUS: Final = "status.json"
 STATUS_EVERY_S: Final = 0.5

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipelines.execution import CHECKPOINTS, Execution, RunOptions
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.pipeline import load_pipeline
 from ottla.pipelines.runner import spark_session
 from ottla.pipelines.topics import create_topics
 from ottla.site.activity import INPUTS

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla import Admin, Consumer, NewTopic, TopicPartition
-from ottla.pipelines.site_activity import DEFAULT_SEED
+from ottla.pipelines.access_log import DEFAULT_SEED
 from ottla.pipelines.topics import publish
 from ottla.site.activity import (
     FOLLOWS,

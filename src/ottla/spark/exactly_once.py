@@ -25,8 +25,8 @@ from ottla.clients.producer.transactions import PreparedTransaction, Transaction
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
+from ottla.spark.options import SinkOptions, check_schema
 from ottla.spark.row_writer import RowWriter
-from ottla.spark.sink_options import SinkOptions, check_schema
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

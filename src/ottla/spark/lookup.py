@@ -21,8 +21,7 @@ from ottla.spark.offsets import (
     parse_assignment,
     to_json_object,
 )
-from ottla.spark.option_parsing import OptionError
-from ottla.spark.options import SourceOptions
+from ottla.spark.options import OptionError, SourceOptions
 from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.record.rows import EncodedRecords
 from ottla.runtime import SystemClock
-from ottla.spark.sink_options import SinkOptions
+from ottla.spark.options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

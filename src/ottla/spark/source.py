@@ -17,13 +17,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.option_parsing import OptionError
-from ottla.spark.options import WITHOUT_EFFECT, SourceOptions, given_of, strategy_of
+from ottla.spark.options import WITHOUT_EFFECT, OptionError, SourceOptions, given_of, strategy_of
 
 if TYPE_CHECKING:
-    from ottla.spark.batch_reader import OttlaBatchReader
-    from ottla.spark.sink_options import SinkOptions
-    from ottla.spark.stream_reader import OttlaStreamReader
+    from ottla.spark.options import SinkOptions
+    from ottla.spark.readers import OttlaBatchReader, OttlaStreamReader
     from ottla.spark.writers import OttlaBatchWriter, OttlaStreamWriter
 
 logger = logging.getLogger(__name__)
@@ -53,17 +51,17 @@ class OttlaSource(DataSource):
         return source_schema(given.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> OttlaBatchReader:
-        from ottla.spark.batch_reader import OttlaBatchReader
+        from ottla.spark.readers import OttlaBatchReader
 
         return OttlaBatchReader(SourceOptions.for_batch(self.options))
 
     def streamReader(self, schema: StructType) -> OttlaStreamReader:
-        from ottla.spark.stream_reader import OttlaStreamReader
+        from ottla.spark.readers import OttlaStreamReader
 
         return OttlaStreamReader(SourceOptions.for_stream(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> OttlaBatchWriter:
-        from ottla.spark.sink_options import SinkOptions
+        from ottla.spark.options import SinkOptions
         from ottla.spark.writers import OttlaBatchWriter
 
         options = SinkOptions.for_batch(self.options)
@@ -71,7 +69,7 @@ class OttlaSource(DataSource):
         return OttlaBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:
-        from ottla.spark.sink_options import SinkOptions
+        from ottla.spark.options import SinkOptions
         from ottla.spark.writers import OttlaStreamWriter
 
         options = SinkOptions.for_stream(self.options)
@@ -80,7 +78,7 @@ class OttlaSource(DataSource):
 
 
 def _check_sink(schema: StructType, overwrite: bool, sink: SinkOptions) -> None:
-    from ottla.spark.sink_options import check_schema
+    from ottla.spark.options import check_schema
 
     if overwrite:
         raise OptionError("mode overwrite (or complete): topics are only appended to; use append")

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ottla.spark.sink_options import SinkOptions
+from ottla.spark.options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from ottla.streams.functions import RESULT, Function, computed, expression, is_python, settled
+from ottla.streams.operations import RESULT, Function, computed, expression, is_python, settled
 from ottla.streams.records import COLUMNS, ORDER, Mode, Records
 from ottla.streams.serdes import BytesSerde, Serde
 from ottla.streams.windows import Windows, interval

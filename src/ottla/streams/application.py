@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.pipelines.execution import Start
-from ottla.pipelines.patient_query import PatientQuery
+from ottla.pipelines.runner import PatientQuery
 from ottla.spark.exactly_once import into_topics
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.naming import STATE_DIR

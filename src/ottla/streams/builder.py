@@ -13,12 +13,18 @@ from typing import Any
 
 from ottla.streams import operations
 from ottla.streams.aggregates import Aggregation, aggregated
-from ottla.streams.functions import Function, is_python, returned_serde
-from ottla.streams.joins import How, Joiner, joined_streams, joined_table
+from ottla.streams.joins import (
+    How,
+    Joiner,
+    joined_changes,
+    joined_streams,
+    joined_table,
+    joined_tables,
+)
 from ottla.streams.naming import check_application_id, internal_topic, is_internal
+from ottla.streams.operations import Function, is_python, returned_serde
 from ottla.streams.records import Build, Inputs, Records, Source
 from ottla.streams.serdes import Serde, Serdes
-from ottla.streams.table_joins import joined_changes, joined_tables
 from ottla.streams.windows import JoinWindows, SessionWindows, Windows
 
 # A table: the newest value of each key, seen as its changes or as it is at a moment.

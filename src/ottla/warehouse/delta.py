@@ -4,14 +4,16 @@ The progress of a load is kept in the table's application transactions: one for 
 version is its number, and one for each partition, whose version is the next offset. They are in the
 same commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of
 them was changed since its snapshot: of two loads of one name, one commits.
+
+Tables are read back in Spark without any jar, and with SQL in this process without Spark.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import to_json_object
@@ -19,7 +21,11 @@ from ottla.warehouse.loads import Load
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from ottla.spark.offsets import Offsets
@@ -209,3 +215,57 @@ def vacuum(place: Place, retention_h: int, *, delete: bool) -> list[str]:
         full=True,
     )
     return found
+
+
+SQL_TABLE = "records"
+
+
+def read_table(
+    spark: SparkSession,
+    location: str | Path,
+    *,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A version of a Delta table, the newest unless asked for another, as Spark's own Parquet."""
+    from pyspark.sql.types import StructType
+
+    place = Place.of(location, storage_options)
+    table = open_delta(place, version)
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    files = table.file_uris()
+    if not files:
+        return spark.createDataFrame([], schema)
+    # Partition values are in the names of folders; columns younger than a file are null in it.
+    rows = spark.read.schema(schema).option("basePath", place.uri).parquet(*files)
+    return rows.select(*schema.names)
+
+
+def sql(
+    location: str | Path,
+    query: str,
+    *,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """The result of a query over the table `records`."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    table = open_delta(Place.of(location, storage_options), version)
+    found = QueryBuilder().register(SQL_TABLE, table).execute(query).read_all()
+    return pa.table(found)
+
+
+def history(place: Place, limit: int) -> list[dict[str, Any]]:
+    """The newest commits first: version, time, operation, and the descriptions of loads."""
+    commits: Sequence[dict[str, Any]] = open_delta(place).history(limit)
+    return [
+        {
+            "version": each["version"],
+            "timestamp_ms": each["timestamp"],
+            "operation": each["operation"],
+            "facts": {key: each[key] for key in each if key.startswith("ottla.")},
+        }
+        for each in commits
+    ]

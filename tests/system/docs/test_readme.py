@@ -65,7 +65,7 @@ def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
 
 def test_the_pipelines_run_and_report(spark, complaints, tmp_path):
     """A run over a log ends by itself; a continuous one ends cleanly with Ctrl-C after a batch."""
-    from ottla.pipelines.site_activity import SiteActivity
+    from ottla.pipelines.access_log import SiteActivity
 
     (tmp_path / "access.log").write_bytes(b"\n".join(SiteActivity(7, 300).lines()))
     commands = {words.split()[0]: words for words in PIPELINE.findall(README.text)}

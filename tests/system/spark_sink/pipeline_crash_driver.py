@@ -12,7 +12,7 @@ from pathlib import Path
 import sink_crash_driver
 
 from ottla.pipelines.execution import Execution, RunOptions
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.pipeline import load_pipeline
 from ottla.pipelines.runner import spark_session
 from ottla.spark.exactly_once import BatchCommitter
 

@@ -14,8 +14,7 @@ import pytest
 from committed_records import committed_values
 from pipeline_crash_driver import run
 
-from ottla.pipelines.pipeline import FeedRequest
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.pipeline import FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from driver_kills import Driver, fill
 
-from ottla.warehouse.delta import DeltaHome
-from ottla.warehouse.queries import sql
+from ottla.warehouse.delta import DeltaHome, sql
 from ottla.warehouse.table_location import Place
 from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
-from ottla.pipelines.pipeline import Event, FeedRequest
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.pipeline import Event, FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
-from ottla.warehouse.queries import history
+from ottla.warehouse.delta import history
 from ottla.warehouse.table_location import Place
 
 pytestmark = pytest.mark.spark

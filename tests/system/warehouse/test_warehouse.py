@@ -13,11 +13,10 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import read_lines, requests
-from ottla.pipelines.patient_query import PatientQuery
-from ottla.warehouse.delta import DeltaHome, open_delta
+from ottla.pipelines.runner import PatientQuery
+from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
 from ottla.warehouse.loads import Layout
 from ottla.warehouse.plain_parquet import ParquetHome
-from ottla.warehouse.queries import history, read_table, sql
 from ottla.warehouse.sinks import AppendSink
 from ottla.warehouse.table_location import Place, WarehouseError
 from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad

@@ -10,7 +10,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.demo import DemoCommand, conclude, event_source
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.site_activity import SiteActivity
+from ottla.pipelines.access_log import SiteActivity
 
 
 def source(*words):

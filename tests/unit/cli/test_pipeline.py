@@ -13,7 +13,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.pipeline import PipelineCommand, pipeline_of, plan_of
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.registry import PIPELINES, load_pipeline
+from ottla.pipelines.pipeline import PIPELINES, load_pipeline
 
 
 def plan(tmp_path, *words, name="ranking"):

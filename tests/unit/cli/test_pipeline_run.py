@@ -17,8 +17,8 @@ from ottla.cli.pipeline_run import (
     unparsed_section,
 )
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.progress import Batch, Tally
-from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.execution import Batch, Tally
+from ottla.pipelines.pipeline import load_pipeline
 from ottla.pipelines.tables import ResultTable
 
 # What a run says on the terminal.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 
-from ottla.pipelines.feeds import iso
+from ottla import pipelines
+from ottla.pipelines.pipeline import iso
 from ottla.pipelines.records import rows_of
 
 RECORD = "key binary, value binary, topic string, partition int, offset bigint"
@@ -15,7 +15,7 @@ RECORD = "key binary, value binary, topic string, partition int, offset bigint"
 
 def folder(name):
     """Where the samples of a pipeline are."""
-    return Path(import_module(f"ottla.pipelines.{name}").__file__).parent / "samples"
+    return Path(pipelines.__file__).parent / "samples" / name
 
 
 def input_rows(spark, name, source):

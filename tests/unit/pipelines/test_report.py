@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from ottla.pipelines.execution import Batch, Tally
 from ottla.pipelines.pipeline import Section
 from ottla.pipelines.plots import bars_plot
-from ottla.pipelines.progress import Batch, Tally
 from ottla.pipelines.report import (
     PAGE_ROWS,
     SHOWN_ROWS,

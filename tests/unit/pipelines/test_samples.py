@@ -6,8 +6,8 @@ import pytest
 import sampled
 from sampled import expected_rows, folder, input_rows, plain_rows
 
+from ottla.pipelines.pipeline import PIPELINES, load_pipeline
 from ottla.pipelines.records import merged
-from ottla.pipelines.registry import PIPELINES, load_pipeline
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def test_tables_are_those_of_the_sample_files(spark, name):
 def test_each_pipeline_is_whole(name):
     """Its parts fit each other, and it says in about ten lines what it is."""
     pipeline = load_pipeline(name)
-    readme = (folder(name).parent / "README.md").read_text(encoding="utf-8")
+    readme = (folder(name).parents[1] / f"{name}.md").read_text(encoding="utf-8")
 
     assert pipeline.name == name
     assert "sample" in pipeline.feeds

@@ -6,8 +6,7 @@ import pytest
 
 from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.option_parsing import OptionError
-from ottla.spark.options import SourceOptions
+from ottla.spark.options import OptionError, SourceOptions
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigError
-from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.option_parsing import BOOTSTRAP_SERVERS, OptionError
-from ottla.spark.options import DEFAULTS, OPTIONS, WITHOUT_EFFECT, SourceOptions, given_of
-from ottla.spark.tasks import TaskSizes
+from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest, TaskSizes
+from ottla.spark.options import (
+    BOOTSTRAP_SERVERS,
+    DEFAULTS,
+    OPTIONS,
+    WITHOUT_EFFECT,
+    OptionError,
+    SourceOptions,
+    given_of,
+)
 from ottla.structs import TopicPartition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")

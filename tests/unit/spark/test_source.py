@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_ottla
 from ottla.spark import OttlaSource
-from ottla.spark.option_parsing import OptionError
+from ottla.spark.options import OptionError
 
 GIVEN = {"kafka.bootstrap.servers": "x:1", "subscribe": "a"}
 

@@ -6,8 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
-from ottla.warehouse.delta import DeltaHome, compact, open_delta, vacuum
-from ottla.warehouse.queries import history, sql
+from ottla.warehouse.delta import DeltaHome, compact, history, open_delta, sql, vacuum
 from ottla.warehouse.table_location import Place, WarehouseError
 
 

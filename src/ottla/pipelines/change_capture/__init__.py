@@ -1,1 +1,0 @@
-"""Changes of a database's rows, as a table that always holds the newest of each."""

@@ -1,1 +1,0 @@
-"""Clients that behave badly, found in the stream of requests and put on a blocklist."""

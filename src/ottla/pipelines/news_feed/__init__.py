@@ -1,1 +1,0 @@
-"""Activities of people, fanned out to the feeds of those who follow them."""

@@ -1,1 +1,0 @@
-"""Visits of profiles, counted where a member has a partition (semantic partitioning)."""

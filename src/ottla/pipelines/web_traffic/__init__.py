@@ -1,1 +1,0 @@
-"""Web-site traffic: access-log lines in, traffic, pages, errors and crawlers out."""

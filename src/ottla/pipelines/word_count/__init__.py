@@ -1,1 +1,0 @@
-"""The words of a text, counted as it comes in."""

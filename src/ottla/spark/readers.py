@@ -1,0 +1,429 @@
+"""`spark.read` and `spark.readStream`: offsets are planned in the driver, tasks read their ranges.
+
+A batch lies between two bounds that are looked up once, when the query is planned; micro-batches
+of a stream lie between offsets that Spark keeps in its checkpoint. Both say which records were gone
+before they could be read, and which logs were truncated meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import SystemClock
+from ottla.spark import connections
+from ottla.spark.offsets import (
+    Epochs,
+    JsonNumbers,
+    JsonReach,
+    OffsetRange,
+    Offsets,
+    Reach,
+    Task,
+    epochs_of,
+    limited,
+    to_json_object,
+)
+from ottla.spark.options import SourceOptions
+from ottla.structs import NO_EPOCH, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.clients.consumer.positions import LogTruncationError
+    from ottla.clients.partition_reader import ReadUpTo, Truncation
+    from ottla.spark.lookup import OffsetLookup
+
+logger = logging.getLogger(__name__)
+
+
+ADVICE = "set the option failOnDataLoss to false to go on with what is there"
+
+
+# Records that were gone before they could be read, and logs that were truncated meanwhile.
+
+
+class DataLossError(Exception):
+    """Records that the query was to read are no longer there, and failOnDataLoss is true."""
+
+
+def report_data_loss(what: str, *, fail: bool) -> None:
+    """Raise a DataLossError, or warn and let the query continue."""
+    if fail:
+        raise DataLossError(f"{what}; {ADVICE}")
+    logger.warning("%s; going on, as failOnDataLoss is false", what)
+
+
+# Checks, in the driver for each batch, that logs are still those that were read (KIP-320).
+#
+# After an unclean election the leader may lack records that were read, and have others at their
+# offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked.
+
+
+def put_back(
+    options: SourceOptions, reach: Reach, earliest: Mapping[TopicPartition, int]
+) -> Offsets:
+    """The offsets; where a log is not the one that was read, the first offset that differs.
+
+    That is reported as lost data. Where it is unknown the first offset of the log is taken: none is
+    skipped. Partitions that are not in `earliest` do not exist, and keep their offsets.
+    """
+    from ottla.clients.partition_reader import ReadUpTo
+
+    read = {
+        each: ReadUpTo(offset, reach.epochs[each])
+        for each, offset in reach.offsets.items()
+        if each in reach.epochs and each in earliest
+    }
+    if not read:
+        return reach.offsets
+    truncations = connections.partition_reader(options.client).truncations(read)
+    offsets = dict(reach.offsets)
+    for each, found in sorted(truncations.items()):
+        report_data_loss(sentence_of(each, read[each], found), fail=options.fail_on_data_loss)
+        offsets[each] = earliest[each] if found.offset is None else found.offset
+    return offsets
+
+
+def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str:
+    """The sentence for the user."""
+    if found.offset is None:
+        differs = "knows nothing of that epoch: the topic was made anew, or records were lost"
+    else:
+        differs = (
+            f"has other records, or none, from offset {found.offset} on: they were lost in an "
+            "unclean election"
+        )
+    return (
+        f"{where} is no longer the log that was read up to offset {read.offset} in leader epoch "
+        f"{read.epoch}; its leader, in epoch {found.leader_epoch}, {differs}"
+    )
+
+
+# Ranges of offsets, read in a task: record batches off the wire, Arrow batches for Spark.
+
+
+class RangesPartition(InputPartition):
+    """The input of a task: ranges of offsets, of one partition or of several."""
+
+    def __init__(self, ranges: Task) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges, one range after the other."""
+    for piece in ranges:
+        yield from read_range(options, piece)
+
+
+def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of the range. Those that are deleted meanwhile are reported as lost."""
+    from ottla.clients.consumer.positions import LogTruncationError
+
+    position = piece.start
+    while position < piece.end:
+        try:
+            for batch in _decoded(options, OffsetRange(piece.topic_partition, position, piece.end)):
+                yield batch
+                position = batch.column("offset")[-1].as_py() + 1
+            return
+        except LogTruncationError as error:
+            piece = _after_truncation(options, piece, position, error)
+            position = piece.start
+        except KafkaError as error:
+            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            position = _after_loss(options, piece, position, error)
+
+
+def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+    from ottla.record.columnar import decode_columns
+
+    topic, partition = piece.topic_partition
+    reader = connections.partition_reader(options.client)
+    return decode_columns(
+        reader.read(piece.topic_partition, piece.start, piece.end, isolation=options.isolation),
+        topic,
+        partition,
+        start_offset=piece.start,
+        end_offset=piece.end,
+        with_headers=options.include_headers,
+    )
+
+
+def _after_truncation(
+    options: SourceOptions, piece: OffsetRange, position: int, error: LogTruncationError
+) -> OffsetRange:
+    """The rest to read of a log that a new leader has truncated; raises if that is not allowed."""
+    from ottla.spark.lookup import OffsetLookup
+
+    where, parting = piece.topic_partition, error.divergent_offset
+    report_data_loss(
+        f"{where} was cut while it was read: the log of its new leader has other records, or none, "
+        f"from {'an offset that is not known' if parting is None else f'offset {parting}'} on, "
+        f"and was read up to {error.position}",
+        fail=options.fail_on_data_loss,
+    )
+    if options.is_stream:
+        # The records in their place belong to the next micro-batch, which begins there.
+        return OffsetRange(where, position, position if parting is None else parting)
+    lookup = OffsetLookup(options)
+    latest = lookup.latest([where])[where]
+    if parting is None:
+        parting = lookup.earliest([where])[where]
+    return OffsetRange(where, min(position, parting), min(piece.end, latest))
+
+
+def _after_loss(
+    options: SourceOptions, piece: OffsetRange, position: int, error: KafkaError
+) -> int:
+    """The offset to continue at, after records that are gone; raises if they may not be skipped."""
+    from ottla.spark.lookup import OffsetLookup
+
+    earliest = OffsetLookup(options).earliest([piece.topic_partition])[piece.topic_partition]
+    if earliest <= position:
+        # The log ends before `position`: the topic was recreated, or its leader lost records.
+        report_data_loss(
+            f"offsets {position} to {piece.end - 1} of {piece.topic_partition} are not there "
+            f"({error.message})",
+            fail=options.fail_on_data_loss,
+        )
+        return piece.end
+    report_data_loss(
+        f"offsets {position} to {min(earliest, piece.end) - 1} of {piece.topic_partition} are "
+        f"gone; its log begins at {earliest}",
+        fail=options.fail_on_data_loss,
+    )
+    return earliest
+
+
+class OttlaBatchReader(DataSourceReader):
+    """Reads with the tasks that `tasks` plans; each yields Arrow batches."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the tasks, in the driver; the end is fixed here, so that a query ends."""
+        from ottla.spark.lookup import OffsetLookup
+
+        options = self._options
+        lookup = OffsetLookup(options)
+        partitions = lookup.partitions(must_exist=True)
+        earliest = lookup.earliest(partitions)
+        starts, ends = (
+            put_back(options, Reach(lookup.offsets(bound, partitions), epochs_of(bound)), earliest)
+            for bound in (options.starting, options.ending)
+        )
+        latest = lookup.latest(partitions)
+        ranges = [
+            self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
+            for each in partitions
+        ]
+        return [RangesPartition(task) for task in options.task_sizes.share_out(ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read, in a task. Where there are no ranges, Spark starts one task without any."""
+        if not isinstance(partition, RangesPartition):
+            return iter(())
+        return read_ranges(self._options, partition.ranges)
+
+    def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:
+        """The part of the range that the log has; what lies outside is reported as lost."""
+        if piece.size == 0:
+            return piece
+        if piece.start < earliest:
+            self._report(piece.topic_partition, piece.start, min(earliest, piece.end) - 1, earliest)
+        if piece.end > latest:
+            self._report(piece.topic_partition, max(latest, piece.start), piece.end - 1, latest)
+        return OffsetRange(
+            piece.topic_partition, max(piece.start, earliest), min(piece.end, latest)
+        )
+
+    def _report(self, where: TopicPartition, first: int, last: int, edge: int) -> None:
+        what = f"its log begins at {edge}" if last < edge else f"its log ends at {edge}"
+        report_data_loss(
+            f"offsets {first} to {last} of {where} are not there; {what}",
+            fail=self._options.fail_on_data_loss,
+        )
+
+
+# Commits a stream's progress to a consumer group, so that Kafka's tools show its lag.
+#
+# The offsets are for monitoring only: the query itself uses its checkpoint. So a group
+# that cannot be written to causes a warning, and no error.
+
+
+class GroupProgress:
+    """The offsets of a group without members; does nothing where there is no group."""
+
+    def __init__(self, group_id: str | None, settings: Mapping[str, str]) -> None:
+        self._group_id = group_id
+        self._settings = settings
+        self._reported: Offsets | None = None
+
+    def report(self, offsets: Offsets) -> None:
+        """Commit that everything before these offsets is processed; each change is sent once."""
+        if self._group_id is None or not offsets or offsets == self._reported:
+            return
+        self._reported = offsets
+        try:
+            connections.admin(self._settings).alter_group_offsets(self._group_id, offsets)
+        except KafkaError as error:
+            logger.warning("group %s is not told of the progress: %s", self._group_id, error)
+
+
+class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process of the driver as long as the query; copies of it read in the tasks.
+
+    An offset is the next one to read of every partition, with the leader epoch of its log. A
+    partition that is not in the start of a batch is new, and read from its beginning.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._initial: JsonReach | None = None
+        self._available: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._clock = SystemClock()
+        self._last_trigger_ms: int | None = None
+        self._progress = GroupProgress(options.group_id, options.client)
+
+    def initialOffset(self) -> JsonReach:
+        """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
+        if self._initial is None:
+            lookup = self._lookup()
+            partitions = lookup.partitions(must_exist=True)
+            starting = self._options.starting
+            epochs = {**lookup.ends(partitions).epochs, **epochs_of(starting)}
+            self._initial = Reach(lookup.offsets(starting, partitions), epochs).to_json_object()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Leave what arrives after this moment to the next run."""
+        self._available = self._now(self._lookup()).offsets
+
+    def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:
+        """The end of the next micro-batch. Spark asks when the one before, to `start`, is over.
+
+        After an election the end changes even without new records: so there is a micro-batch in
+        which what was read is compared with the log of the new leader.
+        """
+        begun = Reach.from_json_object(start)
+        self._progress.report(begun.offsets)
+        lookup = self._lookup()
+        end, epochs = self._now(lookup)
+        self._latest = end
+        if self._available is not None:
+            end = {
+                each: min(end.get(each, offset), offset) for each, offset in self._available.items()
+            }
+        if not isinstance(limit, ReadMaxRows) and self._options.min_offsets_per_trigger is None:
+            return reached(begun, end, epochs).to_json_object()
+        begin = self._with_new(lookup, begun.offsets, end)
+        if self._is_too_little(begin, end):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        return reached(begun, end, epochs).to_json_object()
+
+    def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
+        """Whether a micro-batch should wait for more; the first one of a run never does."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._available is not None:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        last_ms = self._last_trigger_ms
+        if last_ms is not None and now_ms - last_ms < self._options.max_trigger_delay_ms:
+            there = sum(max(0, offset - begin.get(each, 0)) for each, offset in end.items())
+            if there < least:
+                return True
+        self._last_trigger_ms = now_ms
+        return False
+
+    def reportLatestOffset(self) -> JsonNumbers | None:
+        """How far the topics reach, for the progress of the query."""
+        return None if self._latest is None else to_json_object(self._latest)
+
+    def partitions(self, start: JsonReach, end: JsonReach) -> Sequence[InputPartition]:
+        """The ranges of a micro-batch; the same for a replay, if the logs still have them."""
+        lookup = self._lookup()
+        begun, ended = Reach.from_json_object(start), Reach.from_json_object(end)
+        gone = sorted(begun.offsets.keys() - ended.offsets.keys())
+        if gone:
+            self._report(f"{', '.join(map(str, gone))}: deleted, maybe with unread records")
+        there = set(lookup.partitions(must_exist=False))
+        earliest = lookup.earliest(sorted(there & ended.offsets.keys()))
+        begin = put_back(self._options, begun, earliest)
+        stop = put_back(self._options, ended, earliest)
+        ranges = [
+            self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
+            for each, offset in stop.items()
+        ]
+        return [RangesPartition(task) for task in self._options.task_sizes.share_out(ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the records, in a task."""
+        assert isinstance(partition, RangesPartition), f"partition {partition}"
+        return read_ranges(self._options, partition.ranges)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing to do: the offsets are in the checkpoint, and the topics keep their records."""
+
+    def _lookup(self) -> OffsetLookup:
+        from ottla.spark.lookup import OffsetLookup
+
+        return OffsetLookup(self._options)
+
+    def _now(self, lookup: OffsetLookup) -> Reach:
+        return lookup.ends(lookup.partitions(must_exist=False))
+
+    def _with_new(self, lookup: OffsetLookup, start: Offsets, end: Offsets) -> Offsets:
+        """The start of a batch, with the partitions that came since the last one."""
+        return {**lookup.earliest(sorted(end.keys() - start.keys())), **start}
+
+    def _range(self, piece: OffsetRange, earliest: int | None) -> OffsetRange:
+        """The part of a range that can be read; the rest is reported as lost."""
+        where = piece.topic_partition
+        if piece.end < piece.start:
+            self._report(f"{where} went back from offset {piece.start} to {piece.end}")
+        if piece.size and earliest is None:
+            self._report(f"offsets {piece.start} to {piece.end - 1} of {where} are gone with it")
+            return OffsetRange(where, piece.end, piece.end)
+        if piece.size and earliest is not None and piece.start < earliest:
+            last = min(earliest, piece.end) - 1
+            self._report(
+                f"offsets {piece.start} to {last} of {where} are gone; its log begins at {earliest}"
+            )
+            return OffsetRange(where, earliest, piece.end)
+        return piece
+
+    def _report(self, what: str) -> None:
+        report_data_loss(what, fail=self._options.fail_on_data_loss)
+
+
+def reached(begun: Reach, end: Offsets, epochs: Epochs) -> Reach:
+    """The end of a micro-batch, with the epochs of the leaders that have the records up to it.
+
+    Without new records an older epoch is ignored: the end would flip back and forth.
+    """
+    found = {}
+    for each, offset in end.items():
+        epoch, before = epochs.get(each, NO_EPOCH), begun.epochs.get(each, NO_EPOCH)
+        found[each] = max(epoch, before) if begun.offsets.get(each) == offset else epoch
+    return Reach(end, {each: epoch for each, epoch in found.items() if epoch != NO_EPOCH})

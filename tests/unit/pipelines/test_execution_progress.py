@@ -1,0 +1,72 @@
+"""Progress: from Spark's JSON to batches, and from batches to sums."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.pipelines.execution import Batch, Tally, batch_of
+
+REPORT = {
+    "name": "ranking: counts",
+    "batchId": 4,
+    "batchDuration": 500,
+    "numInputRows": 250,
+    "sources": [
+        {
+            "endOffset": {"a": {"0": 10, "1": 5}},
+            "latestOffset": json.dumps({"a": {"0": 12, "1": 5}, "b": {"0": 3}}),
+        },
+        {"endOffset": None, "latestOffset": None},
+    ],
+    "stateOperators": [
+        {"numRowsDroppedByWatermark": 2, "numRowsTotal": 30},
+        {"numRowsDroppedByWatermark": 1, "numRowsTotal": 4},
+    ],
+    "observedMetrics": {"a": {"rows": 250, "malformed": 3}},
+}
+
+
+def test_batch_has_rate_lag_late_rows_and_state():
+    """Offsets count as JSON and as text; a new partition has all of its records waiting."""
+    batch = batch_of(REPORT)
+
+    assert (batch.query, batch.number, batch.rows, batch.seconds) == (
+        "ranking: counts",
+        4,
+        250,
+        0.5,
+    )
+    assert (batch.rows_per_second, batch.lag, batch.late, batch.state_rows) == (500.0, 5, 3, 34)
+    assert batch.observed == {"a": (250, 3)}
+
+
+def test_batch_without_time_has_no_rate():
+    """Nothing is divided by zero."""
+    assert batch_of({**REPORT, "batchDuration": 0}).rows_per_second == 0.0
+
+
+def batch(query, number, rows, lag=0, late=0, malformed=0):
+    observed = {"a": (rows, malformed)}
+    return Batch(query, number, rows, 0.5, lag, late, state_rows=rows, observed=observed)
+
+
+def test_records_that_several_queries_read_count_once():
+    """Of a topic, the query that has read most says how much was read."""
+    tally = Tally()
+    for each in (
+        batch("q", 0, 10, malformed=1),
+        batch("q", 1, 5, lag=2),
+        batch("r", 0, 12, lag=9, late=4, malformed=1),
+    ):
+        tally.add(1.0, each)
+
+    assert (tally.rows, tally.malformed, tally.late) == (15, 1, 4)
+    assert (tally.lag, tally.state_rows) == (9, 17)
+    assert tally.seconds_per_batch() == pytest.approx(0.5)
+
+
+def test_tally_of_nothing_is_zero():
+    """Before the first batch."""
+    assert (Tally().rows, Tally().lag, Tally().seconds_per_batch()) == (0, 0, 0.0)
