@@ -73,7 +73,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
         "the parts of a flow are tested by what it copies between two brokers",
-        "mirror/group_sync mirror/source_offsets mirror/source_task mirror/topic_sync",
+        "mirror/source_task mirror/topic_sync",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",

@@ -15,8 +15,8 @@ from ottla.cli.terminal import Terminal, interruptible
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.mirror.checkpoint import Rehearsed
     from ottla.mirror.flow import Flow, MirrorPlan
-    from ottla.mirror.group_sync import Rehearsed
     from ottla.mirror.mirror import Mirror
 
 RUN, PLAN, FAILOVER = "run", "plan", "failover"
@@ -248,7 +248,7 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
 
     1 if a group cannot be moved, since it has members there.
     """
-    from ottla.mirror.group_sync import IDLE_STATES, commit_translated, read_checkpoints, rehearse
+    from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints, rehearse
     from ottla.runtime import SystemClock
 
     with terminal.admin(*at(flow.target.settings("admin"))) as target:

@@ -1,23 +1,41 @@
-"""Checkpoints and heartbeats: the other two records that a flow writes, and when.
+"""Checkpoints and heartbeats, and the groups of the source at the target.
 
-A checkpoint says where a group of the source would continue at the target. Kafka's bytes (KIP-382).
+A checkpoint says where a group of the source would continue at the target: what the group has
+committed, translated by the offset syncs that the flow has written. It goes to the checkpoints
+topic and, if `sync.group.offsets.enabled`, into the group at the target, as long as nobody reads
+there. Records have Kafka's bytes (KIP-382).
 """
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Self, TypeVar
 
+from ottla.clients.admin.admin import Admin
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.producer.producer import Producer
+from ottla.errors import KafkaError
+from ottla.mirror.flow import Cluster, Flow
 from ottla.mirror.offset_sync import (
+    OffsetSync,
     OffsetSyncStore,
     read_string,
     read_topic_partition,
     string_bytes,
     topic_partition_bytes,
 )
+from ottla.mirror.source_task import TopicReader
+from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IDLE_STATES: Final = ("Empty", "Dead")
+Decode = Callable[[bytes | None, bytes | None], T | None]
 VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 _OFFSETS: Final = struct.Struct(">qq")
@@ -143,3 +161,175 @@ def offsets_to_sync(
         for partition, offset in translated.items()
         if offset > committed.get(partition, -1)
     }
+
+
+def decoded(records: Iterable[ConsumerRecord], decode: Decode[T], what: str) -> list[T]:
+    """The values of records; what cannot be read is said and passed over."""
+    found = []
+    for record in records:
+        try:
+            value = decode(record.key, record.value)
+        except ValueError as error:
+            logger.warning("offset %d of %s is no %s: %s", record.offset, record.topic, what, error)
+            continue
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def read_checkpoints(cluster: Cluster, topic: str, clock: Clock) -> GroupCheckpoints:
+    """The newest checkpoint of each group and partition, as the topic has them now."""
+    reader = TopicReader(cluster, topic, clock)
+    try:
+        groups = GroupCheckpoints()
+        for checkpoint in decoded(reader.read_to_end(), Checkpoint.of, "checkpoint"):
+            groups.add(checkpoint)
+        return groups
+    finally:
+        reader.close()
+
+
+class GroupSync:
+    """The groups of one flow. Its admin clients are the caller's; it is used by one thread."""
+
+    def __init__(self, flow: Flow, source: Admin, target: Admin, clock: Clock) -> None:
+        self.flow = flow
+        self.groups: list[str] = []
+        self._source = source
+        self._target = target
+        self.checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, clock)
+        self._store = OffsetSyncStore(keeps_history=True)
+        self._syncs = TopicReader(flow.sync_cluster, flow.syncs_topic, clock)
+        try:
+            self._take(self._syncs.read_to_end())
+            self._store.finish_loading()
+            self._producer = Producer({"acks": "all", **flow.target.settings("producer")})
+        except BaseException:
+            self._syncs.close()
+            raise
+
+    def refresh_groups(self) -> None:
+        """Find the groups that are to be translated."""
+        wanted = self.flow.group_filter()
+        self.groups = sorted(
+            each.group_id for each in self._source.list_groups() if wanted.takes(each.group_id)
+        )
+
+    def read_syncs(self) -> None:
+        """Take the syncs that have come."""
+        while records := self._syncs.poll():
+            self._take(records)
+
+    def emit(self, topics: Iterable[str]) -> int:
+        """Translate what the groups have committed for these topics; the checkpoints written."""
+        self.read_syncs()
+        names = {name: self.flow.remote(name) for name in topics}
+        emitted: list[Checkpoint] = []
+        for group in self.groups:
+            committed = {
+                partition: (each.offset, each.metadata or "")
+                for partition, each in self._source.list_group_offsets(group).items()
+                if partition.topic in names
+            }
+            remote = {p: TopicPartition(names[p.topic], p.partition) for p in committed}
+            emitted += self.checkpoints.next(group, committed, remote, self._store)
+        sent = [
+            self._producer.send(
+                self.flow.checkpoints_topic, each.value(), key=each.key(), partition=0
+            )
+            for each in emitted
+        ]
+        self._producer.flush()
+        for future, checkpoint in zip(sent, emitted, strict=True):
+            future.result(0)
+            self.checkpoints.add(checkpoint)
+        return len(emitted)
+
+    def sync_offsets(self) -> dict[str, dict[TopicPartition, int]]:
+        """Commit at the target what the checkpoints say; returns what was committed."""
+        return commit_translated(self._target, self.checkpoints, self.groups)
+
+    def close(self) -> None:
+        self._syncs.close()
+        self._producer.close(0)
+
+    def _take(self, records: Iterable[ConsumerRecord]) -> None:
+        for sync in decoded(records, OffsetSync.of, "offset sync"):
+            self._store.add(sync)
+
+
+def commit_translated(
+    target: Admin, checkpoints: GroupCheckpoints, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Move groups without members forward to their checkpoints; returns what was committed."""
+    done: dict[str, dict[TopicPartition, int]] = {}
+    states = {each.group_id: each.state for each in target.list_groups()}
+    for group in groups:
+        translated = checkpoints.offsets(group)
+        if not translated or states.get(group, "Dead") not in IDLE_STATES:
+            continue
+        offsets = missing_offsets(target, group, translated)
+        if not offsets:
+            continue
+        try:
+            target.alter_group_offsets(group, offsets)
+            done[group] = offsets
+        except KafkaError as error:  # a member may have come just now
+            logger.warning("the offsets of group %s were not moved: %s", group, error)
+    return done
+
+
+def missing_offsets(
+    target: Admin, group: str, translated: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """What a group has yet to commit at the target to be where it was translated to."""
+    committed = {p: each.offset for p, each in target.list_group_offsets(group).items()}
+    return offsets_to_sync(translated, committed)
+
+
+class Rehearsed(NamedTuple):
+    """Where a group would continue at the target, partition by partition.
+
+    `committed` is what it has there now, `end` where the copy ends; all by the target's names.
+    """
+
+    group: str
+    state: str
+    partition: TopicPartition
+    upstream: int
+    downstream: int
+    committed: int | None
+    end: int
+
+    @property
+    def to_read(self) -> int:
+        """The records that the group finds at the target, repeated ones among them."""
+        return max(0, self.end - self.downstream)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a consumer that is started at the target now begins there."""
+        return self.committed is not None and self.committed >= self.downstream
+
+
+def rehearse(target: Admin, checkpoints: GroupCheckpoints) -> list[Rehearsed]:
+    """What a failover would find, from the target alone: the source may be down."""
+    found = []
+    states = {each.group_id: each.state for each in target.list_groups()}
+    for group, known in sorted(checkpoints.emitted.items()):
+        committed = target.list_group_offsets(group)
+        ends = target.list_offsets(dict.fromkeys(known, -1))
+        for partition, checkpoint in sorted(known.items()):
+            there = committed.get(partition)
+            found.append(
+                Rehearsed(
+                    group,
+                    states.get(group, "Dead"),
+                    partition,
+                    checkpoint.upstream,
+                    checkpoint.downstream,
+                    None if there is None else there.offset,
+                    ends[partition].offset,
+                )
+            )
+    return found

@@ -16,11 +16,9 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.producer.producer import Producer
 from ottla.errors import ConfigError, KafkaError
-from ottla.mirror.checkpoint import Heartbeat
+from ottla.mirror.checkpoint import GroupSync, Heartbeat
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
-from ottla.mirror.group_sync import GroupSync
-from ottla.mirror.source_offsets import CopiedTo, read_offsets
-from ottla.mirror.source_task import Assigned, Gap, SourceTask
+from ottla.mirror.source_task import Assigned, CopiedTo, Gap, SourceTask, read_offsets
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
 from ottla.runtime.io_thread import Event, Lock
 from ottla.runtime.scheduler import Clock

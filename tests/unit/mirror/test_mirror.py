@@ -13,7 +13,7 @@ from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.mirror import Mirror
 from ottla.mirror.offset_sync import OffsetSync
-from ottla.mirror.source_offsets import key_of
+from ottla.mirror.source_task import key_of
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
