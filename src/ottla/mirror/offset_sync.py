@@ -138,20 +138,31 @@ class OffsetSyncStore:
 
 
 def shift_in(slots: list[OffsetSync], sync: OffsetSync) -> None:
-    """Put a newer sync into slot 0, and move others on as far as their distances demand it."""
-    replacement = sync
-    displaced, slots[0] = slots[0], sync
+    """Put a newer sync into slot 0, and move others on as far as their distances demand it.
+
+    A slot whose sync is too far behind now gets the newest of the earlier ones that keeps its
+    distance on both sides, so that as many distinct ones as possible stay.
+    """
+    earlier = list(slots)
+    tried = 0  # those before it are in a slot, or too near to fit into any later one
+    replacement = slots[0] = sync
     for current in range(1, SLOTS):
         previous = current - 1
-        is_recent = is_near(slots[previous], displaced, previous, current)
-        fits_before = is_apart(slots[previous], displaced, previous)
-        fits_after = current + 1 >= SLOTS or is_apart(displaced, slots[current + 1], current)
-        # What was displaced may be used again; an exact sync is worth more than the newest one.
-        if is_recent and fits_before and fits_after:
-            replacement = displaced
+        is_over = False
+        while not is_over:
+            candidate = earlier[tried]
+            is_far = is_apart(slots[previous], candidate, previous)
+            fits_after = current + 1 >= SLOTS or is_apart(candidate, slots[current + 1], current)
+            fits = is_far and fits_after and is_near(slots[previous], candidate, previous, current)
+            if fits:
+                replacement = candidate
+            is_repeated = tried + 1 < SLOTS and earlier[tried + 1] is candidate
+            is_useless = is_repeated or not is_far
+            tried += fits or is_useless
+            is_over = tried >= current or not is_useless
         if is_near(slots[previous], slots[current], previous, current):
             return  # it holds for this slot, and so for all later ones
-        displaced, slots[current] = slots[current], replacement
+        slots[current] = replacement
 
 
 def is_near(newer: OffsetSync, older: OffsetSync, i: int, j: int) -> bool:
