@@ -15,11 +15,10 @@ from ottla.cli.terminal import Terminal, interruptible
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.mirror.checkpoint import Rehearsed
+    from ottla.mirror.failover import Rehearsed, Returned
     from ottla.mirror.flow import Flow, MirrorPlan
     from ottla.mirror.mirror import Mirror
 
-RUN, PLAN, FAILOVER = "run", "plan", "failover"
 STATUS_S: Final = 10
 DEMO_RECORDS: Final = 100_000
 DEMO_PLACE: Final = TopicPartition("pages", 0)
@@ -48,6 +47,7 @@ class MirrorCommand(Command):
         "ottla mirror mm2.properties --plan",
         "ottla mirror mm2.properties",
         "ottla mirror mm2.properties --failover 'lisbon->porto' --rehearse",
+        "ottla mirror mm2.properties --failback 'lisbon->porto' --rehearse",
     )
     default_log_level = "ERROR"
 
@@ -72,7 +72,17 @@ class MirrorCommand(Command):
             help="Move the groups of the flow source->target to where they continue there. The "
             "source may be down.",
         )
-        add_flag(parser, "--rehearse", "With --failover: only say what it would find and do.")
+        parser.add_argument(
+            "--failback",
+            metavar="FLOW",
+            help="After a failover of this flow, when its source is up again: move the groups back "
+            "there, and say what only one of both clusters has.",
+        )
+        add_flag(
+            parser,
+            "--rehearse",
+            "With --failover or --failback: only say what it would find and do.",
+        )
         add_integer(
             parser,
             "--status-interval",
@@ -84,10 +94,11 @@ class MirrorCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.mirror.flow import parse_plan
 
-        if arguments.rehearse and not arguments.failover:
-            raise UsageError("option --rehearse is used only with --failover")
-        if arguments.plan and arguments.failover:
-            raise UsageError("only one of --plan and --failover may be given")
+        given = [arguments.plan, arguments.failover, arguments.failback]
+        if arguments.rehearse and not (arguments.failover or arguments.failback):
+            raise UsageError("option --rehearse is used only with --failover or --failback")
+        if len(list(filter(None, given))) > 1:
+            raise UsageError("only one of --plan, --failover and --failback may be given")
         if bool(arguments.file) == arguments.demo:
             raise UsageError("either a properties file or --demo must be given")
         if arguments.demo:
@@ -100,6 +111,10 @@ class MirrorCommand(Command):
         if arguments.failover:
             flow = plan.flow(arguments.failover)
             return failover(flow, terminal, arguments.rehearse, arguments.format)
+        if arguments.failback:
+            return failback(
+                plan, arguments.failback, terminal, arguments.rehearse, arguments.format
+            )
         interval = STATUS_S if arguments.status_interval is None else arguments.status_interval
         return run_mirror(plan, terminal, interval)
 
@@ -248,7 +263,8 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
 
     1 if a group cannot be moved, since it has members there.
     """
-    from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints, rehearse
+    from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints
+    from ottla.mirror.failover import rehearse
     from ottla.runtime import SystemClock
 
     with terminal.admin(*at(flow.target.settings("admin"))) as target:
@@ -267,3 +283,49 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
         if busy:
             terminal.note(f"with members at {flow.target.alias}, and left alone: {', '.join(busy)}")
         return int(bool(busy) and any(not e.is_ready for e in found if e.group in busy))
+
+
+def failback(
+    plan: MirrorPlan, name: str, terminal: Terminal, is_rehearsal: bool, format: str
+) -> int:
+    """Say what only one cluster has and where each group continues, and move the groups back.
+
+    1 if a group cannot be moved, since it has members at the source.
+    """
+    from ottla.mirror.checkpoint import IDLE_STATES
+    from ottla.mirror.failover import Failback
+    from ottla.runtime import SystemClock
+
+    flow = plan.flow(name)
+    ends = (flow.target.alias, flow.source.alias)
+    reverse = next((f for f in plan.flows if (f.source.alias, f.target.alias) == ends), None)
+    with (
+        terminal.admin(*at(flow.source.settings("admin"))) as source,
+        terminal.admin(*at(flow.target.settings("admin"))) as target,
+    ):
+        way = Failback(flow, reverse, source, target, SystemClock())
+        found = way.returned()
+        show_rows([returned_row(each) for each in found], format, terminal)
+        for line in way.lines():
+            terminal.note(line)
+        if not is_rehearsal:
+            done = way.commit(found)
+            terminal.note(f"{sum(map(len, done.values()))} offsets of {len(done)} groups committed")
+        busy = sorted({e.group for e in found if e.state not in IDLE_STATES and not e.is_ready})
+        if busy:
+            terminal.note(f"with members at {flow.source.alias}, and left alone: {', '.join(busy)}")
+        return int(bool(busy))
+
+
+def returned_row(found: Returned) -> Row:
+    """A group's partition on the way back, in words of the table."""
+    known = "ready" if found.is_ready else "not committed"
+    return {
+        "group": found.group,
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "target_offset": found.there,
+        "source_offset": found.offset,
+        "to_read": found.to_read,
+        "now": "not known" if found.offset is None else known,
+    }

@@ -262,17 +262,23 @@ def commit_translated(
     target: Admin, checkpoints: GroupCheckpoints, groups: Iterable[str]
 ) -> dict[str, dict[TopicPartition, int]]:
     """Move groups without members forward to their checkpoints; returns what was committed."""
+    return move_groups(target, {group: checkpoints.offsets(group) for group in groups})
+
+
+def move_groups(
+    admin: Admin, wanted: Mapping[str, Mapping[TopicPartition, int]]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Move groups without members forward to these offsets; returns what was committed."""
     done: dict[str, dict[TopicPartition, int]] = {}
-    states = {each.group_id: each.state for each in target.list_groups()}
-    for group in groups:
-        translated = checkpoints.offsets(group)
+    states = {each.group_id: each.state for each in admin.list_groups()}
+    for group, translated in wanted.items():
         if not translated or states.get(group, "Dead") not in IDLE_STATES:
             continue
-        offsets = missing_offsets(target, group, translated)
+        offsets = missing_offsets(admin, group, translated)
         if not offsets:
             continue
         try:
-            target.alter_group_offsets(group, offsets)
+            admin.alter_group_offsets(group, offsets)
             done[group] = offsets
         except KafkaError as error:  # a member may have come just now
             logger.warning("the offsets of group %s were not moved: %s", group, error)
@@ -280,56 +286,8 @@ def commit_translated(
 
 
 def missing_offsets(
-    target: Admin, group: str, translated: Mapping[TopicPartition, int]
+    admin: Admin, group: str, translated: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """What a group has yet to commit at the target to be where it was translated to."""
-    committed = {p: each.offset for p, each in target.list_group_offsets(group).items()}
+    """What a group has yet to commit to be where it was translated to."""
+    committed = {p: each.offset for p, each in admin.list_group_offsets(group).items()}
     return offsets_to_sync(translated, committed)
-
-
-class Rehearsed(NamedTuple):
-    """Where a group would continue at the target, partition by partition.
-
-    `committed` is what it has there now, `end` where the copy ends; all by the target's names.
-    """
-
-    group: str
-    state: str
-    partition: TopicPartition
-    upstream: int
-    downstream: int
-    committed: int | None
-    end: int
-
-    @property
-    def to_read(self) -> int:
-        """The records that the group finds at the target, repeated ones among them."""
-        return max(0, self.end - self.downstream)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a consumer that is started at the target now begins there."""
-        return self.committed is not None and self.committed >= self.downstream
-
-
-def rehearse(target: Admin, checkpoints: GroupCheckpoints) -> list[Rehearsed]:
-    """What a failover would find, from the target alone: the source may be down."""
-    found = []
-    states = {each.group_id: each.state for each in target.list_groups()}
-    for group, known in sorted(checkpoints.emitted.items()):
-        committed = target.list_group_offsets(group)
-        ends = target.list_offsets(dict.fromkeys(known, -1))
-        for partition, checkpoint in sorted(known.items()):
-            there = committed.get(partition)
-            found.append(
-                Rehearsed(
-                    group,
-                    states.get(group, "Dead"),
-                    partition,
-                    checkpoint.upstream,
-                    checkpoint.downstream,
-                    None if there is None else there.offset,
-                    ends[partition].offset,
-                )
-            )
-    return found

@@ -8,6 +8,7 @@ from bisect import bisect_left
 import pytest
 
 from ottla.mirror.checkpoint import GroupCheckpoints
+from ottla.mirror.failover import backwards
 from ottla.mirror.offset_sync import (
     SLOTS,
     OffsetSync,
@@ -70,6 +71,32 @@ def test_no_translation_is_above_the_true_offset_or_goes_backwards(block):
                 assert checkpoint.downstream <= true, f"seed {seed}"
                 assert checkpoint.downstream >= emitted, f"seed {seed}"
                 emitted = checkpoint.downstream
+
+
+def test_no_translation_back_is_above_the_true_offset():
+    """A group that returns to the source skips nothing, wherever it was in the copy."""
+    translated = 0
+    for seed in range(HISTORIES):
+        chance = random.Random(seed)
+        copied: list[tuple[int, int]] = []  # (downstream, upstream), in order
+        written: list[OffsetSync] = []
+        queue = OffsetSyncQueue(chance.choice(LAGS))
+        for upstream, downstream, count in runs_of(chance):
+            copied += [(downstream + each, upstream + each) for each in range(count)]
+            queue.on_copied(SOURCE, upstream, downstream, count)
+            if chance.random() < 0.3:
+                queue.on_commit()
+            written += queue.take() if chance.random() < 0.8 else []
+        store = backwards(written)
+        for _ in range(20):
+            position = chance.randint(0, copied[-1][0] + 1)
+            next_one = bisect_left(copied, (position, -1))
+            true = copied[next_one][1] if next_one < len(copied) else copied[-1][1] + 1
+            found = store.translate(SOURCE, position)
+            if found is not None and found >= 0:
+                assert found <= true, f"seed {seed}"
+                translated += 1
+    assert translated > HISTORIES * 5
 
 
 @pytest.mark.parametrize("lag", LAGS)

@@ -53,8 +53,9 @@ def translated(broker):
         ({}, (), "clusters=: must name two clusters or more"),
         ({"clusters": "a"}, (), "clusters=a: must name two"),
         ({"clusters": "a, b"}, (), "a.bootstrap.servers: must be set"),
-        ({}, ("--rehearse",), "option --rehearse is used only with --failover"),
-        ({}, ("--plan", "--failover", "x"), "only one of --plan and --failover"),
+        ({}, ("--rehearse",), "option --rehearse is used only with --failover or"),
+        ({}, ("--plan", "--failover", "x"), "only one of --plan, --failover and --failback"),
+        ({}, ("--failback", "x", "--failover", "x"), "only one of --plan, --failover"),
     ],
 )
 def test_mistakes_are_named(ottla, write, properties, words, message):
@@ -103,6 +104,30 @@ def test_failover_is_rehearsed_and_done(ottla, write, two):
     assert "1 offsets of 1 groups committed" in done.err
     assert two["b"].committed("g") == {TopicPartition("a.pages", 0): 20}
     assert "ready" in ottla("mirror", file, "--failover", "a->b", "--rehearse").out
+
+
+def test_failback_is_rehearsed_and_done(ottla, write, two):
+    """The group goes back, and what the copy did not get is said (M07)."""
+    file = write(properties_of(two))
+    with Producer(two["a"].bootstrap_servers) as producer:
+        for number in range(20):
+            producer.send("pages", str(number))
+        producer.flush()
+        with mirroring(two):
+            two["b"].wait_for_records("a.pages", 20)
+        producer.send("pages", "alone")
+    with Consumer(two["b"].bootstrap_servers, group_id="g", enable_auto_commit=False) as reader:
+        reader.assign([TopicPartition("a.pages", 0)])
+        reader.commit({TopicPartition("a.pages", 0): 20})
+
+    rehearsed = ottla("mirror", file, "--failback", "a->b", "--rehearse")
+    assert rehearsed.lines[1].split()[:6] == ["g", "pages", "0", "20", "20", "1"], rehearsed.err
+    assert "only at a: pages-0 offsets 20-20 (1), which a->b has not copied" in rehearsed.err
+    assert not two["a"].committed("g")
+
+    done = ottla("mirror", file, "--failback", "a->b")
+    assert "1 offsets of 1 groups committed" in done.err
+    assert two["a"].committed("g") == {TopicPartition("pages", 0): 20}
 
 
 def test_unknown_flow_and_cluster_are_named(ottla, write, two):
