@@ -142,7 +142,7 @@ def test_unknown_flow_and_cluster_are_named(ottla, write, two):
 
 def test_mirror_runs_until_it_is_interrupted(write, two):
     """A line says where it stands; SIGINT has it write how far it is."""
-    file = write(properties_of(two))
+    file = write(properties_of(two, emit_heartbeats_enabled="false"))
     with Producer(two["a"].bootstrap_servers) as producer:
         for number in range(20):
             producer.send("pages", str(number))
