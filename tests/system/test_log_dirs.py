@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_here import run_here
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
@@ -176,10 +175,10 @@ def test_a_broker_without_log_directories_stops(start_broker, tmp_path):
 def test_the_directories_are_described(broker, dirs):
     """Sizes of what is in them, and after a failure the error; in Kafka's JSON."""
     words = ("log-dirs", "--bootstrap-server", broker.bootstrap_servers, "--describe")
-    command = [sys.executable, "-m", "ottla", *words, "--topic-list", TOPIC]
 
     def describe():
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = run_here(*words, "--topic-list", TOPIC)
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])["brokers"][0]["logDirs"]
 
     sound = describe()
@@ -207,9 +206,10 @@ def reassign(broker, tmp_path):
         row = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(log_dir)]}
         path = tmp_path / "plan.json"
         path.write_text(json.dumps({"version": 1, "partitions": [row]}))
-        command = [sys.executable, "-m", "ottla", "reassign-partitions", "--bootstrap-server"]
-        command += [broker.bootstrap_servers, "--reassignment-json-file", str(path), *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        done = run_here("reassign-partitions", *where, "--reassignment-json-file", path, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

@@ -13,6 +13,7 @@ import posixpath
 import random
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.runtime.disk import Buffer, DiskLock, File
@@ -355,8 +356,11 @@ class MemoryDisk:
         return MemoryDiskLock(self.locked, path)
 
     def _find(self, path: str) -> Inode | Directory | None:
+        return self._at(_names(path))
+
+    def _at(self, names: tuple[str, ...]) -> Inode | Directory | None:
         node: Inode | Directory | None = self.root
-        for name in _names(path):
+        for name in names:
             if not isinstance(node, Directory):
                 return None
             node = node.entries.get(name)
@@ -381,9 +385,14 @@ class MemoryDisk:
         return node
 
     def _parent(self, path: str) -> tuple[Directory, str]:
-        head, name = posixpath.split(posixpath.normpath(path))
-        return self._directory(head), name
+        names = _names(path)
+        directory = self._at(names[:-1])
+        if not names or not isinstance(directory, Directory):
+            return self._directory(posixpath.dirname(posixpath.normpath(path))), ""
+        return directory, names[-1]
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in posixpath.normpath(path).split("/") if name not in ("", ".")]
+@lru_cache(16_384)
+def _names(path: str) -> tuple[str, ...]:
+    """What a path is made of; the same paths are asked for again and again."""
+    return tuple(name for name in posixpath.normpath(path).split("/") if name not in ("", "."))

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
+
+from command_here import run_here
 
 from ottla.testing import wait_until
 
-LIMIT_S = 120
 NOT_HEARD = re.compile(r"UNKNOWN_TOPIC_OR_PARTITION|topic\S* .*does not exist", re.IGNORECASE)
 
 
 def run_tool(name: str, *words: object) -> subprocess.CompletedProcess[str]:
     """How `ottla` ends with these words, which name no topic that is not there at all."""
-    command = [sys.executable, "-m", "ottla", name, *map(str, words)]
     outcomes: list[subprocess.CompletedProcess[str]] = []
 
     def has_heard() -> bool:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = run_here(name, *words)
         outcomes.append(done)
         return done.returncode == 0 or not NOT_HEARD.search(done.stderr)
 
-    wait_until(has_heard, f"the brokers have heard of the topics of {command}")
+    wait_until(has_heard, f"the brokers have heard of the topics of {name} {words}")
     return outcomes[-1]

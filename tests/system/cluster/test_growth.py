@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster_load import SESSION_MS, ClusterView, SteadyLoad
+from command_here import run_here
 
 from ottla import Admin, NewTopic
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
@@ -159,13 +158,13 @@ def test_new_broker_gets_new_partitions_by_its_rack(grown, admin, tmp_path):
 
 def proposed(cluster: GrowingCluster, topics: Path, *words: str) -> list[list[int]]:
     """The replicas of each partition, as --generate plans them."""
-    command = [
-        *(sys.executable, "-m", "ottla", "reassign-partitions", "--generate", "--zookeeper"),
-        *(cluster.zookeeper.connect + cluster.chroot, "--broker-list", "1,2,3,4"),
-        *("--topics-to-move-json-file", str(topics), *words),
-    ]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return [row["replicas"] for row in json.loads(printed.splitlines()[-1])["partitions"]]
+    done = run_here(
+        *("reassign-partitions", "--generate"),
+        *("--zookeeper", cluster.zookeeper.connect + cluster.chroot, "--broker-list", "1,2,3,4"),
+        *("--topics-to-move-json-file", topics, *words),
+    )
+    assert done.returncode == 0, done.stderr
+    return [row["replicas"] for row in json.loads(done.stdout.splitlines()[-1])["partitions"]]
 
 
 def test_broker_is_emptied_and_goes(grown, view, admin):

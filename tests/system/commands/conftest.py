@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from command_here import run_here
 
 from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.testing.broker_process import BrokerProcess
@@ -18,7 +19,13 @@ Run = Callable[..., Completed]
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """Run `ottla` with these words to its end."""
+    """Run `ottla` with these words to its end, in this process."""
+    return run_here
+
+
+@pytest.fixture(scope="session")
+def run_process() -> Run:
+    """The same in a process of its own: for brokers, and once for the tools of each quickstart."""
 
     def run_to_its_end(*words: object, stdin: str = "") -> Completed:
         return subprocess.run(

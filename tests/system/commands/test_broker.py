@@ -1,5 +1,6 @@
 """`ottla broker` from its property file to its end, and tools without a broker."""
 
+import json
 import re
 import signal
 import socket
@@ -49,14 +50,14 @@ def test_second_broker_runs_beside_the_first(start, run, broker, tmp_path):
     assert shown.startswith(f"{address[0]} (id: 1 rack: null) -> (")
 
 
-def test_directory_of_kafka_needs_a_word_of_the_user(run, start, tmp_path):
+def test_directory_of_kafka_needs_a_word_of_the_user(run_process, start, tmp_path):
     """Refused, it is untouched; with --adopt-log-dirs the broker starts on it."""
     log_dir = tmp_path / "kafka"
     (log_dir / "t-0").mkdir(parents=True)
     (log_dir / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=abc\n")
     before = sorted(log_dir.rglob("*"))
     settings = ("--override", f"log.dirs={log_dir}", "--override", "listeners=PLAINTEXT://:0")
-    refused = run("broker", *settings)
+    refused = run_process("broker", *settings)
 
     assert refused.returncode == 1
     assert re.search(rf"log\.dirs={log_dir}: .*1 partition.*--adopt-log-dirs", refused.stderr)
@@ -64,20 +65,20 @@ def test_directory_of_kafka_needs_a_word_of_the_user(run, start, tmp_path):
     assert "broker 3 is ready" in start("broker", "--adopt-log-dirs", *settings).stdout.readline()
 
 
-def test_broker_with_a_wrong_setting_is_one_line(run):
+def test_broker_with_a_wrong_setting_is_one_line(run_process):
     """The setting, the value and the rule."""
-    done = run("broker", "--override", "num.partitions=0")
+    done = run_process("broker", "--override", "num.partitions=0")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"ottla broker: num\.partitions=0: must .*\n", done.stderr)
 
 
-def test_broker_whose_port_is_taken_is_one_line(run, tmp_path):
+def test_broker_whose_port_is_taken_is_one_line(run_process, tmp_path):
     """The address is named, and the status is 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         listener = ("--override", f"listeners=PLAINTEXT://127.0.0.1:{port}")
-        done = run("broker", *listener, "--override", f"log.dirs={tmp_path}")
+        done = run_process("broker", *listener, "--override", f"log.dirs={tmp_path}")
 
     assert done.returncode == 1
     assert str(port) in done.stderr.splitlines()[-1]
@@ -108,6 +109,34 @@ def test_nobody_listening_is_one_line_at_once(run, tmp_path, words):
     assert done.stderr == (
         f"ottla {words[0]}: cannot connect to a broker at {address} (Connection refused)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("broker-api-versions",), "Fetch"),
+        (("delete-records", "--offset-json-file", "{plan}"), "low_watermark: 0"),
+        (("dump-log", "--files", "{log}"), "Starting offset: 0"),
+        (("get-offsets", "--topic", "{topic}"), "{topic}:0:1"),
+        (("log-dirs", "--describe"), '"isFuture":false'),
+        (("tail", "{topic}"), "once"),
+        (("transactions", "list"), "TransactionalId"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else "",
+)
+def test_tool_runs_as_a_process(run_process, ottla, broker, narrow, tmp_path, words, shown):
+    """The others of these tests run in one process; Kafka's tools are processes in the archive."""
+    ottla("console-producer", "--topic", narrow, stdin="once\n")
+    plan = tmp_path / "plan.json"
+    row = {"topic": narrow, "partition": 0, "offset": 0}
+    plan.write_text(json.dumps({"partitions": [row]}))
+    names = {"plan": plan, "topic": narrow, "log": broker.data_dir / f"{narrow}-0/{0:020d}.log"}
+    server = () if words[0] == "dump-log" else ("--bootstrap-server", broker.bootstrap_servers)
+
+    done = run_process(*(word.format(**names) for word in words), *server)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shown.replace("{topic}", narrow) in done.stdout
 
 
 def test_server_that_is_no_broker_is_one_line_in_time(run, tmp_path):

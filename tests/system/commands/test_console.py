@@ -14,15 +14,15 @@ PATIENCE_MS = (1500, 6000, 24_000)
 """How long nothing may come; the longer ones are for machines that have much else to do."""
 
 
-def test_quickstart_of_messages(run, broker, unique):
+def test_quickstart_of_messages(run_process, broker, unique):
     """H09-H11: lines in, lines out, on a topic that the first message creates."""
     name = unique("test")
     servers = broker.bootstrap_servers
     text = "This is a message\nThis is another message\n"
 
-    sent = run("console-producer", "--broker-list", servers, "--topic", name, stdin=text)
+    sent = run_process("console-producer", "--broker-list", servers, "--topic", name, stdin=text)
     words = ("--bootstrap-server", servers, "--topic", name, "--from-beginning")
-    read = run("console-consumer", *words, "--max-messages", 2)
+    read = run_process("console-consumer", *words, "--max-messages", 2)
 
     assert (sent.returncode, sent.stdout, sent.stderr) == (0, "", "")
     assert (read.returncode, read.stdout) == (0, text)

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from command_here import run_here
 from first_values import LIMIT_SECONDS, first_values
 
 from ottla import Admin, Producer, TopicPartition
@@ -42,14 +43,7 @@ def stable_offset(broker, topic):
 
 def ottla(broker, *words):
     """What `ottla transactions` prints below the header, as rows of cells."""
-    command = [sys.executable, "-m", "ottla", "transactions"]
-    done = subprocess.run(
-        [*command, "--bootstrap-server", broker.bootstrap_servers, *words],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    done = run_here("transactions", "--bootstrap-server", broker.bootstrap_servers, *words)
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()[1:]]
 
