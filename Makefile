@@ -31,7 +31,7 @@ site: $(READY)  ## a site's activity, read by eight readers at once: three minut
 # Some suites compute, and others mostly wait for processes: twice as many as there are cores keep
 # these busy. The longest begin first, so that none is left alone at the end.
 JOBS ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
-DEFAULT := lint spark system clients simulation unit property types tidy
+DEFAULT := lint spark system unit simulation clients property types tidy
 
 test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
@@ -47,7 +47,7 @@ tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstri
 	$(VENV)/bin/pytest tests/tidy
 
 unit: $(READY)  ## one room at a time
-	$(VENV)/bin/pytest tests/unit
+	$(VENV)/bin/pytest tests/unit -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(VENV)/bin/pytest tests/property tests/wire
@@ -67,8 +67,11 @@ WORKERS := -n 2 --dist loadfile
 system: $(READY)  ## real processes, real ZooKeeper, the commands
 	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
+# What the rooms test with Spark is here as well: a session more would take a minute of a core.
+SPARK_UNITS = $(shell grep -rl 'pytest.mark.spark' tests/unit --include='test_*.py')
+
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
-	$(VENV)/bin/pytest tests/system -m spark $(WORKERS)
+	$(VENV)/bin/pytest tests/system $(SPARK_UNITS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs

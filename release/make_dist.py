@@ -27,17 +27,12 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from ottla.cli.command_error import CommandError  # noqa: E402 - this checkout's own
 from ottla.cli.kafka_scripts import offered_scripts  # noqa: E402
-from ottla.cli.zookeeper import zookeeper_jars  # noqa: E402
+from ottla.cli.zookeeper import JARS, zookeeper_jars  # noqa: E402
 from ottla.version import __version__  # noqa: E402
 
 NAME = f"ottla-{__version__}"
 KERNELS = 4
 HERE = ROOT / "release"
-JARS = (
-    *("log4j-api-[0-9]*", "log4j-core-[0-9]*", "log4j-slf4j2-impl-[0-9]*", "metrics-core-[0-9]*"),
-    *("slf4j-api-[0-9]*", "snappy-java-[0-9]*", "zookeeper-[0-9]*", "zookeeper-jute-[0-9]*"),
-)
-"""What a ZooKeeper server without TLS loads, of the jars of PySpark; 6 MB."""
 NO_ZOOKEEPER = "#zookeeper.connect="
 
 

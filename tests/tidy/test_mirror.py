@@ -171,7 +171,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
-        "cli/zookeeper cli/zookeeper_shell cli/znode_commands",
+        "cli/zookeeper_shell cli/znode_commands",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_acls.py",
