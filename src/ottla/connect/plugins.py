@@ -76,6 +76,7 @@ _PLACES_OF_TRANSFORMS: Final = {
 _OUR_CONNECTORS: Final = {
     "http": ["HttpSource", "HttpSink"],
     "log_folder": ["LogFolderSource"],
+    "mqtt": ["MqttSource", "MqttSink"],
     "objects": ["FilesSink"],
     "postgres": ["PostgresSource"],
     "sql": ["SqlSource", "SqlSink"],

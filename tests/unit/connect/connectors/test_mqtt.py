@@ -1,0 +1,362 @@
+"""Topics of a real MQTT broker (Debian's mosquitto) through kills, restarts and outages.
+
+Without mosquitto these tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from concurrent.futures import Future
+
+import pytest
+from contexts import LoneContext
+from paho.mqtt import client as mqtt
+from paho.mqtt import publish
+
+from ottla.connect.connector import TryAgainError
+from ottla.connect.connectors.mqtt import MqttSink, MqttSource
+from ottla.connect.data import BOOLEAN, Header, SinkRecord
+from ottla.errors import ConfigError
+from ottla.runtime.network import free_port
+from ottla.testing import wait_until
+from ottla.testing.connector_contract import SinkContract, SourceContract
+
+PROGRAM = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is missing: install Debian's")
+
+
+class Mosquitto:
+    """A broker on loopback, which keeps sessions over a restart."""
+
+    def __init__(self, folder, *lines):
+        self.port = free_port("127.0.0.1")
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(
+            "\n".join(
+                (
+                    f"listener {self.port} 127.0.0.1",
+                    "user root",
+                    "persistence true",
+                    f"persistence_location {folder}/",
+                    *(lines or ("allow_anonymous true",)),
+                )
+            )
+        )
+        self._process = None
+        self.start()
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [PROGRAM, "-c", self._config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(self._listens, "mosquitto to listen")
+
+    def _listens(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def stop(self):
+        """End it in order: it writes its sessions to its file."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+
+    def publish(self, *messages, topic="a/b", retain=False):
+        publish.multiple(
+            [(topic, message, 1, retain) for message in messages], "127.0.0.1", self.port
+        )
+
+    def session(self, name, filters="#"):
+        """A session of that name that wants these topics, of a client that is away."""
+        listener = Listener(self, name, filters)
+        listener.close()
+
+
+class Listener:
+    """A client that keeps what it gets."""
+
+    def __init__(self, broker, name="listener", filters="#"):
+        self.got = []
+        self.is_ready = False
+        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
+        self.client.on_connect = lambda client, *_: client.subscribe(filters, 1)
+        self.client.on_subscribe = self._subscribed
+        self.client.on_message = lambda _c, _u, message: self.got.append(message)
+        self.client.connect("127.0.0.1", broker.port)
+        self.client.loop_start()
+        wait_until(lambda: self.is_ready, "the subscription")
+
+    def _subscribed(self, *_):
+        self.is_ready = True
+
+    def close(self):
+        self.client.loop_stop()
+        self.client.disconnect()
+
+
+@pytest.fixture
+def mosquitto(tmp_path):
+    broker = Mosquitto(tmp_path)
+    yield broker
+    broker.stop()
+
+
+class Task:
+    """A source that a worker would drive, started again when it was killed."""
+
+    def __init__(self, broker, **settings):
+        given = {"host": "127.0.0.1", "port": str(broker.port), "filters": "#", "topic": "t"}
+        self.given = given | {key.replace("_", "."): value for key, value in settings.items()}
+        self.context = LoneContext()
+        self.source = None
+        self.start()
+
+    def start(self):
+        self.source = MqttSource(MqttSource.Settings.parse(self.given), self.context)
+        self.source.start()
+        self.early = list(self.source.poll())
+
+    def take(self, count, commits=True):
+        """So many records; all arrive in the topic, or none."""
+        found, self.early = self.early, []
+
+        def is_enough():
+            return len(found) >= count or found.extend(self.source.poll())
+
+        wait_until(is_enough, f"{count} messages", seen=lambda: found)
+        if commits:
+            self.arrive(found)
+        return found
+
+    def arrive(self, records):
+        for record in records:
+            place = tuple(sorted(record.source_partition.items()))
+            self.context.stored[place] = record.source_offset
+            self.source.commit_record(record, None)
+
+    def kill(self):
+        self.source.stop()
+
+
+@pytest.fixture
+def start(mosquitto):
+    made = []
+
+    def start(**settings):
+        made.append(Task(mosquitto, **settings))
+        return made[-1]
+
+    yield start
+    for task in made:
+        task.kill()
+
+
+def values(records):
+    return [record.value for record in records]
+
+
+def test_a_message_is_a_record(mosquitto, start):
+    """Its topic is the key; ${topic} has dots."""
+    mosquitto.publish(b"\xff", topic="hall/1/heat", retain=True)
+    task = start(topic="iot.${topic}")
+
+    (record,) = task.take(1)
+
+    assert (record.topic, record.key, record.value) == ("iot.hall.1.heat", "hall/1/heat", b"\xff")
+    assert record.headers == (Header("mqtt.retained", True, BOOLEAN),)
+    assert record.source_partition == {"client": "ottla-lone"}
+
+
+def test_what_was_not_in_the_topic_comes_again(mosquitto, start):
+    """After a kill; what was, does not, nor do retained messages."""
+    mosquitto.publish("kept", retain=True)
+    task = start(value_format="text")
+    assert values(task.take(1)) == ["kept"]
+    mosquitto.publish("1", "2")
+    assert values(task.take(2, commits=False)) == ["1", "2"]
+    task.kill()
+    mosquitto.publish("3")
+    task.start()
+    assert values(task.take(3)) == ["1", "2", "3"]
+    task.kill()
+    task.start()
+    mosquitto.publish("4")
+    assert values(task.take(1)) == ["4"]
+
+
+def test_a_lost_connection_repeats_nothing(mosquitto, start):
+    """The broker sends again what it holds; the task knows it by its number."""
+    task = start(value_format="text")
+    mosquitto.publish("1", "2")
+    first = task.take(2, commits=False)
+    mosquitto.stop()
+    mosquitto.start()
+    mosquitto.publish("3")
+    third = task.take(1, commits=False)
+    assert values(third) == ["3"]
+    task.arrive(first + third)
+    mosquitto.publish("4")
+    assert values(task.take(1)) == ["4"]
+
+
+def test_changed_filters_are_told(mosquitto, start):
+    """Those that are gone bring nothing any more."""
+    task = start(filters="a/#,b/#", value_format="text")
+    mosquitto.publish("1", topic="a/x")
+    task.take(1)
+    task.kill()
+    task.given["filters"] = "b/#,c/#"
+    task.start()
+    mosquitto.publish("2", topic="a/x")
+    mosquitto.publish("3", topic="c/x")
+    assert values(task.take(1)) == ["3"]
+
+
+def test_a_broker_that_is_away_is_waited_for(mosquitto, start):
+    """The task polls on; nothing fails."""
+    mosquitto.stop()
+    task = start(value_format="text")
+    assert task.source.poll() == []
+    assert ("wait", 5.0) in task.context.asked
+    mosquitto.start()
+    task.source.poll()
+    mosquitto.publish("1")
+    assert values(task.take(1)) == ["1"]
+
+
+def test_a_refused_user_ends_the_task(tmp_path):
+    """A wrong password does not become right."""
+    (tmp_path / "users").write_text("")
+    broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
+    try:
+        with pytest.raises(ConfigError, match="must accept the session: Not authorized"):
+            Task(broker, username="me", password="word")
+    finally:
+        broker.stop()
+
+
+def test_offsets_can_only_be_deleted():
+    """The broker has them."""
+    assert MqttSource.alter_offsets(None, [({}, None)])
+    with pytest.raises(ConfigError, match="deleted only"):
+        MqttSource.alter_offsets(None, [({}, {"filters": []})])
+    assert MqttSink.alter_offsets(None, {})
+
+
+class SinkContext(LoneContext):
+    """Keeps what is reported."""
+
+    def report(self, record, error):
+        self.asked.append((record.offset, str(error)))
+        future = Future()
+        future.set_result(None)
+        return future
+
+
+def sink(broker, **settings):
+    given = {"host": "127.0.0.1", "port": str(broker.port)}
+    given |= {key.replace("_", "."): value for key, value in settings.items()}
+    made = MqttSink(MqttSink.Settings.parse(given), SinkContext())
+    made.start()
+    return made
+
+
+def record(offset, key="k", value=b"v"):
+    return SinkRecord(topic="t", partition=0, offset=offset, key=key, value=value)
+
+
+def test_records_are_messages(mosquitto):
+    """In order; a name with a wildcard is the record's own fault."""
+    listener = Listener(mosquitto)
+    made = sink(mosquitto, mqtt_topic="out/${topic}/${key}", retain="true")
+    made.put([record(0, "a", b"1"), record(1, "+", b"2"), record(2, "b", {"n": 3})])
+    made.stop()
+
+    wait_until(lambda: len(listener.got) == 2, "two messages")
+    listener.close()
+    assert [(each.topic, each.payload, each.qos) for each in listener.got] == [
+        ("out/t/a", b"1", 1),
+        ("out/t/b", b'{"n":3}', 1),
+    ]
+    ((offset, said),) = made.context.asked
+    assert offset == 1
+    assert "'out/t/+'" in said
+
+
+def test_an_outage_repeats_no_message(mosquitto):
+    """What was handed over before it is sent when the broker is back, once."""
+    listener = Listener(mosquitto)
+    made = sink(mosquitto, request_timeout_ms="500")
+    made.put([record(0, value=b"0")])
+    mosquitto.stop()
+    records = [record(1, value=b"1"), record(2, value=b"2")]
+    with pytest.raises(TryAgainError, match="not acknowledged"):
+        made.put(records)
+    mosquitto.start()
+
+    def is_put():
+        try:
+            made.put([*records, record(3, value=b"3")])
+        except TryAgainError:
+            return False
+        return True
+
+    wait_until(is_put, "the broker's return")
+    wait_until(lambda: len(listener.got) >= 4, "all messages")
+    made.stop()
+    listener.close()
+    assert [each.payload for each in listener.got] == [b"0", b"1", b"2", b"3"]
+
+
+def test_each_task_of_a_sink_has_a_session():
+    """Two with one name would take it from each other."""
+    settings = MqttSink.Settings.parse({"host": "h", "client.id": "me"})
+    assert MqttSink(settings, SinkContext()).tasks(2) == [
+        {"client.id": "me-0"},
+        {"client.id": "me-1"},
+    ]
+
+
+class TestSource(SourceContract):
+    """What every source keeps."""
+
+    connector = MqttSource
+    bad_settings = ({"port": "0"}, {"filters": ""})
+
+    @pytest.fixture(autouse=True)
+    def _mosquitto(self, mosquitto):
+        self.mosquitto = mosquitto
+        mosquitto.session("ottla-contract")
+
+    def own_settings(self):
+        return {
+            "topic": self.topic,
+            "host": "127.0.0.1",
+            "port": str(self.mosquitto.port),
+            "filters": "#",
+            "value.format": "text",
+        }
+
+    def bring(self, count):
+        self.mosquitto.publish(*map(str, range(count)))
+
+
+class TestSink(SinkContract):
+    """What every sink keeps."""
+
+    connector = MqttSink
+    bad_settings = ({"host": ""}, {"retain": "perhaps"})
+
+    @pytest.fixture(autouse=True)
+    def _listener(self, mosquitto):
+        self.mosquitto, self.listener = mosquitto, Listener(mosquitto)
+        yield
+        self.listener.close()
+
+    def own_settings(self):
+        return {"topics": self.topic, "host": "127.0.0.1", "port": str(self.mosquitto.port)}
+
+    def written(self):
+        return [message.payload.decode() for message in self.listener.got]
