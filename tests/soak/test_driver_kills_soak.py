@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-from driver_kills import copy_with_kills
+from driver_kills import copy_with_kills, count_with_kills
 
 KILLS = int(os.environ.get("SOAK_KILLS", "20"))
 
@@ -26,3 +26,20 @@ def test_copy_is_exact_although_its_driver_is_killed_twenty_times(start_broker, 
     )
 
     assert killed > KILLS // 2, "the copy was through too early"
+
+
+def test_counts_are_exact_although_their_checkpoint_is_lost(start_broker, java, tmp_path):
+    """Twenty kills, and the folder with the state deleted after every other one (F05)."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+
+    killed = count_with_kills(
+        start_broker().bootstrap_servers,
+        tmp_path,
+        records=2_000,
+        kills=KILLS,
+        longest_s=3,
+        seed=seed,
+    )
+
+    assert killed == KILLS

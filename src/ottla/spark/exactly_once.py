@@ -15,6 +15,7 @@ import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -155,6 +156,16 @@ class SinkError(Exception):
     """A micro-batch that cannot be committed; the text says what becomes of it."""
 
 
+class TakenOverError(SinkError):
+    """Another instance of the application has taken over the query."""
+
+    def __init__(self, sink_id: str) -> None:
+        super().__init__(
+            f"{sink_id}: another instance has taken over, or a decision could not be made; what "
+            "counts is seen when the query is begun again"
+        )
+
+
 @dataclass(frozen=True)
 class Prepared(WriterCommitMessage):
     """A task has written its rows; no transaction if it had none, or the batch counts already."""
@@ -186,7 +197,9 @@ def write_prepared(
     first = next(filled, None)
     if first is None:
         return Prepared(sink_id, None, "", 0)
-    name = f"{sink_id}-{attempt.run_id[:8]}-{attempt.task}-{attempt.attempt}"
+    name = transactional_id_of(
+        sink_id, attempt.run_id[:8], attempt.batch_id, f"{attempt.task}-{attempt.attempt}"
+    )
     with Producer(transactional_settings(options, name)) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -196,6 +209,15 @@ def write_prepared(
             writer.write(batch)
         writer.finish()
         return Prepared(sink_id, producer.prepare_transaction(), writer.topics[0], writer.row_count)
+
+
+def transactional_id_of(sink_id: str, run: str, batch_id: int, writer: str) -> str:
+    """The transactional id of one writer of a batch, such as `<task>-<attempt>`.
+
+    Batches take turns with two ids, so that the newest decision can be carried out again although
+    the next batch has begun: an id is used anew only after the batch between has been decided.
+    """
+    return f"{sink_id}-{run}-{batch_id % 2}-{writer}"
 
 
 def transactional_settings(options: SinkOptions, transactional_id: str) -> dict[str, str]:
@@ -221,6 +243,7 @@ class BatchCommitter:
     """The driver's side of one sink; lives as long as the driver's process.
 
     `_newest` is valid while `_producer` is the one that may decide: no other can change it.
+    After `begin` this committer is exclusive: once another driver has begun it can decide no more.
     """
 
     def __init__(self, sink_id: str, settings: Mapping[str, str]) -> None:
@@ -229,6 +252,30 @@ class BatchCommitter:
         self._log = DecisionLog(sink_id, settings)
         self._producer: Producer | None = None
         self._newest: BatchDecision | None = None
+        self._is_exclusive = False
+
+    def begin(self) -> None:
+        """Fence earlier drivers, carry out their newest decision, and abort what they left open.
+
+        From here on no batch is decided by others, unless one of these begins.
+        """
+        self._give_up()
+        self._is_exclusive = False
+        newest = self._take_over()
+        if newest is not None:
+            self._complete(newest)
+        self._abort_leftovers(f"{self._sink_id}-")
+        self._is_exclusive = True
+
+    def has_decided(self, batch_id: int) -> bool:
+        """Whether a batch counts already, so that nothing more can be part of it."""
+        newest = self._take_over()
+        return newest is not None and newest.batch_id >= batch_id
+
+    def assume_decided(self, batch_id: int, topic: str) -> None:
+        """Record that a batch counts, where its decision is no longer kept. `topic` may be any."""
+        if not self.has_decided(batch_id):
+            self._decide(BatchDecision(batch_id, []), topic)
 
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         """Decide that the batch counts with what these tasks wrote, unless it counts already."""
@@ -237,6 +284,8 @@ class BatchCommitter:
         except KafkaError as error:
             if error.error not in FENCED:
                 raise
+            if self._is_exclusive:
+                raise TakenOverError(self._sink_id) from error
             # Spark has several processes for its driver's commits, and another one made the
             # last; or an earlier run was not over yet. Read the newest decision again.
             logger.info("%s: deciding anew for batch %d: %s", self._sink_id, batch_id, error)
@@ -244,7 +293,7 @@ class BatchCommitter:
 
     def _commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         prepared = [each.transaction for each in messages if each.transaction is not None]
-        if not prepared:
+        if not prepared and not self._is_exclusive:
             self._give_up()  # tasks may have found a decision of another driver
         newest = self._take_over()
         if newest is not None and newest.batch_id > batch_id:
@@ -256,21 +305,31 @@ class BatchCommitter:
             newest = BatchDecision(batch_id, prepared)
             self._decide(newest, min(each.topic for each in messages if each.topic))
         self._complete(newest)
-        self._abort_leftovers()
+        for name in self._names_of_lost_attempts(prepared):
+            self._abort_leftovers(name)
 
     def abort(self, batch_id: int, messages: Sequence[Prepared | None]) -> None:
         """Undo what tasks have prepared, unless the batch counts by now."""
-        self._give_up()
-        newest = self._take_over()
+        left = [
+            each.transaction
+            for each in messages
+            if each is not None and each.transaction is not None
+        ]
+        if self._is_exclusive:
+            newest = self._log.newest()  # whoever may have taken over
+        else:
+            self._give_up()
+            newest = self._take_over()
         if newest is not None and newest.batch_id >= batch_id:
-            return
-        left = [each.transaction for each in messages if each is not None]
+            left = [each for each in left if each not in newest.transactions]
         with self._completer() as completer:
-            completer.complete([each for each in left if each is not None], commit=False)
+            completer.complete(left, commit=False)
 
     def _take_over(self) -> BatchDecision | None:
         """Become the only decider: commits or aborts an earlier driver's open decision."""
         if self._producer is None:
+            if self._is_exclusive:
+                raise TakenOverError(self._sink_id)
             settings = {
                 "client.id": connections.CLIENT_ID,
                 **self._settings,
@@ -335,14 +394,21 @@ class BatchCommitter:
     def _completer(self) -> TransactionCompleter:
         return TransactionCompleter({"client.id": connections.CLIENT_ID, **self._settings})
 
-    def _abort_leftovers(self) -> None:
+    def _names_of_lost_attempts(self, prepared: Sequence[PreparedTransaction]) -> set[str]:
+        """How transactional ids of tasks that were lost begin: any run's, or those of this one."""
+        if not self._is_exclusive:
+            return {f"{self._sink_id}-"}
+        # The next driver's transactions must be left alone, even by one that is late.
+        return {each.transactional_id.rsplit("-", 3)[0] + "-" for each in prepared}
+
+    def _abort_leftovers(self, beginning: str) -> None:
         """Abort what lost attempts and runs have left open: readers would wait for it."""
         admin = connections.admin(self._settings)
         try:
             left = [
                 each.transactional_id
                 for each in admin.list_transactions([OPEN])
-                if each.transactional_id.startswith(f"{self._sink_id}-")
+                if each.transactional_id.startswith(beginning)
             ]
             if left:
                 admin.fence_producers(left)
@@ -402,19 +468,29 @@ class ExactlyOnceBatches:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write and commit a batch; runs in the driver."""
         check_schema(batch.schema, self.options)
-        messages = batch.mapInArrow(self._write_task, "message binary").collect()
+        write = partial(write_task, self.options)
+        messages = batch.mapInArrow(write, "message binary").collect()
         prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
-        if not prepared:
-            return  # a batch without tasks has no rows
+        if prepared:  # a batch without tasks has no rows
+            self._commit(batch_id, prepared)
+
+    def _commit(self, batch_id: int, prepared: list[Prepared]) -> None:
         committer = batch_committer(prepared[0].sink_id, self.options.client)
-        try:
-            committer.commit(batch_id, prepared)
-        except BaseException:
-            committer.abort(batch_id, prepared)
-            raise
+        commit_or_abort(committer, batch_id, prepared)
 
-    def _write_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
 
-        done = write_prepared(self.options, TaskAttempt.current(), batches)
-        yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], ["message"])
+def commit_or_abort(committer: BatchCommitter, batch_id: int, prepared: list[Prepared]) -> None:
+    """Commit a batch; after an error what was prepared for it is aborted, unless it counts."""
+    try:
+        committer.commit(batch_id, prepared)
+    except BaseException:
+        committer.abort(batch_id, prepared)
+        raise
+
+
+def write_task(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of the task that runs here; yields its pickled `Prepared`."""
+    import pyarrow as pa
+
+    done = write_prepared(options, TaskAttempt.current(), batches)
+    yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], ["message"])

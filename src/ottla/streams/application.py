@@ -1,7 +1,8 @@
 """An application: the queries of a topology, which run in this process and its Spark workers.
 
 Each topic that is written is one query, with its checkpoint and state in
-`<state_dir>/<application_id>/<topic>`. A restarted application continues where it ended.
+`<state_dir>/<application_id>/<topic>`. A restarted application continues where it ended. With
+changelogs it does so on any machine, and its instances share the queries.
 """
 
 from __future__ import annotations
@@ -9,20 +10,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.pipelines.execution import Start
 from ottla.pipelines.runner import PatientQuery
+from ottla.spark.checkpoint_topic import (
+    CheckpointCopy,
+    CheckpointedBatches,
+    create_topic,
+    retaining_few_batches,
+)
 from ottla.spark.exactly_once import into_topics
+from ottla.spark.options import SinkOptions
 from ottla.streams.builder import Sink, StreamsBuilder
-from ottla.streams.naming import STATE_DIR
+from ottla.streams.instance import StreamsInstance
+from ottla.streams.naming import STATE_DIR, changelog_topic
 from ottla.streams.records import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 EXACTLY_ONCE = "exactly_once_v2"
 AT_LEAST_ONCE = "at_least_once"
@@ -47,6 +55,8 @@ class Streams(StreamsBuilder):
     trigger: str | None = field(default=None, kw_only=True)
     client: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     spark_settings: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    changelog: bool = field(default=False, kw_only=True)
+    group_instance_id: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,12 +65,23 @@ class Streams(StreamsBuilder):
                 f"processing_guarantee {self.processing_guarantee}: must be {EXACTLY_ONCE} or "
                 f"{AT_LEAST_ONCE}"
             )
+        if self.changelog and self.processing_guarantee != EXACTLY_ONCE:
+            raise ValueError(f"changelog=True needs processing_guarantee={EXACTLY_ONCE}")
+        if self.group_instance_id is not None and not self.changelog:
+            raise ValueError(
+                f"group_instance_id={self.group_instance_id} needs changelog=True: without it "
+                "an application has no group"
+            )
         self._start = Start.parse(self.offset_reset)
         self._queries: list[PatientQuery] = []
+        self._instance: StreamsInstance | None = None
+        self._session: SparkSession | None = None
 
     @property
     def spark(self) -> SparkSession:
         """The session; columns such as `F.col("value")` need one."""
+        if self._session is not None:
+            return self._session  # the one of the thread that has started the instance
         from pyspark.sql import SparkSession
 
         from ottla.pipelines.runner import spark_session
@@ -89,8 +110,9 @@ class Streams(StreamsBuilder):
         """Process what is in the topics now, stage after stage; returns when all is written."""
         self._prepare()
         for stage in self._stages():
-            writers = [self._query(each).trigger(availableNow=True) for each in stage]
-            self._queries = [PatientQuery(each) for each in writers]
+            self._queries = []
+            for sink in stage:
+                self._queries.append(self._begun(sink, {"availableNow": True}))
             try:
                 self.await_termination()
             finally:
@@ -98,16 +120,18 @@ class Streams(StreamsBuilder):
 
     def start(self) -> None:
         """Start the queries, and return."""
-        if any(query.is_active for query in self._queries):
+        if self._is_active():
             raise ValueError(f"{self.application_id} is running")
         self._prepare()
         self._queries = []
+        if self.changelog:
+            self._session = self.spark
+            self._instance = self._member()
+            self._instance.start()
+            return
         try:
             for sink in self.sinks:
-                query = self._query(sink)
-                if self.trigger is not None:
-                    query = query.trigger(processingTime=self.trigger)
-                self._queries.append(PatientQuery(query))
+                self._queries.append(self._begun(sink, self._trigger()))
         except BaseException:
             self.stop()
             raise
@@ -118,6 +142,12 @@ class Streams(StreamsBuilder):
         Returns whether they have ended within the time.
         """
         left_s = timeout_s
+        if self._instance is not None:
+            while not self._instance.wait(POLL_S):
+                left_s = None if left_s is None else left_s - POLL_S
+                if left_s is not None and left_s <= 0:
+                    return False
+            return True
         while True:
             running = [query for query in self._queries if not query.has_ended()]
             if not running or (left_s is not None and left_s <= 0):
@@ -127,8 +157,42 @@ class Streams(StreamsBuilder):
 
     def stop(self) -> None:
         """End the queries between two micro-batches. Stopping twice does nothing."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            instance.stop()
         for query in self._queries:
             query.stop()
+
+    @property
+    def queries(self) -> list[PatientQuery]:
+        """The queries that run in this instance now."""
+        if self._instance is not None:
+            return self._instance.queries
+        return [query for query in self._queries if query.is_active]
+
+    def _is_active(self) -> bool:
+        is_member = self._instance is not None and self._instance.is_active
+        return is_member or any(query.is_active for query in self._queries)
+
+    def _member(self) -> StreamsInstance:
+        sinks = {self._changelog_of(sink): sink for sink in self.sinks}
+        client = {"bootstrap.servers": self.bootstrap_servers, **self.client}
+        for topic in sinks:
+            create_topic(topic, client)
+        return StreamsInstance(
+            self.application_id,
+            self.group_instance_id,
+            client,
+            list(sinks),
+            lambda topic, copy: self._begun(sinks[topic], self._trigger(), copy),
+            lambda topic: CheckpointCopy(topic, self.folder / sinks[topic].name, client),
+        )
+
+    def _changelog_of(self, sink: Sink) -> str:
+        return changelog_topic(self.application_id, sink.name)
+
+    def _trigger(self) -> Mapping[str, Any]:
+        return {} if self.trigger is None else {"processingTime": self.trigger}
 
     def _prepare(self) -> None:
         """Create the topics that are written and do not exist, with the broker's defaults."""
@@ -157,14 +221,20 @@ class Streams(StreamsBuilder):
         sink.build(inputs)
         return inputs.topics
 
-    def _query(self, sink: Sink) -> DataStreamWriter:
+    def _begun(
+        self, sink: Sink, trigger: Mapping[str, Any], copy: CheckpointCopy | None = None
+    ) -> PatientQuery:
+        """Start the query of a sink; with changelogs from what its topic holds."""
         records = sink.build(TopicInputs(self))
+        folder = self.folder / sink.name
         query = (
             written(records)
-            .writeStream.option("checkpointLocation", str(self.folder / sink.name))
+            .writeStream.option("checkpointLocation", str(folder))
             .queryName(f"{self.application_id}: {sink.name}")
             .outputMode(records.mode)
         )
+        if trigger:
+            query = query.trigger(**trigger)
         is_exact = self.processing_guarantee == EXACTLY_ONCE
         options = {
             **self.client_options,
@@ -172,7 +242,12 @@ class Streams(StreamsBuilder):
             "transactionalIdPrefix": self.application_id,
             "exactlyOnce": str(is_exact).lower(),
         }
-        return into_topics(query, records.mode, options)
+        if not self.changelog:
+            return PatientQuery(into_topics(query, records.mode, options))
+        sink_options = SinkOptions.for_stream(options)
+        batches = CheckpointedBatches.opened(sink_options, self._changelog_of(sink), folder, copy)
+        with retaining_few_batches(self.spark):
+            return PatientQuery(query.foreachBatch(batches.write))
 
     @property
     def client_options(self) -> dict[str, str]:

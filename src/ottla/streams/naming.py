@@ -6,6 +6,7 @@ import re
 
 STATE_DIR = "streams-state"
 REPARTITION = "repartition"
+CHANGELOG = "changelog"
 QUERY_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.\d+)?"
 
 
@@ -23,11 +24,18 @@ def internal_topic(application_id: str, name: str) -> str:
     return f"{application_id}-{name}-{REPARTITION}"
 
 
+def changelog_topic(application_id: str, query: str) -> str:
+    """The name of the topic that holds the state of a query."""
+    return f"{application_id}-{query}-{CHANGELOG}"
+
+
 def is_internal(topic: str, application_id: str) -> bool:
     """Whether a topic belongs to an application."""
-    return topic.startswith(f"{application_id}-") and topic.endswith(f"-{REPARTITION}")
+    ends = (f"-{REPARTITION}", f"-{CHANGELOG}")
+    return topic.startswith(f"{application_id}-") and topic.endswith(ends)
 
 
 def is_group_of(group_id: str, application_id: str) -> bool:
-    """Whether a group holds the decisions of an application's sink: its name has the query's id."""
-    return re.fullmatch(f"{re.escape(application_id)}-{QUERY_ID}", group_id) is not None
+    """Whether a group is that of an application's instances, or holds decisions of its sinks."""
+    decisions = f"{re.escape(application_id)}-{QUERY_ID}"
+    return group_id == application_id or re.fullmatch(decisions, group_id) is not None

@@ -7,6 +7,11 @@ import ottla
 
 def committed_values(servers, topic, partitions=2):
     """Every value that counts, sorted; there is nothing that readers must wait for."""
+    return sorted(value.decode() for _, value in committed_pairs(servers, topic, partitions))
+
+
+def committed_pairs(servers, topic, partitions=1):
+    """Keys and values that count, in the order of their offsets; nothing is open."""
     places = [ottla.TopicPartition(topic, p) for p in range(partitions)]
     asked = dict.fromkeys(places, -1)
     with ottla.Admin(servers) as admin:
@@ -18,5 +23,5 @@ def committed_values(servers, topic, partitions=2):
         consumer.assign(places)
         found = []
         while any(consumer.position(each) < ends[each] for each in places):
-            found += [record.value.decode() for record in consumer.poll(1)]
-    return sorted(found)
+            found += [(record.key, record.value) for record in consumer.poll(1)]
+    return found

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
-from committed_records import committed_values
+from committed_records import committed_pairs, committed_values
 from spark_copier import WAIT_S, start_copy
+from spark_counter import counter
 
 import ottla
 
 COPIER = Path(__file__).with_name("spark_copier.py")
+COUNTER = Path(__file__).with_name("spark_counter.py")
 LIMIT_SECONDS = 1800
 
 
@@ -106,3 +109,40 @@ def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, se
     found = sorted(map(int, committed_values(servers, "to")))
     assert found == list(range(records)), f"seed {seed}: {len(found)} of {records} records"
     return killed
+
+
+def count_with_kills(servers, folder, *, records, kills, longest_s, seed):
+    """Each key is counted right, and no count comes twice, although checkpoints are lost.
+
+    Between two kills as many records come again; every other time the folder is deleted.
+    """
+    keys = 50
+    with ottla.Admin(servers) as admin:
+        admin.create_topics([ottla.NewTopic("numbers", 2), ottla.NewTopic("counts", 1)])
+    state = folder / "state"
+    driver = Driver([str(COUNTER), servers, str(state)], folder, "running", longest_s)
+    moments = random.Random(seed)
+    killed = 0
+    for number in range(kills):
+        fill_keys(servers, keys, records)
+        killed += driver.run_and_kill(moments)
+        if number % 2:
+            shutil.rmtree(state)
+    fill_keys(servers, keys, records)
+    counter(servers, state).run_once()
+
+    found = {}
+    for key, value in committed_pairs(servers, "counts"):
+        count = int.from_bytes(value, "big")
+        assert count > found.get(key, 0), f"seed {seed}: {key} had {found[key]}, then {count}"
+        found[key] = count
+    assert len(found) == keys
+    assert sum(found.values()) == (kills + 1) * records, f"seed {seed}: {found}"
+    return killed
+
+
+def fill_keys(servers, keys, records):
+    """Records of `numbers`, some for each key."""
+    with ottla.Producer(servers, linger_ms=5) as producer:
+        for number in range(records):
+            producer.send("numbers", b"", key=b"%d" % (number % keys))
