@@ -28,6 +28,7 @@ from ottla.config.config_type import (
     not_empty,
     one_of,
 )
+from ottla.config.java_regex import java_pattern
 from ottla.config.known_keys import ADMIN_UNUSED
 from ottla.config.ssl_config import ClientAuthConfig
 from ottla.errors import ConfigError
@@ -538,7 +539,7 @@ class SinkConnectorConfig(ConnectorConfig):
         if bool(topics) == bool(pattern):
             raise ConfigError("topics, topics.regex: exactly one of them must be set")
         try:
-            compiled = re.compile(pattern)
+            compiled = java_pattern(pattern)
         except re.error as error:
             raise ConfigError(
                 f"topics.regex={pattern}: must be a regular expression: {error}"

@@ -24,7 +24,14 @@ from ottla.config.config_type import BOOLEAN
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.converters import Converter
 from ottla.connect.data import Header, SinkRecord, SourceRecord
-from ottla.connect.plugins import CONVERTERS, HEADER_CONVERTERS, PREDICATES, TRANSFORMS, Plugins
+from ottla.connect.plugins import (
+    CONVERTERS,
+    HEADER_CONVERTERS,
+    PREDICATES,
+    TRANSFORMS,
+    Plugins,
+    name_of,
+)
 from ottla.connect.tolerance import Operation, Stage, Tolerance
 from ottla.connect.worker_clients import with_prefix
 from ottla.errors import ConfigError
@@ -62,7 +69,7 @@ class Conversion:
         self._key, self._value, self._header = converters
         self._transforms = tuple(transforms)
         self._stage = Stage.TRANSFORMATION
-        self._executing = ""
+        self._executing: Converter | str = ""
 
     def encode(self, record: SourceRecord, tolerance: Tolerance) -> Encoded | None:
         """The record for the producer; None if a transform drops it."""
@@ -72,7 +79,7 @@ class Conversion:
             return tolerance.retry(
                 lambda: self._encode(record),
                 error,
-                lambda: Operation(self._stage, self._executing, record),
+                lambda: self._operation(record),
             )
 
     def decode(self, record: ConsumerRecord, tolerance: Tolerance) -> SinkRecord | None:
@@ -83,7 +90,7 @@ class Conversion:
             return tolerance.retry(
                 lambda: self._decode(record),
                 error,
-                lambda: Operation(self._stage, self._executing, record),
+                lambda: self._operation(record),
             )
 
     def close(self) -> None:
@@ -142,9 +149,15 @@ class Conversion:
                 return None
         return record
 
+    def _operation(self, record: Any) -> Operation:
+        """What was being done when it failed; a converter is called by Kafka's name."""
+        executing = self._executing
+        name = executing if isinstance(executing, str) else name_of(type(executing))
+        return Operation(self._stage, name, record)
+
     def _at(self, stage: Stage, converter: Converter) -> None:
         self._stage = stage
-        self._executing = type(converter).__name__
+        self._executing = converter
 
 
 def _header(header: Header | tuple[str, Any]) -> Header:

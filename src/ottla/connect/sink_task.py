@@ -8,7 +8,6 @@ away. After a TryAgainError the same records are put again, and nothing is read 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
@@ -18,9 +17,11 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import SinkConnectorConfig
+from ottla.config.java_regex import java_pattern
 from ottla.connect.connector import SinkConnector, SinkTaskContext
 from ottla.connect.conversion import ConsumedRecord
 from ottla.connect.data import SinkRecord
+from ottla.connect.plugins import name_of
 from ottla.connect.tolerance import (
     DeadLetterQueue,
     Operation,
@@ -97,7 +98,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
         super().__init__(parts, target)
         self.config = cast(SinkConnectorConfig, parts.config)
-        self.class_name = parts.connector_class.__name__
+        self.class_name = name_of(parts.connector_class)
         self.assigned: set[TopicPartition] = set()
         self.consumer: Consumer | None = None
         self.tolerance = Tolerance(self.config, parts.runtime, self.wait)
@@ -131,7 +132,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self._sink = cast(SinkConnector, made)
         self._sink.start()
         if self.config.topics_regex:
-            self.consumer.subscribe(pattern=re.compile(self.config.topics_regex), listener=self)
+            self.consumer.subscribe(pattern=java_pattern(self.config.topics_regex), listener=self)
         else:
             self.consumer.subscribe(self.config.topics, listener=self)
         due = self._next_commit()

@@ -27,8 +27,8 @@ def properties(text: str) -> dict[str, str]:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A folder with the page's files and the archive's config, and a broker."""
     shutil.copytree(ROOT / "config", tmp_path / "config")
-    for block in PAGE.blocks_in("properties"):
-        if name := re.match(r"# (\S+\.properties)\n", block):
+    for _, block in PAGE.blocks():
+        if name := re.match(r"# (\S+\.\w+)\n", block):
             (tmp_path / name[1]).write_text(block.replace("file://lake", f"file://{tmp_path}/lake"))
     with InProcessBroker() as broker:
         worker = tmp_path / "config" / "connect-standalone.properties"
@@ -42,6 +42,9 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
             )
         )
         shell = Shell(tmp_path, str)
+        # The wheel is made by the setuptools that is there: a test fetches nothing.
+        shell.environment |= {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
+        shell.environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
         yield shell
         shell.close()
 
@@ -75,6 +78,8 @@ def test_names_on_the_page_are_those_of_the_plug_ins() -> None:
     transforms = next(block for block in blocks if "transforms" in block)
     for block in blocks:
         if "connector.class" in block:
+            if block["connector.class"] == "inbox":
+                continue  # of the wheel, which is tried above
             connector = plugins.connector(block["connector.class"])
             own = {name: block[name] for name in connector.Settings.keys if name in block}
             assert connector.Settings.parse(own)

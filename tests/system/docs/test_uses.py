@@ -1,4 +1,4 @@
-"""The programs of docs/uses.md: what each of them did, counted (U19, U24, U26, U28, U29)."""
+"""The programs of docs/uses.md: what each of them did, counted (U19, U21, U24, U26, U28, U29)."""
 
 from __future__ import annotations
 
@@ -61,6 +61,18 @@ def test_u19_orders_wait_and_are_handled_once_in_order(ottla_fresh_broker, progr
     assert outcome["in order"]
     assert outcome["waiting"] == 0
     assert capsys.readouterr().out.splitlines() == shown("message_queue.py")[0]
+
+
+def test_u21_lines_of_all_hosts_come_once_and_in_order(ottla_fresh_cluster, program, capsys):
+    """While they are written, through a rotation; each is on three brokers."""
+    outcome = program("ship_logs").run(ottla_fresh_cluster.bootstrap_servers, replicas=3)
+
+    assert outcome["hosts"] == 20
+    assert outcome["whole"]
+    assert outcome["in sync"] == [3, 3, 3, 3]
+    assert all(late_ms > 0 for late_ms in outcome["late"])
+    printed = capsys.readouterr().out.splitlines()
+    assert without_numbers(printed) == without_numbers(shown("ship_logs.py")[0])
 
 
 @pytest.mark.ottla_settings(log_cleaner_backoff_ms=100)

@@ -18,6 +18,20 @@ from ottla.testing import InProcessBroker, wait_until
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 KIT = "connect_kit"
+STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+HEADERS_OF_LETTERS = {
+    "__connect.errors.topic",
+    "__connect.errors.partition",
+    "__connect.errors.offset",
+    "__connect.errors.connector.name",
+    "__connect.errors.task.id",
+    "__connect.errors.stage",
+    "__connect.errors.class.name",
+    "__connect.errors.exception.class.name",
+    "__connect.errors.exception.message",
+    "__connect.errors.exception.stacktrace",
+}
+"""The names that Kafka's worker gives them."""
 
 
 @pytest.fixture(scope="module")
@@ -216,11 +230,30 @@ def test_poison_goes_to_the_dead_letters(broker, worker):
     headers = dict(letter.headers)
     assert (letter.key, letter.value, headers["h"]) == (b"k", b"poison", b"v")
     named = {name.removeprefix("__connect.errors."): value for name, value in headers.items()}
+    assert headers.keys() == {"h", *HEADERS_OF_LETTERS}
+    assert named["class.name"] == f"{MoodySink.__module__}.MoodySink".encode()
+    assert named["exception.class.name"] == b"builtins.ValueError"
+    assert b"ValueError: a poison record" in named["exception.stacktrace"]
+    assert (named["partition"], named["task.id"]) == (b"0", b"0")
     assert named["topic"] == b"mixed"
     assert named["offset"] == b"1"
     assert named["connector.name"] == b"careful"
     assert named["stage"] == b"TASK_PUT"
     assert named["exception.message"] == b"a poison record"
+
+
+def test_topics_are_chosen_by_a_pattern_of_javas(broker, worker):
+    """Named groups as Java writes them; the whole name has to match."""
+    with Producer(broker.bootstrap_servers) as producer:
+        for topic in ("chosen-1", "chosen-2", "chosen-2-not"):
+            producer.send(topic, topic.encode())
+    config = sink("choosing", "", **{"topics.regex": r"(?<word>chosen)-\d"})
+    worker.create({key: value for key, value in config.items() if key != "topics"})
+
+    wait_until(
+        lambda: sorted(MoodySink.got.get("choosing", [])) == ["chosen-1", "chosen-2"],
+        "both topics",
+    )
 
 
 def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):
@@ -236,12 +269,18 @@ def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):
                 "errors.tolerance": "all",
                 "errors.deadletterqueue.topic.name": "dead-unreadable",
                 "errors.deadletterqueue.topic.replication.factor": "1",
+                "errors.deadletterqueue.context.headers.enable": "true",
             },
         )
     )
 
     (letter,) = broker.wait_for_records("dead-unreadable", 1)
     assert letter.value == b"\xff"
+    headers = dict(letter.headers)
+    assert headers.keys() == HEADERS_OF_LETTERS
+    assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    assert headers["__connect.errors.class.name"] == STRINGS.encode()
+    assert headers["__connect.errors.offset"] == b"0"
     wait_until(lambda: MoodySink.got.get("reader") == ["text"], "the other record")
 
 
