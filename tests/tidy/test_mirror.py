@@ -97,11 +97,6 @@ ELSEWHERE = (
         "coordinator/group/consumer/classic_members",
     ),
     Elsewhere(
-        "tests/unit/log/moves/test_replica_moves.py",
-        "a move is tested through the table of all moves, which starts it",
-        "log/moves/replica_move",
-    ),
-    Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",

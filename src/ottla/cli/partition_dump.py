@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.cli.command_error import CommandError
 from ottla.cli.message_formatter import text_decoder
 from ottla.cli.terminal import Terminal
-from ottla.log.indexes.index_file import (
+from ottla.log.index_file import (
     TRANSACTION_INDEX_VERSION,
     CorruptIndexError,
     IndexFile,
@@ -28,7 +28,7 @@ from ottla.log.indexes.index_file import (
     TransactionIndex,
 )
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
-from ottla.log.producers.producer_state_manager import (
+from ottla.log.producer_state_manager import (
     CorruptSnapshotError,
     ProducerStateEntry,
     decode_snapshot,

@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.index_file import AbortedTxn, CorruptIndexError
+from ottla.log.index_file import AbortedTxn, CorruptIndexError
 from ottla.log.log_dir import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, LogDir, write_topic_id
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments

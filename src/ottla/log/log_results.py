@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producers.producer_state_manager import BatchMetadata
+from ottla.log.producer_state_manager import BatchMetadata
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import FileRegion
 from ottla.structs import NO_TIMESTAMP, TopicPartition

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
-from ottla.log.indexes.index_file import (
+from ottla.log.index_file import (
     MAX_RELATIVE_OFFSET,
     AbortedTxn,
     CorruptIndexError,

@@ -25,7 +25,7 @@ from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
 from ottla.log.log_dir import (
     CLEANED_SUFFIX,
@@ -47,7 +47,7 @@ from ottla.log.log_segment import (
     read_headers,
     sync_files,
 )
-from ottla.log.producers.producer_state_manager import (
+from ottla.log.producer_state_manager import (
     RETAINED_BATCHES,
     BatchMetadata,
     ProducerStateManager,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
-from ottla.log.indexes.index_file import AbortedTxn
+from ottla.log.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin

@@ -24,9 +24,9 @@ from ottla.controller.broker_registration import (
 )
 from ottla.controller.controller import Controller
 from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
-from ottla.log.cleaner.log_cleaner import LogCleaner
+from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
-from ottla.log.moves.replica_moves import ReplicaMoves
+from ottla.log.replica_moves import ReplicaMoves
 from ottla.network.acceptor import connection_limits, network_config
 from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
 from ottla.network.processor import Processor

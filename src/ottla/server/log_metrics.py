@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 
 if TYPE_CHECKING:
-    from ottla.log.cleaner.log_cleaner import LogCleaner
     from ottla.log.log import Log
+    from ottla.log.log_cleaner import LogCleaner
     from ottla.log.log_manager import LogManager
 
 LOG: Final = "kafka.log"

@@ -1,7 +1,7 @@
 """`ottla dump-log` on snapshots, checkpoints and transaction indexes."""
 
-from ottla.log.indexes.index_file import AbortedTxn, TransactionIndex
-from ottla.log.producers.producer_state_manager import (
+from ottla.log.index_file import AbortedTxn, TransactionIndex
+from ottla.log.producer_state_manager import (
     BatchMetadata,
     ProducerStateEntry,
     encode_snapshot,

@@ -1,6 +1,7 @@
 """A log manager for the tests of the log."""
 
 import pytest
+from cleaner_world import CleanerWorld
 from log_world import LogWorld
 
 
@@ -8,3 +9,9 @@ from log_world import LogWorld
 def world() -> LogWorld:
     """A log manager on an empty disk in memory, with small segments and dense indexes."""
     return LogWorld()
+
+
+@pytest.fixture
+def compacted() -> CleanerWorld:
+    """A broker with one compacted topic of small segments, compacted when it is told to be."""
+    return CleanerWorld()

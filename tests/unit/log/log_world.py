@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log, LogAppendInfo
+from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
-from ottla.log.moves.replica_moves import ReplicaMoves
+from ottla.log.replica_moves import ReplicaMoves
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import Record, batches
 from ottla.structs import NO_UUID, TopicPartition

@@ -7,7 +7,7 @@ from log_world import NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_segment import LogSegment
 from ottla.record.record_batch import CorruptRecordError, batches
 from ottla.testing import MemoryDisk

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
-from ottla.log.producers.producer_state_manager import Verification
+from ottla.log.producer_state_manager import Verification
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.structs import TopicPartition

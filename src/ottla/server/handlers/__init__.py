@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.log.log_manager import LogManager
-    from ottla.log.moves.replica_moves import ReplicaMoves
+    from ottla.log.replica_moves import ReplicaMoves
     from ottla.registry.token_store import TokenStore
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager

@@ -16,8 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, validate_topic_name
 from ottla.log.log_manager import LogManager
-from ottla.log.moves.replica_move import ReplicaMove
-from ottla.log.moves.replica_moves import ReplicaMoves
+from ottla.log.replica_moves import ReplicaMove, ReplicaMoves
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (

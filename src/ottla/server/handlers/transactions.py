@@ -31,7 +31,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 )
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producers.producer_state_manager import ProducerStateEntry
+from ottla.log.producer_state_manager import ProducerStateEntry
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (

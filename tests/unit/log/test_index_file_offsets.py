@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.indexes.index_file import CorruptIndexError, OffsetIndex, OffsetPosition
+from ottla.log.index_file import CorruptIndexError, OffsetIndex, OffsetPosition
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000100.index"

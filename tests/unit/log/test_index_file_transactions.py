@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.indexes.index_file import AbortedTxn, CorruptIndexError, TransactionIndex
+from ottla.log.index_file import AbortedTxn, CorruptIndexError, TransactionIndex
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000010.txnindex"

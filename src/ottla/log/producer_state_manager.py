@@ -37,7 +37,7 @@ from struct import Struct, error
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.index_file import AbortedTxn
+from ottla.log.index_file import AbortedTxn
 from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
 from ottla.record.kernel import crc32c
 from ottla.record.record import TRANSACTIONAL_FLAG

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.log.log_dir import LogDir
 from ottla.log.log_retention import delete_old_segments
-from ottla.log.moves.replica_move import Paths, Piece, SourceCutError
+from ottla.log.replica_moves import Paths, Piece, SourceCutError
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import MemoryDisk
 

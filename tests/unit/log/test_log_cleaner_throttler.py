@@ -1,6 +1,6 @@
 """The bound on the disk traffic of compaction."""
 
-from ottla.log.throttler import RateLimit
+from ottla.log.log_cleaner import RateLimit
 
 
 def test_throttler_makes_up_for_what_was_moved():

@@ -30,64 +30,64 @@ class History:
         return {key: value for key, value in last.items() if value is not None}
 
 
-def live(world: CleanerWorld, history: History) -> None:
+def live(compacted: CleanerWorld, history: History) -> None:
     """Three times: write and overwrite keys, delete some, compact."""
     for turn in range(3):
         for number in range(14):
             key = b"%d" % (number * (turn + 1) % KEYS)
             value = None if number % 7 == 5 else b"%d-%d" % (turn, number)
-            world.put((key, value))
+            compacted.put((key, value))
             history.entries.append((key, value))
-        world.roll()
-        history.flushed = world.log().recovery_point
-        world.clean()
-        world.manager.checkpoints.write_recovery_points()
-        world.runtime.advance(6000)
+        compacted.roll()
+        history.flushed = compacted.log().recovery_point
+        compacted.clean()
+        compacted.manager.checkpoints.write_recovery_points()
+        compacted.runtime.advance(6000)
 
 
 def live_until_the_disk_dies(operation: str, skip: int) -> tuple[CleanerWorld, History, bool]:
-    """A world whose disk has stopped working at a call; whether it came so far."""
-    world = CleanerWorld()
-    world.log().flush()
-    world.runtime.scheduler.run_ready()
+    """A compacted whose disk has stopped working at a call; whether it came so far."""
+    compacted = CleanerWorld()
+    compacted.log().flush()
+    compacted.runtime.scheduler.run_ready()
     history = History()
     faults = [
-        world.disk.fail(name, times=FOREVER, skip=skip if name == operation else FOREVER)
+        compacted.disk.fail(name, times=FOREVER, skip=skip if name == operation else FOREVER)
         for name in OPERATIONS
     ]
     faults[OPERATIONS.index(operation)].times = FOREVER
     try:
-        live(world, history)
+        live(compacted, history)
     except KafkaError:
         pass  # an append or a roll was refused: the disk is dead
     died = any(fault.times < FOREVER for fault in faults)
-    world.runtime.advance(10_000)
-    world.disk.faults.clear()
-    return world, history, died
+    compacted.runtime.advance(10_000)
+    compacted.disk.faults.clear()
+    return compacted, history, died
 
 
-def check(world: CleanerWorld, history: History) -> None:
+def check(compacted: CleanerWorld, history: History) -> None:
     """Every record is at its old place, and together they are the last values."""
-    log = world.log()
+    log = compacted.log()
     log.update_high_watermark(log.log_end_offset)
-    pairs = world.pairs()
-    assert not world.leftovers()
+    pairs = compacted.pairs()
+    assert not compacted.leftovers()
     assert [(offset, *history.entries[offset]) for offset, _, _ in pairs] == pairs
     state = {key: value for _, key, value in pairs}
     live_state = {key: value for key, value in state.items() if value is not None}
     assert live_state == history.state(log.log_end_offset)
 
 
-def goes_on(world: CleanerWorld, history: History) -> None:
+def goes_on(compacted: CleanerWorld, history: History) -> None:
     """More can be appended and compacted."""
     for number in range(6):
         entry = (b"%d" % (number % 2), b"new-%d" % number)
-        world.put(entry)
-        del history.entries[world.log().log_end_offset - 1 :]
+        compacted.put(entry)
+        del history.entries[compacted.log().log_end_offset - 1 :]
         history.entries.append(entry)
-    world.roll_and_clean()
-    assert world.log().cleaned_offset == world.log().log_end_offset
-    check(world, history)
+    compacted.roll_and_clean()
+    assert compacted.log().cleaned_offset == compacted.log().log_end_offset
+    check(compacted, history)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -95,11 +95,11 @@ def test_compaction_survives_the_end_of_the_process_at_any_call(operation):
     """Nothing is lost or comes back, no offset changes, and the next round does the rest."""
     skip, died = 0, True
     while died:
-        world, history, died = live_until_the_disk_dies(operation, skip)
-        world.restart()
-        assert world.log().log_end_offset >= len(history.entries)
-        check(world, history)
-        goes_on(world, history)
+        compacted, history, died = live_until_the_disk_dies(operation, skip)
+        compacted.restart()
+        assert compacted.log().log_end_offset >= len(history.entries)
+        check(compacted, history)
+        goes_on(compacted, history)
         skip += 1
 
     assert skip > 1
@@ -111,12 +111,12 @@ def test_compaction_survives_a_power_loss_at_any_call(operation):
     skip, died = 0, True
     chance = random.Random(operation)
     while died:
-        world, history, died = live_until_the_disk_dies(operation, skip)
-        world.disk.crash(chance if skip % 2 else None)
-        world.restart()
-        assert world.log().log_end_offset >= history.flushed
-        check(world, history)
-        goes_on(world, history)
+        compacted, history, died = live_until_the_disk_dies(operation, skip)
+        compacted.disk.crash(chance if skip % 2 else None)
+        compacted.restart()
+        assert compacted.log().log_end_offset >= history.flushed
+        check(compacted, history)
+        goes_on(compacted, history)
         skip += 1
 
     assert skip > 1
@@ -125,24 +125,24 @@ def test_compaction_survives_a_power_loss_at_any_call(operation):
 @pytest.mark.parametrize("contents", [None, b"", b"nonsense"], ids=["missing", "empty", "damaged"])
 def test_compacted_log_without_checkpoints_keeps_what_lies_behind_its_gaps(contents, caplog):
     """It was cut at the first offset that compaction had removed, and with it the whole log."""
-    world = CleanerWorld()
+    compacted = CleanerWorld()
     for number in range(40):
-        world.put((b"%d" % (number % 3), b"%d" % number))
-    world.roll_and_clean()
+        compacted.put((b"%d" % (number % 3), b"%d" % number))
+    compacted.roll_and_clean()
     for number in range(40, 60):
-        world.put((b"%d" % (number % 3), b"%d" % number))
-    world.roll_and_clean()
-    before, end = world.pairs(), world.log().log_end_offset
+        compacted.put((b"%d" % (number % 3), b"%d" % number))
+    compacted.roll_and_clean()
+    before, end = compacted.pairs(), compacted.log().log_end_offset
     assert len(before) < end
-    world.kill()
+    compacted.kill()
     for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
-        world.disk.unlink(f"/data/{name}")
+        compacted.disk.unlink(f"/data/{name}")
         if contents is not None:
-            world.overwrite(f"/data/{name}", contents)
-    world.start()
+            compacted.overwrite(f"/data/{name}", contents)
+    compacted.start()
 
-    assert (world.pairs(), world.log().log_end_offset) == (before, end)
+    assert (compacted.pairs(), compacted.log().log_end_offset) == (before, end)
     assert "for compacted, as there is no recovery point" in caplog.text
-    world.put((b"0", b"new"))
-    world.roll_and_clean()
-    assert world.restart().log_end_offset == end + 1
+    compacted.put((b"0", b"new"))
+    compacted.roll_and_clean()
+    assert compacted.restart().log_end_offset == end + 1

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.cleaner.cleaning import OffsetMap, SourceSegment, group_segments
+from ottla.log.cleaning import OffsetMap, SourceSegment, group_segments
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from ottla.log.producers.producer_state_manager import (
+from ottla.log.producer_state_manager import (
     BatchMetadata,
     CorruptSnapshotError,
     ProducerStateEntry,

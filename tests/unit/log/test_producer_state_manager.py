@@ -8,8 +8,8 @@ import pytest
 from log_world import NOW_MS, PARTITION, new_batch
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.index_file import AbortedTxn
-from ottla.log.producers.producer_state_manager import (
+from ottla.log.index_file import AbortedTxn
+from ottla.log.producer_state_manager import (
     NO_SEQUENCE,
     BatchMetadata,
     ProducerStateManager,

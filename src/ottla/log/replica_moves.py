@@ -1,4 +1,6 @@
-"""One replica that moves from a log directory to another of the same broker, while it is used.
+"""Replicas that move from a log directory to another of the same broker, while they are used.
+
+A move of one replica goes through these steps:
 
     1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
     2. what is there is synced, and so are the offsets that the target's checkpoints have of it
@@ -11,21 +13,28 @@ A crash before step 3 is on disk leaves the original as the only one of that nam
 starts from scratch. After one between 3 and 5 there are two, and the copy has a mark: the one that
 reaches further stays. A flush that is acknowledged between 3 and 4 has also synced the new name.
 
+After a restart a move starts again from its beginning: the directory of its copy shows that it was
+asked for (KIP-113). For a partition that is not on this broker yet, the directory is remembered
+until the broker stops.
+
 Wing: attaches to `log_manager`, for several log directories; the core works without it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.log.cleaner.log_cleaner import LogCleaner
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import FlushJob, FsyncError, Log
+from ottla.log.log_cleaner import LogCleaner, Throttler
 from ottla.log.log_dir import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -41,9 +50,8 @@ from ottla.log.log_dir import (
     segment_path,
     write_topic_id,
 )
-from ottla.log.log_manager import LogManager
+from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment, delete_directory
-from ottla.log.throttler import Throttler
 from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -492,3 +500,141 @@ class ReplicaMove:
                 await self._runtime.background.run(partial(disk.remove_tree, directory))
         except OSError as error:
             self.target.failed(error, f"removing {directory}")
+
+
+class ReplicaMoves(LogAttachment):
+    """The moves between the directories of one broker, as many at a time as it has directories."""
+
+    def __init__(self, logs: LogManager, cleaner: LogCleaner | None) -> None:
+        self._logs = logs
+        self.cleaner = cleaner
+        self._moves: dict[TopicPartition, ReplicaMove] = {}
+        self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
+        self._wanted: dict[TopicPartition, LogDir] = {}
+        self._slots = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
+        self._throttler = Throttler(
+            logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second
+        )
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Follow a changed limit."""
+        bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
+        if bytes_per_second != self._throttler.limit.bytes_per_second:
+            self._throttler.change(bytes_per_second)
+
+    def alter(self, topic_partition: TopicPartition, path: str) -> None:
+        """Move a replica to a log directory, or let it stay there; this replaces earlier requests.
+
+        REPLICA_NOT_AVAILABLE if it is not on this broker: then it will begin there.
+        """
+        target = self._find(path)
+        log = self._logs.get_log(topic_partition)
+        if log is None:
+            self._wanted[topic_partition] = target
+            raise KafkaError.of(
+                ErrorCode.REPLICA_NOT_AVAILABLE,
+                f"{topic_partition} is not on this broker; it will be made in {target.path}",
+            )
+        log.check_available()
+        move = self._moves.get(topic_partition)
+        if move is not None and move.target is target:
+            return
+        self.on_removal(topic_partition)
+        if log.log_dir is not target:
+            self._begin(log, target)
+
+    def _find(self, path: str) -> LogDir:
+        wanted = path.rstrip("/") or "/"
+        for log_dir in self._logs.dirs:
+            if log_dir.path == wanted:
+                if log_dir.is_offline:
+                    raise log_dir.offline_error()
+                return log_dir
+        raise KafkaError.of(
+            ErrorCode.LOG_DIR_NOT_FOUND,
+            f"{path} is none of log.dirs={','.join(self._logs.config.log_dirs)}",
+        )
+
+    def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
+        """Where a new replica was asked to be; KAFKA_STORAGE_ERROR if that has failed."""
+        log_dir = self._wanted.pop(topic_partition, None)
+        if log_dir is not None and log_dir.is_offline:
+            raise log_dir.offline_error()
+        return log_dir
+
+    # -- what is under way
+
+    def into(self, log_dir: LogDir) -> list[ReplicaMove]:
+        """The moves into a directory that are under way."""
+        return [
+            move for move in self._moves.values() if move.target is log_dir and not move.has_swapped
+        ]
+
+    def logs_into(self, log_dir: LogDir) -> list[Log]:
+        return [move.log for move in self.into(log_dir)]
+
+    def on_removal(self, topic_partition: TopicPartition) -> None:
+        """Give up the move of a replica; one that has swapped already is brought to its end."""
+        move = self._moves.pop(topic_partition, None)
+        if move is not None:
+            move.give_up()
+
+    def _begin(self, log: Log, target: LogDir) -> None:
+        move = ReplicaMove(self._logs, self.cleaner, log, target, self._throttler)
+        before = [
+            task
+            for each, task in self._tasks.items()
+            if each.topic_partition == log.topic_partition
+        ]
+        self._moves[log.topic_partition] = move
+        task = self._logs.runtime.scheduler.spawn(
+            self._run(move, before), f"moving {log.topic_partition}"
+        )
+        self._tasks[move] = task
+        task.add_done_callback(partial(self._ended, move))
+
+    async def _run(self, move: ReplicaMove, before: list[asyncio.Task[None]]) -> None:
+        """Move once the moves before have ended, from wherever they left the log."""
+        if before:
+            await asyncio.wait(before)
+        async with self._slots:
+            move.source = move.log.log_dir
+            if move.source is not move.target:
+                await move.run()
+
+    def _ended(self, move: ReplicaMove, task: asyncio.Task[None]) -> None:
+        del self._tasks[move]
+        topic_partition = move.topic_partition
+        if self._moves.get(topic_partition) is move:
+            del self._moves[topic_partition]
+        if self.cleaner is not None and topic_partition not in self._moves:
+            self.cleaner.resume(topic_partition)
+        if not self._logs.is_stopping:
+            self._logs.checkpoints.write_all()  # those of the target may know the log
+
+    # -- the broker's life
+
+    def on_loaded(self, contents: Sequence[DirContents]) -> None:
+        """Restart the moves that a stop or a crash has ended, and remove what they left."""
+        for each in contents:
+            self._resume(each.log_dir, each.futures)
+
+    def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
+        logs = self._logs
+        for path, topic_partition in futures.items():
+            log = logs.get_log(topic_partition)
+            if log is None and len(logs.live_dirs) < len(logs.dirs):
+                logger.warning("%s stays: the original may be in a failed directory", path)
+                continue
+            logs.remove_later(path)
+            if log is None or log.log_dir is log_dir:
+                logger.info("Removing %s, a copy that is not needed", path)
+            elif topic_partition not in self._moves:
+                self._begin(log, log_dir)
+
+    async def shutdown(self) -> None:
+        """End the moves that are under way; the next start begins them again."""
+        for move in self._tasks:
+            move.give_up()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))

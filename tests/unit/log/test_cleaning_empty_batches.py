@@ -19,14 +19,14 @@ DAY_MS = 86_400_000
 IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0}
 
 
-def overwrite_one_key(world: CleanerWorld, count: int = 30) -> Log:
+def overwrite_one_key(compacted: CleanerWorld, count: int = 30) -> Log:
     """Several segments of which only the last record is needed, and an active one with another."""
     for number in range(count):
-        world.put((b"k", b"%d" % number))
-    world.roll()
-    world.put((b"other", b"x"))
-    assert len(world.log().segments) > 4
-    return world.log()
+        compacted.put((b"k", b"%d" % number))
+    compacted.roll()
+    compacted.put((b"other", b"x"))
+    assert len(compacted.log().segments) > 4
+    return compacted.log()
 
 
 def leave_empty_batches(segment: LogSegment, keep: int = 1) -> None:
@@ -67,106 +67,106 @@ def as_librdkafka(log: Log, max_bytes: int = 1 << 20) -> list[Record]:
 # -- what the cleaner leaves
 
 
-def test_segments_without_records_become_files_of_0_bytes(world):
+def test_segments_without_records_become_files_of_0_bytes(compacted):
     """librdkafka read none of the records behind segments that held nothing but a header."""
-    log = overwrite_one_key(world)
-    world.clean()
+    log = overwrite_one_key(compacted)
+    compacted.clean()
 
     assert [segment.size for segment in log.segments][:3] == [0, 0, 0]
-    assert all(batch.record_count for batch in world.batches())
+    assert all(batch.record_count for batch in compacted.batches())
     assert values(as_librdkafka(log)) == [b"29", b"x"]
 
 
-def test_batch_at_the_high_watermark_stays_without_its_records(world):
+def test_batch_at_the_high_watermark_stays_without_its_records(compacted):
     """A replica that copies the log has to come to its end (KAFKA-17076), until it goes on."""
-    world.put((b"a", b"1"))
-    world.put((b"a", None))
-    world.roll_and_clean()
-    world.runtime.advance(6000)
-    world.clean()
-    (batch,) = world.batches()
+    compacted.put((b"a", b"1"))
+    compacted.put((b"a", None))
+    compacted.roll_and_clean()
+    compacted.runtime.advance(6000)
+    compacted.clean()
+    (batch,) = compacted.batches()
     assert (batch.base_offset, batch.last_offset, batch.record_count) == (1, 1, 0)
 
-    world.put((b"b", b"2"))
-    world.roll_and_clean()
-    assert [(each.base_offset, each.record_count) for each in world.batches()] == [(2, 1)]
+    compacted.put((b"b", b"2"))
+    compacted.roll_and_clean()
+    assert [(each.base_offset, each.record_count) for each in compacted.batches()] == [(2, 1)]
 
 
-def test_marker_at_the_high_watermark_stays_without_its_record(world):
+def test_marker_at_the_high_watermark_stays_without_its_record(compacted):
     """Once delete.retention.ms has passed, a transaction without data leaves its header."""
-    world.put((b"a", b"1"), is_transactional=True, base_sequence=0, **IDEMPOTENT)
-    world.end_transaction(7, commit=False)
-    world.log().producer_state_manager.producers.clear()
+    compacted.put((b"a", b"1"), is_transactional=True, base_sequence=0, **IDEMPOTENT)
+    compacted.end_transaction(7, commit=False)
+    compacted.log().producer_state_manager.producers.clear()
     for _ in range(2):
-        world.roll_and_clean()
-        world.runtime.advance(6000)
-        world.log().cleaned_offset = 0
-        world.clean()
+        compacted.roll_and_clean()
+        compacted.runtime.advance(6000)
+        compacted.log().cleaned_offset = 0
+        compacted.clean()
 
-    (batch,) = world.batches()
+    (batch,) = compacted.batches()
     assert (batch.base_offset, batch.is_control, batch.record_count) == (1, True, 0)
-    assert as_librdkafka(world.log()) == []
+    assert as_librdkafka(compacted.log()) == []
 
 
-def test_older_empty_batches_go_with_the_next_round(world):
+def test_older_empty_batches_go_with_the_next_round(compacted):
     """Those that an older cleaner has left, one in each segment."""
-    log = overwrite_one_key(world)
+    log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment)
-    world.roll_and_clean()
+    compacted.roll_and_clean()
 
-    assert [batch.base_offset for batch in world.batches()] == [30]
+    assert [batch.base_offset for batch in compacted.batches()] == [30]
 
 
 def test_gaps_of_a_round_that_was_given_up_are_no_lost_records():
     """The checkpoint of cleaned offsets does not know them yet, the recovery point has to."""
-    world = CleanerWorld(**{"log.cleaner.io.max.bytes.per.second": "500"})
-    log = overwrite_one_key(world)
-    world.clean()
+    compacted = CleanerWorld(**{"log.cleaner.io.max.bytes.per.second": "500"})
+    log = overwrite_one_key(compacted)
+    compacted.clean()
     while log.segments.first.size:
-        world.runtime.advance(100)
-    world.stop_cleaning()
+        compacted.runtime.advance(100)
+    compacted.stop_cleaning()
     assert [segment.size > 0 for segment in log.segments][:2] == [False, True]
     assert not log.cleaned_offset
-    count = len(world.records())
+    count = len(compacted.records())
 
-    log = world.restart()
-    assert len(world.records()) == count
+    log = compacted.restart()
+    assert len(compacted.records()) == count
     assert log.log_end_offset == 31
 
 
-def test_nothing_is_cleaned_while_the_recovery_point_cannot_be_written(world):
+def test_nothing_is_cleaned_while_the_recovery_point_cannot_be_written(compacted):
     """A full disk ends the round before its first swap."""
-    log = overwrite_one_key(world)
-    world.disk.fail("replace", "*recovery-point-offset-checkpoint", error=28, times=1)
-    world.clean()
-    assert len(world.records()) == 31
+    log = overwrite_one_key(compacted)
+    compacted.disk.fail("replace", "*recovery-point-offset-checkpoint", error=28, times=1)
+    compacted.clean()
+    assert len(compacted.records()) == 31
 
-    world.clean()
+    compacted.clean()
     assert values(as_librdkafka(log)) == [b"29", b"x"]
 
 
-def test_retention_passes_over_emptied_segments(world):
+def test_retention_passes_over_emptied_segments(compacted):
     """They have no time of their own: they go with the first segment behind them that is old."""
-    world.configure(cleanup_policy="compact,delete", retention_ms=DAY_MS, delete_retention_ms=0)
-    log = overwrite_one_key(world)
-    world.clean()
-    assert not delete_old_segments(log, world.runtime.clock.now_ms())
-    world.runtime.advance(DAY_MS + 1)
-    world.put((b"new", b"y"))
-    world.restart()
+    compacted.configure(cleanup_policy="compact,delete", retention_ms=DAY_MS, delete_retention_ms=0)
+    log = overwrite_one_key(compacted)
+    compacted.clean()
+    assert not delete_old_segments(log, compacted.runtime.clock.now_ms())
+    compacted.runtime.advance(DAY_MS + 1)
+    compacted.put((b"new", b"y"))
+    compacted.restart()
 
-    world.log().update_high_watermark(32)
-    assert delete_old_segments(world.log(), world.runtime.clock.now_ms()) > 4
-    assert world.log().log_start_offset == 30
+    compacted.log().update_high_watermark(32)
+    assert delete_old_segments(compacted.log(), compacted.runtime.clock.now_ms()) > 4
+    assert compacted.log().log_start_offset == 30
 
 
 # -- what readers get
 
 
-def test_consumer_gets_past_empty_batches_of_many_segments(world):
+def test_consumer_gets_past_empty_batches_of_many_segments(compacted):
     """A directory that an older cleaner went over: the first answer has the first record."""
-    log = overwrite_one_key(world)
+    log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment, keep=2)
 
@@ -175,25 +175,25 @@ def test_consumer_gets_past_empty_batches_of_many_segments(world):
     assert values(as_librdkafka(log)) == [b"x"]
 
 
-def test_consumer_gets_past_empty_batches_within_a_segment(world):
+def test_consumer_gets_past_empty_batches_within_a_segment(compacted):
     """Also where it asks for fewer bytes than these batches have."""
-    world.configure(segment_bytes=100_000)
+    compacted.configure(segment_bytes=100_000)
     for number in range(8):
-        world.put((b"k", b"%d" % number), base_sequence=number, **IDEMPOTENT)
-    world.roll()
-    segment = world.log().segments.first
+        compacted.put((b"k", b"%d" % number), base_sequence=number, **IDEMPOTENT)
+    compacted.roll()
+    segment = compacted.log().segments.first
     leave_empty_batches(segment, keep=5)
-    world.put((b"k", b"8"))
+    compacted.put((b"k", b"8"))
 
     for max_bytes in (1, BATCH_OVERHEAD, 3 * BATCH_OVERHEAD, 1 << 20):
-        assert [batch.base_offset for batch in as_consumer(world.log(), 4, max_bytes)] == [8]
-    data = world.log().read(4, 62, max_offset=9, min_one_message=False, skips_empty=True)
+        assert [batch.base_offset for batch in as_consumer(compacted.log(), 4, max_bytes)] == [8]
+    data = compacted.log().read(4, 62, max_offset=9, min_one_message=False, skips_empty=True)
     assert (data.records, data.first_entry_incomplete) == (None, True)
 
 
-def test_follower_gets_every_empty_batch(world):
+def test_follower_gets_every_empty_batch(compacted):
     """Its log has to become the same."""
-    log = overwrite_one_key(world)
+    log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment)
     data = log.read(0, 1 << 20, max_offset=log.log_end_offset, min_one_message=True)
@@ -203,9 +203,9 @@ def test_follower_gets_every_empty_batch(world):
 
 
 @pytest.mark.parametrize("end", ["the high watermark", "the last stable offset"])
-def test_consumer_gets_to_the_end_by_the_last_empty_batch(world, end):
+def test_consumer_gets_to_the_end_by_the_last_empty_batch(compacted, end):
     """Its position moves up to where nothing can be read yet: partition EOF there."""
-    log = overwrite_one_key(world)
+    log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment)
     if end == "the high watermark":
@@ -216,10 +216,10 @@ def test_consumer_gets_to_the_end_by_the_last_empty_batch(world, end):
     assert (batch.record_count, batch.next_offset) == (0, 30)
 
 
-def test_one_read_passes_over_a_bounded_number_of_batches(world, monkeypatch):
+def test_one_read_passes_over_a_bounded_number_of_batches(compacted, monkeypatch):
     """The loop is not held for long; the reader goes on from the last batch that was passed."""
     monkeypatch.setattr(log_module, "MAX_SKIPPED_BATCHES", 40)
-    log = overwrite_one_key(world)
+    log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment, keep=3)
     reads = []
@@ -234,21 +234,21 @@ def test_one_read_passes_over_a_bounded_number_of_batches(world, monkeypatch):
     assert reads[-1] == 1
 
 
-def test_records_are_read_without_a_look_at_their_headers(world, monkeypatch):
+def test_records_are_read_without_a_look_at_their_headers(compacted, monkeypatch):
     """Only what has the size of headers alone is looked at, so that other reads cost nothing."""
     for number in range(20):
-        world.put((b"%d" % number, b"v" * 20))
+        compacted.put((b"%d" % number, b"v" * 20))
 
     def fail(*_) -> None:
         raise AssertionError("the headers were looked at")
 
     monkeypatch.setattr(LogSegment, "skip_empty", fail)
-    assert len(as_librdkafka(world.log())) == 20
+    assert len(as_librdkafka(compacted.log())) == 20
 
 
-def test_records_with_the_size_of_headers_are_read(world):
+def test_records_with_the_size_of_headers_are_read(compacted):
     """A batch of just 122 bytes is no two empty ones."""
-    world.put((b"k", b"v" * (2 * BATCH_OVERHEAD - 69)))
-    assert world.log().size_in_bytes == 2 * BATCH_OVERHEAD
+    compacted.put((b"k", b"v" * (2 * BATCH_OVERHEAD - 69)))
+    assert compacted.log().size_in_bytes == 2 * BATCH_OVERHEAD
 
-    assert len(as_librdkafka(world.log())) == 1
+    assert len(as_librdkafka(compacted.log())) == 1

@@ -7,9 +7,20 @@ First the dirty part is read for the last offset of each of its keys; if they do
 the memory, the round ends at the first that does not. Then every segment up to there, from the
 first one on, is copied without what the map makes superfluous. Neighbours that have become small
 are copied into one segment. A log is never copied as a whole: each group of segments is handed
-over for the swap before the next one is begun.
+over for the swap before the next one is begun. The copying runs in the background, a step at a
+time, and touches nothing but its own files.
 
-All of this runs in the background, a step at a time, and touches nothing but its own files.
+Then a swap puts the cleaned segment into the place of its sources:
+
+    1. `.cleaned` files are written and synced         a crash: they are thrown away
+    2. they are renamed to `.swap`, and that is synced  a crash: the swap is finished at the start
+    3. the sources are renamed to `.deleted`,
+       `.swap` files get their names, and the log
+       gets its new list of segments
+    4. that is synced
+
+Steps 2 and 3 are renames on the loop's thread, and what they wait for runs in the background. The
+log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
 
 Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
@@ -19,29 +30,40 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
-from ottla.log.indexes.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
-from ottla.log.log_dir import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
-from ottla.log.log_segment import LogSegment, read_batches, set_suffix, sync_files
+from ottla.log.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
+from ottla.log.log import Log
+from ottla.log.log_dir import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
+)
+from ottla.log.log_segment import (
+    LogSegment,
+    Segments,
+    delete_segments,
+    read_batches,
+    rename_files,
+    set_suffix,
+    sync_files,
+)
 from ottla.record import kernel
 from ottla.record.batch_builder import with_records
 from ottla.record.conversion import modernised
 from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timestamps
 from ottla.record.record import DELETE_HORIZON_FLAG
-from ottla.record.record_batch import (
-    ControlRecordType,
-    CorruptRecordError,
-    RecordBatch,
-)
-from ottla.runtime import Disk
+from ottla.record.record_batch import ControlRecordType, CorruptRecordError, RecordBatch
+from ottla.runtime import Disk, Runtime
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
 
 # The segment that takes the place of others, while it is being written.
 #
@@ -607,3 +629,80 @@ def _fits(group: Sequence[SourceSegment], source: SourceSegment, config: TopicCo
         and sum(one.time_index_bytes for one in together) <= limit
         and (not source.size or source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )
+
+
+class CleaningAbortedError(Exception):
+    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
+
+
+class SegmentSwap:
+    """The swaps of one round of compaction of a log."""
+
+    __slots__ = ("_log", "_runtime", "_sizes", "_sources")
+
+    def __init__(self, runtime: Runtime, log: Log, sources: Sequence[LogSegment]) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._sources = {segment.base_offset: segment for segment in sources}
+        self._sizes = {segment.base_offset: segment.size for segment in sources}
+
+    async def run(self, group: CleanedGroup, cleaned_offset: int) -> None:
+        """Swap one group in; the log counts as clean up to an offset once the last one is."""
+        cleaned = group.segment
+        sync = partial(self._runtime.disk.fsync_dir, self._log.dir)
+        try:
+            self.check()
+            self._on_disk(partial(rename_files, self._runtime.disk, cleaned, SWAP_SUFFIX))
+            await self._runtime.background.run(sync)
+            self.check()
+        except BaseException:
+            await self._runtime.background.run(partial(_discard, self._runtime, cleaned))
+            raise
+        self._on_disk(partial(self._replace, group))
+        if group.is_last:
+            self._log.cleaned_offset = cleaned_offset
+        await self._runtime.background.run(sync)
+
+    def check(self) -> None:
+        """CleaningAbortedError unless all sources that must still be replaced are as they were.
+
+        The keys of the newest source decided which records of the oldest one survive.
+        """
+        if not self._log.is_available:
+            raise CleaningAbortedError(f"{self._log.topic_partition} is gone")
+        present = set(map(id, self._log.segments))
+        for base_offset, size in self._sizes.items():
+            segment = self._sources[base_offset]
+            if id(segment) not in present or segment.size != size:
+                raise CleaningAbortedError(
+                    f"segment {base_offset} of {self._log.topic_partition} has changed"
+                )
+
+    def _replace(self, group: CleanedGroup) -> None:
+        log, cleaned = self._log, group.segment
+        gone = [self._sources[source.base_offset] for source in group.sources]
+        for segment in gone:
+            del self._sizes[segment.base_offset]
+        delete_segments(self._runtime, gone, log.config.file_delete_delay_ms)
+        rename_files(self._runtime.disk, cleaned, "")
+        log.segments = _replaced(log.segments, gone, cleaned)
+        bases = {segment.base_offset for segment in gone} - {cleaned.base_offset}
+        log.producer_state_manager.delete_snapshots(bases.__contains__)
+
+    def _on_disk(self, renames: partial[None]) -> None:
+        """Run renames; if they fail half-way, only a start can mend the log."""
+        try:
+            renames()
+        except OSError as error:
+            self._log.log_dir.fail(error)
+            raise
+
+
+def _replaced(segments: Segments, gone: Sequence[LogSegment], cleaned: LogSegment) -> Segments:
+    kept, _ = segments.split(lambda segment: segment not in gone)
+    return Segments(sorted([*kept, cleaned], key=lambda segment: segment.base_offset))
+
+
+def _discard(runtime: Runtime, cleaned: LogSegment) -> None:
+    for path in cleaned.files():
+        runtime.disk.unlink(path)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 
-def test_each_segment_is_swapped_in_before_the_next_is_copied(world, monkeypatch):
+def test_each_segment_is_swapped_in_before_the_next_is_copied(compacted, monkeypatch):
     """The disk needs room for one more segment, not for a copy of the log (K14)."""
     for number in range(30):
-        world.put((b"%d" % number, b"v" * 20))
-    world.roll()
+        compacted.put((b"%d" % number, b"v" * 20))
+    compacted.roll()
     waiting = []
-    rename = type(world.disk).rename
+    rename = type(compacted.disk).rename
 
     def watched(disk, source: str, target: str) -> None:
-        waiting.append(len([name for name in world.leftovers() if ".log." in name]))
+        waiting.append(len([name for name in compacted.leftovers() if ".log." in name]))
         rename(disk, source, target)
 
-    monkeypatch.setattr(type(world.disk), "rename", watched)
-    count = len(world.log().segments)
-    world.clean()
+    monkeypatch.setattr(type(compacted.disk), "rename", watched)
+    count = len(compacted.log().segments)
+    compacted.clean()
 
     assert count > 5
     assert len(waiting) > 6 * (count - 1)

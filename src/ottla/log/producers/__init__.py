@@ -1,1 +1,0 @@
-"""The producers of a partition, as its log knows them: what makes a retry harmless."""

@@ -1,0 +1,121 @@
+"""Which log is compacted, and how much of it."""
+
+from __future__ import annotations
+
+from cleaner_world import CleanerWorld
+from log_world import values
+
+from ottla.log.log_cleaner import examine, filthiest
+
+
+def look(compacted: CleanerWorld, next_horizon_ms: int = 1 << 62):
+    return examine(compacted.log(), compacted.runtime.clock.now_ms(), next_horizon_ms)
+
+
+def put_and_roll(compacted: CleanerWorld, *keys: bytes) -> None:
+    for key in keys:
+        compacted.put((key, b"v"))
+    compacted.roll()
+
+
+def test_dirty_ratio_is_the_share_of_new_bytes(compacted):
+    """All of a new log, half of one that has grown to twice its clean size."""
+    put_and_roll(compacted, b"a", b"b")
+    assert look(compacted).dirty_ratio == 1.0
+
+    compacted.clean()
+    put_and_roll(compacted, b"c", b"d")
+    assert look(compacted).dirty_ratio == 0.5
+
+
+def test_log_waits_for_min_cleanable_dirty_ratio(compacted):
+    """More than that share must be new (K15)."""
+    compacted.configure(min_cleanable_dirty_ratio=0.5)
+    put_and_roll(compacted, b"a", b"b")
+    compacted.clean()
+    put_and_roll(compacted, b"a", b"b")
+    assert not look(compacted).should_be_cleaned
+
+    put_and_roll(compacted, b"a")
+    assert look(compacted).should_be_cleaned
+
+
+def test_filthiest_log_is_first(compacted):
+    """The one with the highest dirty ratio (K12)."""
+    put_and_roll(compacted, b"a", b"b")
+    compacted.clean()
+    half = look(compacted)
+    put_and_roll(compacted, b"c")
+    third = look(compacted)
+
+    assert filthiest([half, third]) is third
+    assert filthiest([half]) is None
+
+
+def test_young_segments_wait_for_min_compaction_lag(compacted):
+    """And everything behind them, whatever its age (K08)."""
+    compacted.configure(min_compaction_lag_ms=10_000)
+    now_ms = compacted.runtime.clock.now_ms()
+    for age_ms in (20_000, 5_000, 20_000):
+        compacted.put((b"k", b"%d" % age_ms, now_ms - age_ms))
+        compacted.roll()
+    compacted.clean()
+    assert len(compacted.records()) == 3
+
+    compacted.runtime.advance(5_000)
+    compacted.clean()
+    assert [record.offset for record in compacted.records()] == [2]
+
+
+def test_old_records_are_compacted_at_any_ratio(compacted):
+    """From max.compaction.lag.ms on, the log is due (K09)."""
+    compacted.configure(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=60_000)
+    put_and_roll(compacted, b"k")
+    put_and_roll(compacted, b"k")
+    compacted.runtime.advance(60_000)
+    assert not look(compacted).should_be_cleaned
+
+    compacted.runtime.advance(7_000)
+    assert look(compacted).compaction_delay_ms == 7_000
+    compacted.clean()
+    assert len(compacted.records()) == 1
+
+
+def test_old_active_segment_is_closed_for_compaction(compacted):
+    """With the first append after max.compaction.lag.ms; it is not compacted itself (K10)."""
+    compacted.configure(max_compaction_lag_ms=60_000)
+    compacted.put((b"k", b"1"))
+    compacted.runtime.advance(61_000)
+    compacted.clean()
+    assert len(compacted.log().segments) == 1
+
+    compacted.put((b"k", b"2"))
+    assert len(compacted.log().segments) == 2
+    assert values(compacted.records()) == [b"1", b"2"]
+
+
+def test_passed_horizon_makes_a_clean_log_due(compacted):
+    """Something in it may be removed."""
+    put_and_roll(compacted, b"a")
+    compacted.clean()
+    now_ms = compacted.runtime.clock.now_ms()
+
+    assert not look(compacted, now_ms + 1).should_be_cleaned
+    assert look(compacted, now_ms).should_be_cleaned
+
+
+def test_checkpoint_behind_the_end_is_not_believed(compacted):
+    """The log was cut since: all of it is dirty."""
+    put_and_roll(compacted, b"a")
+    compacted.log().cleaned_offset = 100
+
+    assert look(compacted).first_dirty_offset == 0
+
+
+def test_unflushed_segments_are_left(compacted):
+    """A record that supersedes others must not be lost after them."""
+    compacted.put((b"a", b"1"))
+    compacted.put((b"a", b"2"))
+    compacted.log().roller.roll()
+
+    assert look(compacted).segments == ()
