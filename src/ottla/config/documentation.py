@@ -39,6 +39,9 @@ refused. Two kinds of keys stop the start: a misspelt one (`zookeeper.conect`: d
 [security.md](security.md); with Kafka's default it passes. The same holds for topic settings
 without effect (`preallocate`, `remote.*`, `local.retention.*`). A file for KRaft
 (`process.roles`, `node.id`, `controller.quorum.voters`) is refused: set `broker.id` in its place.
+
+Which settings of a broker can be changed while it runs is in
+[compatibility.md](compatibility.md#settings-of-a-broker-that-runs).
 """
 
 SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (

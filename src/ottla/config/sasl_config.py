@@ -465,6 +465,14 @@ class ListenerSaslConfig(
         object.__setattr__(changed, "_sasl_overrides", self._sasl_overrides)
         return changed
 
+    def with_listener_settings(self, overrides: Mapping[str, Any]) -> Self:
+        of_sasl = {name: overrides[name] for name in overrides if _OF_LISTENER.fullmatch(name)}
+        others = {name: overrides[name] for name in overrides.keys() - of_sasl.keys()}
+        changed = super().with_listener_settings(others)
+        object.__setattr__(changed, "_sasl_overrides", {**self._sasl_overrides, **of_sasl})
+        changed._check_sasl()
+        return changed
+
     def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
         super()._freeze(values, given)
         object.__setattr__(self, "_sasl_overrides", {})
@@ -610,6 +618,12 @@ _NOTHING: Final = ("", "0", GSSAPI)
 _NO_LISTENER: Final = (
     "uses SASL (SASL_PLAINTEXT or SASL_SSL), so that clients would be served without credentials"
 )
+
+
+def sasl_key_of(name: str) -> str | None:
+    """The key in the name of a listener's SASL setting; None for another setting."""
+    match = _OF_LISTENER.fullmatch(name)
+    return None if match is None else match["key"]
 
 
 def _prefix(listener_name: str, mechanism: str) -> str:

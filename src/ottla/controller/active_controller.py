@@ -74,6 +74,7 @@ class ActiveController:
         core, context = self.core, self.context
         self._watch()
         await self.brokers.load()
+        self.watch_brokers()
         renewed = await self.topics.load()
         core.partitions.load()
         core.replicas.load()
@@ -110,6 +111,7 @@ class ActiveController:
             watch.cancel()
         self._watches.clear()
         self.topics.unwatch_all()
+        self.brokers.unwatch_all()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -120,6 +122,7 @@ class ActiveController:
         """Send what the event has decided, and adjust watches and timers to what it has changed."""
         self.core.batch.send()
         self.topics.unwatch_removed()
+        self.watch_brokers()
         self.watch_balance()
         if self.reassignment.deleted:
             self.enqueue_once("reassignments of deleted topics", self.reassignment.forget_deleted)
@@ -147,6 +150,10 @@ class ActiveController:
         ):
             callback = partial(self.enqueue_once, path, operation)
             self._watches.append(registry.watch_data(path, callback))
+
+    def watch_brokers(self) -> None:
+        """Follow what each broker's node says."""
+        self.brokers.watch(partial(self.enqueue_once, paths.BROKER_IDS, self.brokers.refresh))
 
     def watch_balance(self) -> None:
         """Rebalance leaders periodically, unless the broker is alone: then it leads everything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.controller.broker_registration import live_brokers
 from ottla.controller.controller_context import PartitionReplica, ReplicaStatus
@@ -12,7 +12,7 @@ from ottla.controller.partition_state_machine import elect_for_shutdown, elect_o
 from ottla.controller.reassignment import PartitionReassigner
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import Delete, NoNodeError
+from ottla.registry.tree import Delete, NoNodeError, Watch
 from ottla.registry.znodes import decode_log_dir_event
 from ottla.structs import NO_EPOCH, BrokerEndPoints, LeaderAndIsr, TopicPartition
 
@@ -26,6 +26,7 @@ class BrokerChanges:
         self.core = core
         self.context = core.context
         self.reassignment = reassignment
+        self._watches: dict[int, Watch] = {}
 
     async def load(self) -> None:
         """The brokers that live when the controller is elected."""
@@ -43,6 +44,7 @@ class BrokerChanges:
             if broker.id in known and known[broker.id].epoch != broker.epoch
         ]
         new = [broker for broker in registered if broker not in known]
+        self._follow_addresses(registered, bounced)
         if not (dead or bounced or new):
             return
         logger.info("brokers: new %s, dead %s, returned as new processes %s", new, dead, bounced)
@@ -53,6 +55,37 @@ class BrokerChanges:
         come = sorted((*new, *bounced))
         if come:
             await self._on_startup([registered[broker] for broker in come])
+
+    def _follow_addresses(
+        self, registered: Mapping[int, BrokerEndPoints], bounced: Collection[int]
+    ) -> None:
+        """Tell all brokers of one that has added or removed a listener."""
+        known = self.context.brokers
+        moved = [
+            broker
+            for broker in registered.values()
+            if broker.id in known and broker.id not in bounced and known[broker.id] != broker
+        ]
+        for broker in moved:
+            listeners = ", ".join(map(str, broker.endpoints))
+            logger.info("broker %d has other listeners now: %s", broker.id, listeners)
+            known[broker.id] = broker
+        if moved:
+            self.core.batch.add_metadata()
+            self.core.batch.send()
+
+    def watch(self, on_change: Callable[[], object]) -> None:
+        """Watch the nodes of the brokers that are known: they may change their listeners."""
+        for broker_id in self._watches.keys() - self.context.brokers.keys():
+            self._watches.pop(broker_id).cancel()
+        for broker_id in self.context.brokers.keys() - self._watches.keys():
+            path = paths.broker(broker_id)
+            self._watches[broker_id] = self.core.fenced.registry.watch_data(path, on_change)
+
+    def unwatch_all(self) -> None:
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()
 
     def _add(self, broker: BrokerEndPoints) -> None:
         self.context.brokers[broker.id] = broker

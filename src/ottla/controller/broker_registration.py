@@ -77,18 +77,8 @@ async def generate_broker_id(registry: Registry, config: BrokerConfig) -> int:
     return config.reserved_broker_max_id + stat.version
 
 
-async def register_broker(
-    registry: Registry,
-    broker_id: int,
-    end_points: Sequence[EndPoint],
-    now_ms: int,
-    rack: str | None = None,
-) -> int:
-    """Make the ephemeral node of this broker; returns the broker's epoch (KIP-380).
-
-    `end_points` are what is advertised, with real hosts and ports. DUPLICATE_BROKER_REGISTRATION
-    where a broker of this id lives.
-    """
+def broker_node(end_points: Sequence[EndPoint], now_ms: int, rack: str | None = None) -> bytes:
+    """What a broker's node says; `end_points` have real hosts and ports."""
     plain = next((end for end in end_points if end.security_protocol == PLAINTEXT), None)
     node = BrokerNode(
         endpoints=tuple(map(str, end_points)),
@@ -98,9 +88,24 @@ async def register_broker(
         timestamp_ms=now_ms,
         rack=rack,
     )
+    return node.encode()
+
+
+async def register_broker(
+    registry: Registry,
+    broker_id: int,
+    end_points: Sequence[EndPoint],
+    now_ms: int,
+    rack: str | None = None,
+) -> int:
+    """Make the ephemeral node of this broker; returns the broker's epoch (KIP-380).
+
+    DUPLICATE_BROKER_REGISTRATION where a broker of this id lives.
+    """
     path = paths.broker(broker_id)
+    data = broker_node(end_points, now_ms, rack)
     try:
-        await registry.create(path, node.encode(), ephemeral=True)
+        await registry.create(path, data, ephemeral=True)
     except NodeExistsError:
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

@@ -222,6 +222,16 @@ class Acceptor:
         self._watch()
         return listener
 
+    def stop_listening(self, name: str) -> None:
+        """Close the sockets of a listener, and with them the clients in its backlog."""
+        for fd, (endpoint, listener) in list(self._sockets.items()):
+            if listener.name == name:
+                if fd in self._watched:
+                    self._poller.unregister(fd)
+                    self._watched.discard(fd)
+                del self._sockets[fd]
+                endpoint.close()
+
     def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits; clients that are connected stay."""
         self._config = config
@@ -478,6 +488,11 @@ class Handshakes:
         """The processor stops."""
         for fd in list(self._by_fd):
             self._end(fd, "the broker is stopping")
+
+    def close_listener(self, name: str) -> None:
+        """A listener is no more."""
+        for fd in [fd for fd, each in self._by_fd.items() if each.listener.name == name]:
+            self._end(fd, "the listener was removed")
 
     def _watch(self, fd: int, handshake: Handshake) -> None:
         wanted = WRITABLE if handshake.transport.wants_to_send else READABLE

@@ -331,8 +331,6 @@ class Processor:
         self._to_close: list[Connection] = []
         self._in_turn = self._turn_is_due = False
 
-    # Life
-
     @property
     def listeners(self) -> list[Listener]:
         """The listeners with their real ports."""
@@ -343,22 +341,23 @@ class Processor:
         """All connections that are open now."""
         return list(self._connections.values())
 
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
-
     def limit_ip(self, ip: str, limit: float | None) -> None:
         """Limit the connections a second of an address, or with "" of each without a limit."""
         self._acceptor.rates.limit_ip(ip, limit)
 
     def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits of connections and, for new ones, changed certificates."""
-        self._config = config
+        self._config, self.sasl, self.tls = config, config.sasl, config.tls
         self._acceptor.update_config(config)
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Open a listener ("" is every interface, port 0 any free one); `start` serves it."""
         return self._acceptor.listen(name, host, port)
+
+    def stop_listening(self, name: str) -> None:
+        """Remove a listener, not from within a turn; its connections are the caller's to close."""
+        self._acceptor.stop_listening(name)
+        self._handshakes.close_listener(name)
 
     def start(self) -> None:
         """Serve from now on, on the running asyncio loop."""

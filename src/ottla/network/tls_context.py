@@ -290,30 +290,46 @@ class BrokerTls:
         self.listeners: dict[str, ListenerTls] = {}
         has_others = config.zookeeper_connect is not None
         brokers = config.inter_broker_listener_name if has_others else ""
-        for end_point in config.listeners:
-            name = end_point.listener_name
-            if not is_tls(end_point.security_protocol):
-                continue
-            try:
-                self.listeners[name] = ListenerTls(
-                    config.ssl_of(name),
-                    f"listener {name}",
-                    serves_brokers=name == brokers,
-                    has_login=is_sasl(end_point.security_protocol),
-                )
-            except ConfigError as error:
-                raise ConfigError(f"listener {end_point}: {error.message}") from None
+        self.listeners.update(self._made(config, brokers))
         self.of_brokers = self.listeners.get(brokers)
         """What this broker connects to others with; None for plaintext, or if it is alone."""
 
         self._timer: Timer | None = None
         self._is_looking = False
 
+    def _made(self, config: BrokerConfig, brokers: str = "") -> Iterator[tuple[str, ListenerTls]]:
+        """TLS of the listeners that are not there yet; ConfigError where keys cannot be used."""
+        for end_point in config.listeners:
+            name = end_point.listener_name
+            if name in self.listeners or not is_tls(end_point.security_protocol):
+                continue
+            has_login = is_sasl(end_point.security_protocol)
+            try:
+                yield (
+                    name,
+                    ListenerTls(
+                        config.ssl_of(name),
+                        f"listener {name}",
+                        serves_brokers=name == brokers,
+                        has_login=has_login,
+                    ),
+                )
+            except ConfigError as error:
+                raise ConfigError(f"listener {end_point}: {error.message}") from None
+
     def start(self, runtime: Runtime) -> None:
         """Look for changed files, and for certificates that are about to expire."""
-        if self.listeners:
+        if self.listeners and self._timer is None:
             self._look(runtime)
             self._timer = runtime.scheduler.call_every(LOOK_MS, lambda: self._look(runtime))
+
+    def follow_listeners(self, config: BrokerConfig) -> None:
+        """Have TLS for listeners that were added, and no longer for those that were removed."""
+        added = dict(self._made(config))
+        names = {each.listener_name for each in config.listeners}
+        for name in self.listeners.keys() - names:
+            del self.listeners[name]
+        self.listeners.update(added)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -321,15 +337,22 @@ class BrokerTls:
 
     def check(self, config: BrokerConfig) -> None:
         """ConfigError for settings of key stores that cannot take the place of those in use."""
+        names = {each.listener_name for each in config.listeners}
         for name, listener in self.listeners.items():
-            listener.try_settings(config.ssl_of(name))
+            if name in names:
+                listener.try_settings(config.ssl_of(name))
+        for _ in self._made(config):
+            pass  # it is only whether they can be made
 
     def update(self, config: BrokerConfig, keeps_rules: bool = True) -> None:
         """Follow changed settings, and read files again whose settings were made again.
 
         The rules on changes do not hold for settings from before the start.
         """
+        names = {each.listener_name for each in config.listeners}
         for name, listener in self.listeners.items():
+            if name not in names:  # it is about to be removed
+                continue
             try:
                 listener.change(listener.try_settings(config.ssl_of(name), keeps_rules))
             except ConfigError as error:

@@ -11,7 +11,6 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -27,14 +26,14 @@ from ottla.coordinator.transaction.transaction_coordinator import ProducerIdMana
 from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
-from ottla.network.acceptor import connection_limits, network_config
+from ottla.network.acceptor import network_config, sasl_listener
 from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
 from ottla.network.processor import Processor
 from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
-from ottla.runtime.network import canonical_host_name
+from ottla.security.sasl import SaslListener
 from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
@@ -47,6 +46,7 @@ from ottla.server.handlers import Parts, families
 from ottla.server.handlers.api_versions import Features
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.membership import (
+    BrokerListeners,
     BrokerState,
     ClusterMembership,
     LogDirFailureHandler,
@@ -93,7 +93,6 @@ class Broker:
         self._make_processor = make_processor
         self._adopts_log_dirs = adopts_log_dirs
         self.broker_id = config.broker_id
-        self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
@@ -104,6 +103,15 @@ class Broker:
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
         self._network_config = network_config(config, self.tls, self._user_settings, table)
+
+    @property
+    def end_points(self) -> list[EndPoint]:
+        """What the broker advertises, with real ports."""
+        return self.listeners.end_points
+
+    def _sasl_listener(self, config: BrokerConfig, listener_name: str) -> SaslListener:
+        table = None if self.tokens is None else self.tokens.table
+        return sasl_listener(config, listener_name, self._user_settings, table)
 
     def _user_settings(self, name: str) -> Mapping[str, str]:
         """Quotas and credentials of a user, as they are now."""
@@ -138,6 +146,19 @@ class Broker:
             self.reporters = MetricReporters(self.runtime, self.config, served)
             await self.reporters.start()
 
+    def _follow_reporters(self, parts: Parts) -> None:
+        """Have the reporters that are set now, also the first one."""
+        config = self.dynamic_config.broker_config
+        if self.reporters is None:
+            if not config.metric_reporters:
+                return
+            from ottla.server.metric_reporters import MetricReporters
+
+            served = None if self.metrics is None else self.metrics.registry
+            self.reporters = MetricReporters(self.runtime, self.config, served)
+            self.reporters.measure(parts, self.processor, lambda: self.state)
+        self.runtime.scheduler.spawn(self.reporters.follow(config), "follow metric.reporters")
+
     async def _close_metrics(self) -> None:
         """Measure, report and serve nothing any longer; the listener last."""
         for each in (self.reporters, self.metrics):
@@ -167,6 +188,7 @@ class Broker:
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         self.dynamic_config.check_key_stores = self.tls.check
+        self.dynamic_config.check_reporters = check_reporters
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
@@ -189,12 +211,6 @@ class Broker:
         self.quotas = ClientQuotas(runtime.clock, config)
         self.apis = Apis(runtime)
         self.apis.quotas = self.quotas
-        self.processor = self._make_processor(
-            runtime,
-            self._network_config,
-            self.apis.on_request,
-            self.replica_manager.complete_delayed,
-        )
         self._listen()
         await self._join_cluster()
         for listener in self._network_config.sasl.values():
@@ -204,6 +220,17 @@ class Broker:
         self.tls.start(runtime)
         if self.link is not None:
             await self.link.wait_for_metadata()
+
+    def _listen(self) -> None:
+        """Open the listeners; clients wait there until all parts are made."""
+        network = self._network_config
+        self.processor = self._make_processor(
+            self.runtime, network, self.apis.on_request, self.replica_manager.complete_delayed
+        )
+        self.listeners = BrokerListeners(
+            self.runtime, self.processor, network, self.tls, self._sasl_listener
+        )
+        self.listeners.open(self.config)
 
     async def _join_cluster(self) -> None:
         """Build coordinators, controller and handlers; then register and stand for election."""
@@ -255,11 +282,13 @@ class Broker:
         for each in (self.metrics, self.reporters):
             if each is not None:
                 each.measure(parts, self.processor, lambda: self.state)
+        self.dynamic_config.on_broker_change(lambda: self._follow_reporters(parts))
+        self._follow_reporters(parts)
         self._log_requests()
         coordinators.startup()
         self.replica_manager.startup()
         self.membership = ClusterMembership(
-            runtime, self.registry, config, self.controller, self.end_points
+            runtime, self.registry, config, self.controller, self.listeners.end_points
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
@@ -360,6 +389,7 @@ class Broker:
         self.controller.update_config(dynamic.broker_config)
         if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
             self._on_broker_settings()
+            self.listeners.follow(dynamic.broker_config)  # it is not registered yet
             self.tls.update(dynamic.broker_config, keeps_rules=False)
 
     def _on_client_quotas(self, entity: ClientEntity) -> None:
@@ -384,8 +414,16 @@ class Broker:
         config = self.dynamic_config.broker_config
         self.log_manager.update_all_configs(config)
         self.replica_manager.update_config(config)
-        self._network_config = replace(self._network_config, **connection_limits(config))
-        self.processor.update_config(self._network_config)
+        # Later: a turn of the processor may be under way, from which no connection can be closed.
+        self.runtime.scheduler.call_soon(self._follow_listeners)
+
+    def _follow_listeners(self) -> None:
+        if self.state < BrokerState.PENDING_CONTROLLED_SHUTDOWN and self.listeners.follow(
+            self.dynamic_config.broker_config
+        ):
+            self.runtime.scheduler.spawn(
+                self.membership.tell_end_points(), "tell of changed listeners"
+            )
 
     def _on_key_stores(self) -> None:
         """New connections get what the files hold now; if that is unusable, what they held."""
@@ -421,22 +459,6 @@ class Broker:
             self.authorizer,
             self.tokens,
         )
-
-    def _listen(self) -> None:
-        """Open the listeners, and find out what to advertise: real ports in place of 0."""
-        ports = {}
-        for end_point in self.config.listeners:
-            listener = self.processor.listen(
-                end_point.listener_name, end_point.host, end_point.port
-            )
-            ports[end_point.listener_name] = listener.port
-        for advertised in self.config.advertised_listeners:
-            name = advertised.listener_name
-            end_point = advertised._replace(
-                host=advertised.host or canonical_host_name(),
-                port=advertised.port or ports[name],
-            )
-            self.end_points.append(end_point)
 
     def why_not_ready(self) -> str | None:
         """Why the broker is not ready for clients; None if it is.
@@ -488,6 +510,14 @@ class Broker:
 
     def _topic_config(self, topic: str) -> TopicConfig:
         return self.dynamic_config.topic_config(topic)
+
+
+def check_reporters(config: BrokerConfig) -> None:
+    """ConfigError where one of `metric.reporters` cannot be made."""
+    from ottla.server.metric_reporters import load_reporter
+
+    for word in config.metric_reporters:
+        load_reporter(word)
 
 
 def worker_count(config: BrokerConfig) -> int:

@@ -17,11 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType
-from ottla.config.config_type import INT, ConfigType
+from ottla.config.config_type import BOOLEAN, INT, ConfigType
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
 from ottla.config.metrics_config import ClientMetricsConfig
-from ottla.config.ssl_config import SslSettings
+from ottla.config.sasl_config import sasl_key_of
+from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -37,30 +38,40 @@ from ottla.structs import ClientEntity
 logger = logging.getLogger(__name__)
 
 
-DYNAMIC_BROKER_KEYS: Final = frozenset(
-    row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys
-) | {
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.buffer.load.factor",
-    "log.cleaner.io.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.threads",
-    "max.connection.creation.rate",
-    "max.connections",
-    "max.connections.per.ip",
-    "max.connections.per.ip.overrides",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-    "producer.id.expiration.ms",
-    "request.log.apis",
-    "request.log.client.ids",
-    "request.log.principals",
-    "request.log.slower.than.ms",
-}
+LISTENER_KEYS: Final = frozenset(
+    ("advertised.listeners", "listener.security.protocol.map", "listeners")
+)
+"""Of one broker. Listeners can be added and removed; one that stays is what it was."""
+
+REPORTERS_KEY: Final = "metric.reporters"
+
+DYNAMIC_BROKER_KEYS: Final = (
+    frozenset(row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys)
+    | LISTENER_KEYS
+    | {
+        REPORTERS_KEY,
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "producer.id.expiration.ms",
+        "request.log.apis",
+        "request.log.client.ids",
+        "request.log.principals",
+        "request.log.slower.than.ms",
+    }
+)
 """The broker's settings that can change while it runs."""
 
 UNUSED_THREAD_KEYS: Final = {
@@ -70,6 +81,12 @@ UNUSED_THREAD_KEYS: Final = {
 }
 """Pools of threads that Kafka resizes and Ottla does not have, and Kafka's defaults."""
 
+UNUSED_KEYS: Final = {
+    **dict.fromkeys(UNUSED_THREAD_KEYS, (INT, "Ottla has no such threads: without effect.")),
+    "log.preallocate": (BOOLEAN, "Segments grow as they are written: without effect."),
+}
+"""What can be changed as in Kafka and does nothing: the types, and why."""
+
 THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
     "log.cleaner.threads",
     "num.recovery.threads.per.data.dir",
@@ -77,17 +94,23 @@ THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
 }
 """One change can at most double or halve these, as in Kafka."""
 
-KEY_STORE_SECRETS: Final = frozenset(
+LISTENER_SECRETS: Final = frozenset(
     name for name, row in SslSettings.keys.items() if row.type is ConfigType.PASSWORD
-)
+) | {"sasl.jaas.config"}
 """Those that the registry keeps encrypted, where `password.encoder.secret` is set."""
 
-KEY_STORE_KEYS: Final = KEY_STORE_SECRETS | {
+KEY_STORE_KEYS: Final = (LISTENER_SECRETS & SslSettings.keys.keys()) | {
     f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
 }
 """Behind listener.name.<name>. of one broker."""
 
-_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+NEW_LISTENER_KEYS: Final = ListenerSslSettings.keys.keys() | {
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+}
+"""Behind listener.name.<name>. as well, but only as the listener is added."""
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
 CREATION_RATE_KEY: Final = "max.connection.creation.rate"
 
@@ -121,6 +144,9 @@ class DynamicConfig:
         self._encoder = PasswordEncoder(broker_config) if has_secret else None
         self.check_key_stores: Callable[[BrokerConfig], object] = lambda config: None
         """Reads the files that settings name; ConfigError where they cannot be used."""
+
+        self.check_reporters: Callable[[BrokerConfig], object] = lambda config: None
+        """ConfigError where one of them cannot be made."""
 
         self._changes = ChangeNotifications(
             runtime, registry, paths.CONFIG_CHANGES, self._read_change, self._read_all
@@ -265,13 +291,29 @@ class DynamicConfig:
         has_key_stores = any(map(is_key_store, known | good))
         if good != known:
             self._brokers[name] = good
-            self.broker_config = self.effective_config(
-                self.broker_overrides(paths.DEFAULT_ENTITY), self.broker_overrides(self.broker_name)
-            )
+            self.broker_config = self._config_in_force(name)
             for listener in self._broker_listeners:
                 listener()
         for listener in self._key_store_listeners if has_key_stores else ():
             listener()
+
+    def _config_in_force(self, changed: str) -> BrokerConfig:
+        """What all overrides make; those of listeners do nothing where they do not fit together."""
+        try:
+            return self._with_overrides()
+        except ConfigError as error:
+            logger.error("broker %s: overrides of listeners have no effect: %s", changed, error)
+        self._brokers[changed] = {
+            name: text
+            for name, text in self._brokers[changed].items()
+            if name not in LISTENER_KEYS and not is_of_listener(name)
+        }
+        return self._with_overrides()
+
+    def _with_overrides(self) -> BrokerConfig:
+        return self.effective_config(
+            self.broker_overrides(paths.DEFAULT_ENTITY), self.broker_overrides(self.broker_name)
+        )
 
     def effective_config(self, *overrides: Mapping[str, str]) -> BrokerConfig:
         """The broker's settings with these overrides, later ones over earlier ones."""
@@ -323,28 +365,64 @@ class DynamicConfig:
 
     def validate_broker(self, name: str, overrides: Mapping[str, str]) -> None:
         """INVALID_REQUEST for overrides of a broker, or of all, that cannot be in force."""
-        for key, text in overrides.items():
+        for key in overrides:
             _check_changeable(name, key)
             if is_secret(key) and self._encoder is None:
                 raise _no_encoder(key)
-            if key in THREAD_KEYS and text != self.broker_overrides(name).get(key):
-                self._check_threads(key, text)
         try:
+            for key, text in overrides.items():
+                if key in UNUSED_KEYS:
+                    UNUSED_KEYS[key][0].parse(key, text)
+                if key in THREAD_KEYS and text != self.broker_overrides(name).get(key):
+                    self._check_threads(key, text)
             if name == paths.DEFAULT_ENTITY:
-                self.effective_config(overrides, self.broker_overrides(self.broker_name))
-                return
-            config = self.effective_config(self.broker_overrides(paths.DEFAULT_ENTITY), overrides)
-            if any(map(is_key_store, overrides)):
-                self.check_key_stores(config)
+                config = self.effective_config(overrides, self.broker_overrides(self.broker_name))
+            else:
+                defaults = self.broker_overrides(paths.DEFAULT_ENTITY)
+                config = self.effective_config(defaults, overrides)
+                self._check_listeners(config, overrides)
+                if any(is_key_store(key) or key in LISTENER_KEYS for key in overrides):
+                    self.check_key_stores(config)
+            if config.metric_reporters != self.broker_config.metric_reporters:
+                self.check_reporters(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 
+    def _check_listeners(self, config: BrokerConfig, overrides: Mapping[str, str]) -> None:
+        """ConfigError where a listener that stays would not be the same.
+
+        A broker cannot change by which of them the others reach it.
+        """
+        now = self.broker_config
+        before = {each.listener_name: each for each in now.listeners}
+        for each in config.listeners:
+            was = before.get(each.listener_name, each)
+            if each != was:
+                raise ConfigError(
+                    f"listeners={each} ({each.security_protocol}): the listener {was} "
+                    f"({was.security_protocol}) cannot change while it is there; remove it first"
+                )
+        if config.inter_broker_listener_name != now.inter_broker_listener_name:
+            raise ConfigError(
+                f"listeners={','.join(map(str, config.listeners))}: brokers use "
+                f"{now.inter_broker_listener_name} among themselves, which must stay"
+            )
+        in_force = self.broker_overrides(self.broker_name)
+        for name in overrides.keys() | in_force.keys():
+            match = _OF_LISTENER.fullmatch(name)
+            if match is None or key_of_listener(name) not in NEW_LISTENER_KEYS - KEY_STORE_KEYS:
+                continue
+            listener = match[1].upper()
+            stays = listener in before and listener in {x.listener_name for x in config.listeners}
+            if stays and overrides.get(name) != in_force.get(name):
+                raise ConfigError(
+                    f"{name}: cannot change while listener {listener} is there; "
+                    "remove the listener, or add another one"
+                )
+
     def _check_threads(self, key: str, text: str) -> None:
         """Twice as many at most, and half as many at least, so that a slip does no harm."""
-        try:
-            count = INT.parse(key, text)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        count = INT.parse(key, text)
         now = self._thread_count(key)
         if not max(1, now // 2) <= count <= now * 2:
             raise KafkaError(
@@ -362,22 +440,31 @@ class DynamicConfig:
         return int(next((layer[key] for layer in layers if key in layer), UNUSED_THREAD_KEYS[key]))
 
 
+def key_of_listener(name: str) -> str | None:
+    """What is set, as `ssl.client.auth`, in a setting of a single listener; else None."""
+    match = _OF_LISTENER.fullmatch(name)
+    return None if match is None else sasl_key_of(name) or match[2]
+
+
 def is_key_store(name: str) -> bool:
     """Whether a setting says where a listener's keys or those it trusts are."""
-    match = _OF_LISTENER.fullmatch(name)
-    return match is not None and match[1] in KEY_STORE_KEYS
+    return key_of_listener(name) in KEY_STORE_KEYS
 
 
 def is_of_listener(name: str) -> bool:
-    """Whether a setting of a single listener can change while the broker runs."""
-    match = _OF_LISTENER.fullmatch(name)
-    return is_key_store(name) or (match is not None and match[1] == CREATION_RATE_KEY)
+    """Whether a setting of a single listener can change, or come with the listener."""
+    key = key_of_listener(name)
+    return key in KEY_STORE_KEYS or key in NEW_LISTENER_KEYS or key == CREATION_RATE_KEY
 
 
 def is_secret(name: str) -> bool:
-    """Whether the registry keeps a setting of a listener's key stores encrypted."""
-    match = _OF_LISTENER.fullmatch(name)
-    return match is not None and match[1] in KEY_STORE_SECRETS
+    """Whether the registry keeps a setting of a listener encrypted."""
+    return key_of_listener(name) in LISTENER_SECRETS
+
+
+def is_of_one_broker(name: str) -> bool:
+    """Whether a setting cannot be made for all brokers at once."""
+    return name in LISTENER_KEYS or (is_of_listener(name) and not name.endswith(CREATION_RATE_KEY))
 
 
 def _no_encoder(name: str) -> KafkaError:
@@ -389,12 +476,12 @@ def _no_encoder(name: str) -> KafkaError:
 
 def is_dynamic(name: str) -> bool:
     """Whether a setting of the broker can change while it runs."""
-    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_THREAD_KEYS or is_of_listener(name)
+    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_KEYS or is_of_listener(name)
 
 
 def _check_changeable(owner: str, name: str) -> None:
     """INVALID_REQUEST for a setting that is fixed; unknown names pass, as in Kafka."""
-    if is_key_store(name) and owner == paths.DEFAULT_ENTITY:
+    if is_of_one_broker(name) and owner == paths.DEFAULT_ENTITY:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: must be set for a single broker")
     if is_dynamic(name):
         return
@@ -404,7 +491,7 @@ def _check_changeable(owner: str, name: str) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"{name}: cannot be changed while the broker runs"
-            + (hint if name in KEY_STORE_KEYS else ""),
+            + (hint if name in KEY_STORE_KEYS or name in NEW_LISTENER_KEYS else ""),
         )
 
 
@@ -580,13 +667,14 @@ def _entry(
 
 def _override_without_row(name: str, synonyms: list[Synonym]) -> DescribedConfig:
     """A setting of the broker that was made while it runs and that no file has a row for."""
-    if name in UNUSED_THREAD_KEYS:
-        kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
+    kind: ConfigType
+    if name in UNUSED_KEYS:
+        kind, about = UNUSED_KEYS[name]
     elif is_secret(name):
         kind, about = ConfigType.PASSWORD, "As the setting without listener.name.<name>."
         synonyms = [synonym._replace(value=None) for synonym in synonyms]
     elif is_of_listener(name):
-        kind = ConfigType.STRING if is_key_store(name) else ConfigType.INT
+        kind = BrokerConfig.keys[key_of_listener(name) or name].type
         about = "As the setting without listener.name.<name>."
     else:  # its value is shown to no client
         hidden = [synonym._replace(value=None) for synonym in synonyms]

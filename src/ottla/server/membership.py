@@ -1,4 +1,4 @@
-"""The broker's membership in its cluster: where the registry is, and the broker's node in it.
+"""The broker's membership in its cluster: its listeners, and the node that tells of them.
 
 The node lives as long as the session at the registry. After a session has expired, the broker
 registers again in the next one and stands for election again; clients are served all the time.
@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_registration import register_broker
+from ottla.controller.broker_registration import broker_node, register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.network.tls_context import ClientTls
+from ottla.network.acceptor import SocketConfig, connection_limits
+from ottla.network.processor import Processor
+from ottla.network.tls_context import BrokerTls, ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import (
@@ -33,6 +36,8 @@ from ottla.registry.tree import (
 from ottla.registry.znodes import BrokerNode
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
+from ottla.runtime.network import canonical_host_name
+from ottla.security.sasl import SaslListener
 from ottla.structs import NO_EPOCH, EndPoint
 
 logger = logging.getLogger(__name__)
@@ -64,6 +69,82 @@ class BrokerState(IntEnum):
     RUNNING = 3
     PENDING_CONTROLLED_SHUTDOWN = 6
     SHUTTING_DOWN = 7
+
+
+class BrokerListeners:
+    """The listeners of a broker, which can come and go while it runs, and what it advertises.
+
+    Invariant: a listener keeps its address and its security protocol as long as it is there.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        processor: Processor,
+        network: SocketConfig,
+        tls: BrokerTls,
+        new_sasl: Callable[[BrokerConfig, str], SaslListener],
+    ) -> None:
+        self.end_points: list[EndPoint] = []
+        """What is advertised, with real hosts and ports; the same list all the time."""
+        self._runtime, self._processor = runtime, processor
+        self._network, self._tls, self._new_sasl = network, tls, new_sasl
+        self._ports: dict[str, int] = {}
+
+    def open(self, config: BrokerConfig) -> None:
+        """Open the listeners; OSError where an address cannot be had."""
+        for each in config.listeners:
+            self._open(each)
+        self._advertise(config)
+
+    def follow(self, config: BrokerConfig) -> bool:
+        """Follow changed settings; returns whether what is advertised has changed."""
+        before = list(self.end_points)
+        self._network = replace(self._network, **connection_limits(config))
+        wanted = {each.listener_name: each for each in config.listeners}
+        removed = self._ports.keys() - wanted.keys()
+        added = wanted.keys() - self._ports.keys()
+        if removed or added:
+            self._tls.follow_listeners(config)
+            self._tls.start(self._runtime)
+            sasl = {k: v for k, v in self._network.sasl.items() if k not in removed}
+            for name in added.intersection(config.sasl_listeners):
+                sasl[name] = self._new_sasl(config, name)
+                for start in sasl[name].on_start:
+                    start(self._runtime)
+            self._network = replace(self._network, sasl=sasl)
+        self._processor.update_config(self._network)
+        for name in removed:
+            del self._ports[name]
+            self._processor.stop_listening(name)
+            for each in self._processor.connections:
+                if each.listener_name == name:
+                    each.close("its listener was removed")
+            logger.info("listener %s was removed, and its connections closed", name)
+        for name in added:
+            try:
+                self._open(wanted[name])
+            except OSError as error:
+                logger.error("listener %s cannot be opened: %s", wanted[name], error.strerror)
+            else:
+                logger.info("listener %s was added", wanted[name])
+        self._advertise(config)
+        return self.end_points != before
+
+    def _open(self, end_point: EndPoint) -> None:
+        name = end_point.listener_name
+        self._ports[name] = self._processor.listen(name, end_point.host, end_point.port).port
+
+    def _advertise(self, config: BrokerConfig) -> None:
+        """Real ports in place of 0, and the name of this machine in place of none."""
+        self.end_points[:] = [
+            each._replace(
+                host=each.host or canonical_host_name(),
+                port=each.port or self._ports[each.listener_name],
+            )
+            for each in config.advertised_listeners
+            if each.listener_name in self._ports
+        ]
 
 
 class ClusterMembership:
@@ -99,6 +180,14 @@ class ClusterMembership:
         except BaseException:
             self.leave()
             raise
+
+    async def tell_end_points(self) -> None:
+        """What is advertised has changed: the controller tells it to all brokers."""
+        if self.is_registered:
+            data = broker_node(
+                self.end_points, self.runtime.clock.now_ms(), self.config.broker_rack
+            )
+            await self.registry.set(paths.broker(self.broker_id), data)
 
     def leave(self) -> None:
         """Stop following the session; its end removes the broker's node."""

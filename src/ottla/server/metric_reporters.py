@@ -92,15 +92,30 @@ class MetricReporters:
         self._runtime, self._config = runtime, config
         self._is_own = registry is None
         self.registry = registry or MetricsRegistry(runtime, config.metrics_max_series)
-        self._reporters = [load_reporter(word) for word in config.metric_reporters]
+        self._reporters = {word: load_reporter(word) for word in config.metric_reporters}
         self._metrics: BrokerMetrics | None = None
         self._timer: Timer | None = None
         self._is_busy = False
 
     async def start(self) -> None:
         """Give the reporters their settings."""
-        for reporter in self._reporters:
+        for reporter in self._reporters.values():
             await self._call(reporter, "configure", open_settings(self._config))
+
+    async def follow(self, config: BrokerConfig) -> None:
+        """Close the reporters that the settings no longer name, and make those that are new."""
+        for word in self._reporters.keys() - set(config.metric_reporters):
+            await self._call(self._reporters.pop(word), "close")
+        for word in config.metric_reporters:
+            if word not in self._reporters:
+                try:
+                    self._reporters[word] = load_reporter(word)
+                except ConfigError as error:
+                    logger.error("%s", error)
+                else:
+                    await self._call(
+                        self._reporters[word], "configure", open_settings(self._config)
+                    )
 
     def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
         """All parts of the broker are there: report from now on."""
@@ -114,7 +129,9 @@ class MetricReporters:
         )
 
     def _report_soon(self) -> None:
-        if not self._is_busy:  # a slow reporter gets fewer reports, and no queue of them
+        if (
+            self._reporters and not self._is_busy
+        ):  # a slow reporter gets fewer reports, and no queue of them
             self._is_busy = True
             self._runtime.scheduler.spawn(self._report(), "report metrics")
 
@@ -125,7 +142,7 @@ class MetricReporters:
                 family.name.bean(tags): attributes(value, now_ms)
                 for family, tags, value in self.registry.read()
             }
-            for reporter in self._reporters:
+            for reporter in list(self._reporters.values()):
                 await self._call(reporter, "report", beans)
         finally:
             self._is_busy = False
@@ -146,5 +163,5 @@ class MetricReporters:
         if self._metrics is not None:
             self._metrics.close()
             self.registry.close()
-        for reporter in self._reporters:
+        for reporter in self._reporters.values():
             await self._call(reporter, "close")

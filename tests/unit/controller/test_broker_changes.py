@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_registration import register_broker
+from ottla.controller.broker_registration import broker_node, register_broker
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -111,3 +111,22 @@ def test_unclean_election_may_be_allowed_while_the_controller_runs(world):
 
     assert leaderless == NO_LEADER
     assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+
+
+def test_all_brokers_are_told_of_a_listener_that_was_added(world):
+    """The registration and its epoch are as before: nothing is elected, nothing is dropped."""
+    before, epoch = world.state(T0), world.controller.context.brokers[1].epoch
+    calls = len(world.orders.leader_and_isr_calls)
+    end_points = [EndPoint(name, "PLAINTEXT", "h", port) for name, port in (("A", 1), ("B", 2))]
+
+    async def add() -> None:
+        await world.registry.set(paths.broker(1), broker_node(end_points, 0))
+
+    world.run(add())
+    world.settle()
+
+    told = {broker.id: broker for broker in world.orders.brokers}
+    assert told[1].endpoints == tuple(end_points)
+    assert told[1].epoch == epoch
+    assert world.state(T0) == before
+    assert len(world.orders.leader_and_isr_calls) == calls

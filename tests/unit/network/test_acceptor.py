@@ -76,7 +76,7 @@ def test_new_clients_do_not_wait_for_requests_of_others(
     world = new_world()
     for count in range(1, 11):
         world.connect()
-        world.until(lambda: world.processor.connection_count == count)  # noqa: B023
+        world.until(lambda: len(world.processor.connections) == count)  # noqa: B023
     for client in world.clients:
         client.send(frame(b"busy"))
     world.await_bytes()
@@ -85,7 +85,7 @@ def test_new_clients_do_not_wait_for_requests_of_others(
     late.connect(("127.0.0.1", world.port))
     world.processor.drain()
 
-    assert world.processor.connection_count == 11
+    assert len(world.processor.connections) == 11
     assert len(world.requests) <= 2
 
 
@@ -148,7 +148,7 @@ def test_address_with_too_many_connections_is_closed_at_once(new_world: NewWorld
     assert world.is_closed(second)
 
     first.close()
-    world.until(lambda: world.processor.connection_count == 0)
+    world.until(lambda: len(world.processor.connections) == 0)
     assert is_served(world, world.connect())
 
 
@@ -246,14 +246,14 @@ def test_listener_waits_when_clients_come_too_fast(new_world: NewWorld) -> None:
     """Two a second, with ten quiet seconds to use: the 21st has another wait (KIP-612)."""
     world = new_world(max_connection_creation_rate=2)
     clients = [world.connect() for _ in range(21)]
-    world.until(lambda: world.processor.connection_count == 21)
+    world.until(lambda: len(world.processor.connections) == 21)
     late = world.connect()
     assert waits(world, late)
     world.scheduler.advance(499)
     assert waits(world, late)
     world.scheduler.advance(1)
     assert served(world, clients) == [True] * 21
-    world.until(lambda: world.processor.connection_count == 22)
+    world.until(lambda: len(world.processor.connections) == 22)
 
 
 def test_limit_of_one_listener_does_not_hold_up_others(new_world: NewWorld) -> None:
@@ -264,7 +264,7 @@ def test_limit_of_one_listener_does_not_hold_up_others(new_world: NewWorld) -> N
     brokers = world.processor.listen("BROKERS", "127.0.0.1", 0)
     for _ in range(11):
         world.connect()
-    world.until(lambda: world.processor.connection_count == 11)
+    world.until(lambda: len(world.processor.connections) == 11)
     assert waits(world, world.connect())
     assert is_served(world, world.connect(brokers.port))
 
@@ -284,7 +284,7 @@ def test_address_above_its_rate_is_closed_after_a_while(world: NetworkWorld) -> 
     assert served(world, clients) == [True] * 10
     refused = [world.connect() for _ in range(3)]
     assert served(world, refused) == [False] * 3
-    assert world.processor.connection_count == 10
+    assert len(world.processor.connections) == 10
     world.scheduler.advance(999)
     world.turn(5)
     assert not refused[0].closed_by_peer

@@ -118,7 +118,7 @@ def test_promised_bytes_take_no_memory_before_they_come(world: NetworkWorld) -> 
     for _ in range(100):
         client = world.connect()
         client.send(struct.pack(">i", 100 * 1024 * 1024) + bytes(100))
-    world.until(lambda: world.processor.connection_count == 100)
+    world.until(lambda: len(world.processor.connections) == 100)
 
     def owned() -> list[int]:
         return [each.frames.owned_bytes for each in world.processor.connections]
@@ -222,17 +222,17 @@ def test_client_that_leaves_is_forgotten(world: NetworkWorld) -> None:
     world.answer = world.hold
     world.send(midway, frame(b"0123456789")[:8])
     world.send(waiting, frame(b"wait"))
-    world.until(lambda: world.processor.connection_count == 3)
+    world.until(lambda: len(world.processor.connections) == 3)
     for client in (quiet, midway, waiting):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()  # with linger 0: a reset
-    world.until(lambda: world.processor.connection_count == 0)
+    world.until(lambda: len(world.processor.connections) == 0)
 
     world.connections[0].send([b"too late"])
     world.connections[0].mute_until(10_000)
     world.connections[0].close("again")
     world.turn()
-    assert world.processor.connection_count == 0
+    assert len(world.processor.connections) == 0
 
 
 def test_client_that_closes_its_side_still_gets_the_answer_in_flight(world: NetworkWorld) -> None:
@@ -263,7 +263,7 @@ def test_client_that_closes_while_its_request_waits_is_forgotten_at_once(
     world.until(lambda: len(world.requests) == 20)
     for client in clients:
         client.close()
-    world.until(lambda: world.processor.connection_count == 0)
+    world.until(lambda: len(world.processor.connections) == 0)
 
     assert all(poll.is_completed for poll in world.polls)
 
@@ -347,7 +347,7 @@ def test_reset_releases_what_the_client_waited_for(world: NetworkWorld) -> None:
     world.until(lambda: world.polls)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()  # with linger 0: a reset
-    world.until(lambda: world.processor.connection_count == 0)
+    world.until(lambda: len(world.processor.connections) == 0)
 
     assert world.polls[0].is_completed
     assert not world.connections[0].outgoing
@@ -396,7 +396,7 @@ def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> No
         assert world.is_closed(old)
         for client in (old, new):
             client.close()
-        world.until(lambda: world.processor.connection_count == 0)
+        world.until(lambda: len(world.processor.connections) == 0)
     assert len(set(numbers)) < len(numbers)
 
 
@@ -470,7 +470,7 @@ def test_turn_is_bounded_in_requests(new_world: object) -> None:
     """A burst of 100 tiny requests takes several turns, in which others are heard."""
     world = new_world(turn_max_requests=10)
     greedy, modest = world.connect(), world.connect()
-    world.until(lambda: world.processor.connection_count == 2)
+    world.until(lambda: len(world.processor.connections) == 2)
     greedy.send(b"".join(frame(b"%d" % number) for number in range(100)))
     modest.send(frame(b"modest"))
     world.await_bytes()
@@ -520,7 +520,7 @@ def test_processor_that_was_never_started_can_be_stopped() -> None:
     world = NetworkWorld(asyncio.new_event_loop)
     world.close()
 
-    assert world.processor.connection_count == 0
+    assert len(world.processor.connections) == 0
 
 
 def test_sizes_of_socket_buffers_are_set(new_world: object) -> None:

@@ -61,7 +61,7 @@ def test_client_that_never_reads_is_idle_in_the_end(world: NetworkWorld) -> None
     world.send(client, frame(b"give"))
     world.until(lambda: world.requests)
     world.advance(1001)
-    world.until(lambda: world.processor.connection_count == 0)
+    world.until(lambda: len(world.processor.connections) == 0)
 
 
 def test_unfinished_request_does_not_keep_a_connection(world: NetworkWorld) -> None:

@@ -215,7 +215,7 @@ def test_failed_handshakes_give_their_places_back(new_tls: Callable[..., TlsWorl
         assert tls.world.is_closed(client)
     tls.connect()
 
-    assert tls.world.processor.connection_count == 1
+    assert len(tls.world.processor.connections) == 1
 
 
 def test_handshakes_of_a_turn_are_bounded(tls: TlsWorld) -> None:
@@ -253,7 +253,7 @@ def test_hang_up_is_noticed(tls: TlsWorld) -> None:
     tls.world.send(polite.socket, polite.end.outbox)
     rude.socket.close()
 
-    tls.world.until(lambda: tls.world.processor.connection_count == 0)
+    tls.world.until(lambda: len(tls.world.processor.connections) == 0)
 
 
 @pytest.mark.parametrize("answer", ["poll", "hold"])
@@ -270,7 +270,7 @@ def test_hang_up_while_a_request_waits_is_noticed(tls: TlsWorld, answer: str) ->
     polite.socket.close()
     rude.socket.close()
 
-    tls.world.until(lambda: tls.world.processor.connection_count == 0)
+    tls.world.until(lambda: len(tls.world.processor.connections) == 0)
 
 
 def test_half_closed_client_gets_its_answer(tls: TlsWorld) -> None:

@@ -145,10 +145,6 @@ class SimulatedProcessor:
     def connections(self) -> list[Connection]:
         return list(self._clients)
 
-    @property
-    def connection_count(self) -> int:
-        return len(self._clients)
-
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Listen at an address; connections made before `start` wait."""
         listener = Listener(name, host, port)
@@ -165,6 +161,12 @@ class SimulatedProcessor:
         listener = Listener(name, host, self._network.serve(host, port, accept))
         self.listeners.append(listener)
         return listener
+
+    def stop_listening(self, name: str) -> None:
+        """Refuse connections to a listener."""
+        for listener in [each for each in self.listeners if each.name == name]:
+            self._network.stop_serving(listener.host, listener.port)
+            self.listeners.remove(listener)
 
     def start(self) -> None:
         self._is_serving = True

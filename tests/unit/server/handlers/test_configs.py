@@ -32,6 +32,7 @@ from ottla.testing import mock_runtime
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+PROTOCOLS = "listener.security.protocol.map"
 
 
 class World:
@@ -300,6 +301,9 @@ def test_broker_can_change_the_defaults_of_topics(world, name):
         ("ssl.keystore.location", "/k", ErrorCode.INVALID_REQUEST),
         ("listener.name.ssl.ssl.keystore.password", "p", ErrorCode.INVALID_REQUEST),
         ("listener.name.ssl.sasl.enabled.mechanisms", "PLAIN", ErrorCode.INVALID_REQUEST),
+        ("listener.name.plaintext.ssl.client.auth", "none", ErrorCode.INVALID_REQUEST),
+        ("log.preallocate", "x", ErrorCode.INVALID_REQUEST),
+        ("listeners", "PLAINTEXT://h", ErrorCode.INVALID_REQUEST),
         ("sasl.jaas.config", "x", ErrorCode.INVALID_REQUEST),
         ("node.id", "5", ErrorCode.INVALID_REQUEST),
         ("log.segment.bytes", "1", ErrorCode.INVALID_REQUEST),
@@ -341,6 +345,146 @@ def test_what_kafka_changes_can_be_changed(world, key, value, name):
 
     assert (setting.value, setting.read_only) == (value, False)
     assert setting.config_source == (2 if name else 3)
+
+
+OF_TOPICS = {
+    "log.cleaner.delete.retention.ms": "7",
+    "log.cleaner.max.compaction.lag.ms": "7",
+    "log.cleaner.min.cleanable.ratio": "0.25",
+    "log.cleaner.min.compaction.lag.ms": "7",
+    "log.cleanup.policy": "compact",
+    "log.flush.interval.messages": "7",
+    "log.flush.interval.ms": "7",
+    "log.index.interval.bytes": "7",
+    "log.index.size.max.bytes": "700",
+    "log.message.downconversion.enable": "false",
+    "log.message.timestamp.difference.max.ms": "7",
+    "log.message.timestamp.type": "LogAppendTime",
+    "log.retention.bytes": "7",
+    "log.retention.ms": "7",
+    "log.roll.jitter.ms": "7",
+    "log.roll.ms": "7",
+    "log.segment.bytes": "700",
+    "log.segment.delete.delay.ms": "7",
+    "message.max.bytes": "700",
+    "min.insync.replicas": "2",
+    "compression.type": "gzip",
+    "unclean.leader.election.enable": "true",
+}
+"""Of Kafka 2.3's list (DynamicBrokerConfig), here and below: the defaults of topics."""
+
+OF_THE_BROKER = {
+    "log.cleaner.backoff.ms": "7",
+    "log.cleaner.dedupe.buffer.size": "7000000",
+    "log.cleaner.io.buffer.load.factor": "0.5",
+    "log.cleaner.io.buffer.size": "7000",
+    "log.cleaner.io.max.bytes.per.second": "7.0",
+    "log.cleaner.threads": "2",
+    "max.connections": "7",
+    "max.connections.per.ip": "7",
+    "max.connections.per.ip.overrides": "127.0.0.1:7",
+    "num.recovery.threads.per.data.dir": "3",
+    "num.replica.fetchers": "2",
+    "leader.replication.throttled.rate": "7",
+    "follower.replication.throttled.rate": "7",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "7",
+    "metric.reporters": "module:Reporter",
+}
+OF_ONE_BROKER = {
+    "listeners": "PLAINTEXT://:9092,EXTRA://:9093",
+    "advertised.listeners": "PLAINTEXT://h:9092",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT",
+    "listener.name.new.ssl.keystore.type": "PEM",
+    "listener.name.new.ssl.keystore.location": "/k",
+    "listener.name.new.ssl.keystore.password": "p",
+    "listener.name.new.ssl.key.password": "p",
+    "listener.name.new.ssl.truststore.type": "PEM",
+    "listener.name.new.ssl.truststore.location": "/t",
+    "listener.name.new.ssl.truststore.password": "p",
+    "listener.name.new.ssl.cipher.suites": "ECDHE-RSA-AES128-GCM-SHA256",
+    "listener.name.new.ssl.enabled.protocols": "TLSv1.2",
+    "listener.name.new.ssl.endpoint.identification.algorithm": "",
+    "listener.name.new.ssl.client.auth": "required",
+}
+NEEDED = {
+    "listeners": {PROTOCOLS: OF_ONE_BROKER[PROTOCOLS]},
+    "listener.name.new.ssl.keystore.password": {"listener.name.new.ssl.keystore.type": "PKCS12"},
+    "listener.name.new.ssl.truststore.password": {
+        "listener.name.new.ssl.truststore.type": "PKCS12"
+    },
+}
+"""What must come with a setting."""
+
+WITHOUT_EFFECT = {
+    "background.threads": "7",
+    "log.preallocate": "true",
+    "num.io.threads": "7",
+    "num.network.threads": "2",
+}
+REFUSED = {
+    "principal.builder.class": "a class of Java",
+    "ssl.provider": "OpenSSL is the only one",
+    "ssl.protocol": "ssl.enabled.protocols says it",
+    "ssl.keymanager.algorithm": "Java's",
+    "ssl.trustmanager.algorithm": "Java's",
+    "ssl.secure.random.implementation": "Java's",
+    "sasl.mechanism.inter.broker.protocol": "brokers would lose each other",
+    "sasl.kerberos.service.name": "as above",
+    "sasl.kerberos.principal.to.local.rules": "read once",
+    "sasl.kerberos.kinit.cmd": "Java's",
+    "sasl.kerberos.ticket.renew.window.factor": "Java's",
+    "sasl.kerberos.ticket.renew.jitter": "Java's",
+    "sasl.kerberos.min.time.before.relogin": "Java's",
+    "sasl.login.refresh.window.factor": "Java's",
+    "sasl.login.refresh.window.jitter": "Java's",
+    "sasl.login.refresh.min.period.seconds": "Java's",
+    "sasl.login.refresh.buffer.seconds": "Java's",
+}
+"""Settings of listeners that Kafka lets a broker have, for listeners that are added later."""
+
+
+def in_force(world, key):
+    """The text of a setting as the broker follows it, or as it is kept."""
+    if key in BrokerConfig.keys:
+        return world.dynamic.broker_config.text_of(key)
+    return world.dynamic.broker_overrides("3").get(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), (OF_TOPICS | OF_THE_BROKER | OF_ONE_BROKER | WITHOUT_EFFECT).items()
+)
+def test_each_setting_that_kafka_changes_is_in_force_at_once(key, value):
+    """And again at its old value when the override goes; what has no effect says so."""
+    world = World(password_encoder_secret="sesame")
+    before = in_force(world, key)
+    changes = [(SET, name, text) for name, text in (NEEDED.get(key, {}) | {key: value}).items()]
+    answer = world.change(*changes, type=BROKER, name="3")
+    assert not answer.error_code, answer.error_message
+    [shown] = world.describe(BROKER, "3", [key], include_documentation=True).configs
+
+    assert in_force(world, key) == value != before
+    assert shown.read_only is False
+    assert ("without effect" in shown.documentation) == (key in WITHOUT_EFFECT)
+    assert shown.value == (None if key.endswith("password") else value)
+    assert world.change((DELETE, key, None), type=BROKER, name="3").error_code == 0
+    assert in_force(world, key) == before
+
+
+@pytest.mark.parametrize("key", OF_ONE_BROKER)
+def test_setting_of_one_broker_is_refused_for_all(world, key):
+    """Two brokers cannot listen at the same address."""
+    answer = world.change((SET, key, OF_ONE_BROKER[key]), type=BROKER, name="")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "must be set for a single broker" in answer.error_message
+
+
+@pytest.mark.parametrize("key", REFUSED)
+@pytest.mark.parametrize("prefix", ["", "listener.name.new."])
+def test_setting_that_only_java_follows_is_refused(world, key, prefix):
+    """Rather than kept, as if it were in force."""
+    answer = world.change((SET, prefix + key, "1"), type=BROKER, name="3")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "cannot be changed while the broker runs" in answer.error_message
 
 
 def test_name_that_kafka_does_not_have_is_kept_and_hidden(world):
