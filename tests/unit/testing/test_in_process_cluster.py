@@ -10,7 +10,7 @@ import pytest
 
 from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ErrorCode
-from ottla.testing import InProcessCluster, NeverHappenedError
+from ottla.testing import InProcessCluster, NeverHappenedError, wait_until
 
 NAMED = {
     "listener_security_protocol_map": "CLIENTS:PLAINTEXT",
@@ -154,7 +154,11 @@ def test_transactions_across_brokers():
                 (end or producer.commit_transaction)()
 
         assert values(cluster, "t").count(b"no") == 3
-        assert values(cluster, "t", isolation_level="read_committed") == [b"yes"] * 3
+        # A commit is decided before each partition has its marker.
+        wait_until(
+            lambda: values(cluster, "t", isolation_level="read_committed") == [b"yes"] * 3,
+            "all partitions have the marker",
+        )
 
 
 def test_a_cluster_on_disk_starts_again(tmp_path):
