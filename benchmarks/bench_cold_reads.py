@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.bench_latency import percentiles
 from benchmarks.machine import MEGABYTE
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 GIGABYTES = float(os.environ.get("BENCH_COLD_GIGABYTES", "3"))
 QUIET_SECONDS = 5.0

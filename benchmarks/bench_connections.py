@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import machine
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import encode_request
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RUNS = 5
 LOCALHOST = "127.0.0.1"

@@ -24,7 +24,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 PARTITIONS = [int(text) for text in os.environ.get("BENCH_PARTITIONS", "100,1000").split(",")]
 SESSION_S = 2.0

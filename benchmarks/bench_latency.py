@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 SENDS = 5_000
 STEADY_RECORDS = int(os.environ.get("BENCH_LATENCY_RECORDS", "20000"))

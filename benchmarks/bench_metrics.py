@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.runtime.network import free_port
 from ottla.testing import InProcessBroker
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 ROUNDS = int(os.environ.get("BENCH_METRICS_ROUNDS", "40"))
 SMALL_REQUESTS = 3_000

@@ -19,7 +19,7 @@ from benchmarks.bench_clients import value_of
 from ottla import Admin, Producer, TopicPartition
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.clients.topic_offsets import OffsetSpec
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RECORDS = int(os.environ.get("BENCH_RECORDS", "1000000"))
 SIZE = 1024

@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.machine import MEGABYTE
 from ottla import Admin, NewTopic
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 START_PARTITIONS = int(os.environ.get("BENCH_PARTITIONS", "10000"))
 IDLE_PARTITIONS = 2000

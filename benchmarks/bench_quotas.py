@@ -24,7 +24,7 @@ from benchmarks.bench_requests import CONNECTIONS, DEPTH, RUNS, frame, load, pro
 from ottla.network.client_quotas import QUOTA_TYPES
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.structs import ClientEntity
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LIMIT = 1_000_000
 SECONDS = 33.0

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import machine
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 SIZE, PARTITIONS = 100, 6

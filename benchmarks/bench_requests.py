@@ -35,7 +35,7 @@ from ottla.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 CONNECTIONS = 8
 DEPTH = 8

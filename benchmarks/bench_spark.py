@@ -20,7 +20,7 @@ from ottla.clients.partition_reader import PartitionReader
 from ottla.pipelines.java import JavaMissingError
 from ottla.pipelines.runner import spark_session
 from ottla.record.columnar import decode_columns
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RUNS = 7
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ottla import Producer
 from ottla.testing import InProcessBroker, InProcessCluster
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 BROKERS = 1_000
 PROCESSES = 10

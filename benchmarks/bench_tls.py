@@ -20,7 +20,7 @@ import trustme
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import machine
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 RECORDS = 150_000

@@ -38,7 +38,7 @@ from ottla.record import kernel, plain_kernel
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 DEPTH = 4
 ROUNDS = 7

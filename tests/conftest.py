@@ -17,8 +17,7 @@ import pytest
 import trustme
 
 from ottla.pipelines.java import JavaMissingError, require_java
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
 _names = itertools.count()
 

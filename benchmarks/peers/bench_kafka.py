@@ -22,7 +22,7 @@ from benchmarks.peers.comparison import MILLION, Measured, cpu_seconds, resident
 from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_broker import KafkaBroker, answers
 from benchmarks.peers.kafka_tools import KafkaTools
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 COUNT = int(os.environ.get("BENCH_RECORDS", "1000000"))

@@ -42,8 +42,7 @@ from benchmarks.peers.kafka_broker import ZooKeeperKafkaBroker
 from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.metadata import MetadataRequest, MetadataResponse
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 6

@@ -21,7 +21,7 @@ from benchmarks.bench_spark import (
 from benchmarks.peers.downloads import jar_settings
 from ottla import Admin, NewTopic
 from ottla.pipelines.runner import spark_session
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 FORMATS = ("kafka", "ottla")
 

@@ -16,9 +16,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 
 from ottla.runtime.network import free_port
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.cluster_process import ClusterProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import BrokerProcess, ClusterProcess, ZooKeeperProcess
 
 ZOOKEEPER = "zookeeper"
 BROKERS = (1, 2, 3)

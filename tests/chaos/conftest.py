@@ -10,7 +10,7 @@ import pytest
 from chaos_story import Story
 from chaos_world import ChaosWorld
 
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ZooKeeperProcess
 
 HERE = Path(__file__).parent
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -11,7 +11,7 @@ from one_transaction import OneTransaction
 
 from ottla import Admin
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 COMMITTED = {"isolation.level": "read_committed"}
 PARTITIONS = 4

@@ -10,7 +10,7 @@ from cluster_load import ClusterView
 from copiers import CopyJob
 
 from ottla import Admin
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 RECORDS, SIZE, PARTITIONS = 100_000, 750, 9
 BROKERS = [1, 2, 3]

@@ -22,8 +22,7 @@ from guarded import (
 import ottla
 from ottla.security.acls import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ClusterProcess, ZooKeeperProcess
 
 HANG_S = 30
 LIMIT_S = 120

@@ -7,7 +7,7 @@ from chaos_load import PARTITIONS
 from chaos_world import BROKERS, SESSION_S
 from cluster_load import ClusterView
 
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LISTENERS = "REPLICATION://127.0.0.1:0,CLIENTS://127.0.0.1:0"
 

@@ -20,7 +20,7 @@ import ottla
 from ottla.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from ottla.errors import KafkaError, TlsError
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LIMIT_S = 100
 VALUES = [os.urandom(900_000) for _ in range(14)]

@@ -24,7 +24,7 @@ from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from ottla import Admin
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LIMIT_SECONDS = 100
 LONGER_THAN_A_RESTART_MS = 600_000

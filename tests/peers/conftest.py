@@ -13,8 +13,7 @@ from kafka_cluster import PATIENT, KafkaCluster
 from peer_cluster import PeerCluster
 from same_words import Pair
 
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
 
 def pytest_collection_modifyitems(items):

@@ -16,8 +16,7 @@ from benchmarks.peers.kafka_tools import KafkaTools
 
 from ottla.runtime.network import free_port
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import SETTINGS
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import SETTINGS, ZooKeeperProcess
 
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 QUICK = {
     "group.min.session.timeout.ms": 1000,

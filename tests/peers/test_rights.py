@@ -34,7 +34,7 @@ from ottla.protocol.message import Request, request_class
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.runtime.network import free_port
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

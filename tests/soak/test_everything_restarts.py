@@ -7,7 +7,7 @@ from kazoo.client import KazooClient
 
 from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 LIMIT_S = 120
 RECORDS = 600

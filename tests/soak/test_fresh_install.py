@@ -13,7 +13,7 @@ from pathlib import Path
 import sys
 from pyspark.sql import SparkSession
 import ottla
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 broker = BrokerProcess(Path(sys.argv[1])).start()
 spark = SparkSession.builder.master("local[2]").getOrCreate()

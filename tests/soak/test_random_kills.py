@@ -10,7 +10,7 @@ from collections import Counter
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 TOPIC = "soak"
 GROUP = "soak-readers"

@@ -55,7 +55,7 @@ PRODUCE_VERSION = 9
 @pytest.fixture(scope="module", params=[each for each in pollers() if each != "select"])
 def victim(tmp_path_factory, request):
     """A broker of its own, so that its memory can be watched."""
-    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.processes import BrokerProcess
 
     data_dir = tmp_path_factory.mktemp("hostile") / "data"
     process = BrokerProcess(data_dir, ottla_network_poller=request.param).start()

@@ -13,7 +13,7 @@ from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.news_feed import follow
 from ottla.pipelines.pipeline import FeedRequest, after, event, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pytest
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.pipeline import FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 pytestmark = pytest.mark.spark
 

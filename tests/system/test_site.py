@@ -13,7 +13,7 @@ from ottla.site.activity import FOLLOWS, TOPICS, generated, replayed
 from ottla.site.ledger import read_topic
 from ottla.site.readers import TOPIC_OF
 from ottla.site.whole_site import SiteOptions, WholeSite
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 pytestmark = pytest.mark.spark
 

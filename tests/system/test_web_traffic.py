@@ -11,7 +11,7 @@ from ottla.pipelines import web_traffic
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.topics import create_topics
 from ottla.pipelines.web_traffic import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 pytestmark = pytest.mark.spark
 

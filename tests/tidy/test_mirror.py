@@ -66,9 +66,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/authorizer_config config/cluster_config "
-        "config/consumer_config config/known_keys config/mirror_config config/producer_config "
-        "config/__main__",
+        "config/authorizer_config config/known_keys config/mirror_config config/__main__",
     ),
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
@@ -208,8 +206,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system",
         "processes of servers, which every test here starts",
-        "testing/broker_process testing/cluster_process testing/server_process "
-        "testing/zookeeper_process",
+        "testing/processes",
     ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),

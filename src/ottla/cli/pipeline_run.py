@@ -196,7 +196,7 @@ def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
     if plan.servers is not None:
         yield plan.servers
         return
-    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.processes import BrokerProcess
 
     broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
     try:

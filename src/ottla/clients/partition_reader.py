@@ -27,7 +27,7 @@ from ottla.clients.topic_offsets import (
     parting_before,
     parting_of,
 )
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.network.timing import Backoff, Deadline

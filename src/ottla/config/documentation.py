@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_config import AdminConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.config.config_def import REQUIRED, ConfigKey, ConfigTable, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.config.connect_config import (
@@ -15,10 +15,8 @@ from ottla.config.connect_config import (
     SourceConnectorConfig,
     StandaloneConfig,
 )
-from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
 from ottla.config.mirror_config import MirrorConfig
-from ottla.config.producer_config import ProducerConfig
 from ottla.config.topic_config import TopicConfig
 
 INTRODUCTION: Final = """\

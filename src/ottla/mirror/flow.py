@@ -13,11 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.config.client_config import AdminConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.config.config_def import ConfigTable
-from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.mirror_config import SOURCE, MirrorConfig
-from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ConfigError
 from ottla.mirror.replication_policy import (
     NameFilter,

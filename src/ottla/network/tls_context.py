@@ -23,7 +23,6 @@ from datetime import UTC, datetime
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ottla.config.client_config import ClientConfig
 from ottla.config.config_type import Password
 from ottla.config.network_config import is_sasl, is_tls
 from ottla.config.ssl_config import (
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
     from ottla.config.broker_config import BrokerConfig
+    from ottla.config.client_config import ClientConfig
 
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,

@@ -34,8 +34,7 @@ from ottla.site.activity import (
 from ottla.site.ledger import Entry, Ledger
 from ottla.site.page import Flow, ReaderRow, TopicRow, write_page
 from ottla.site.readers import LATE_JOINER, READERS, TOPIC_OF, Status
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 SPARK: Final = "spark"
 PAGE: Final = "site.html"

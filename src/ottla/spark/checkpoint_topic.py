@@ -28,7 +28,7 @@ from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.exactly_once import (

@@ -257,7 +257,7 @@ class SourceOptions:
 
     @classmethod
     def _of(cls, given: Given, starting: Bound, ending: Bound, *, is_stream: bool) -> SourceOptions:
-        from ottla.config.consumer_config import ConsumerConfig
+        from ottla.config.client_config import ConsumerConfig
 
         strategy = strategy_of(given)
         _check_trigger(given)
@@ -455,7 +455,7 @@ class SinkOptions:
 
     @classmethod
     def _of(cls, given: Given, exactly_once: bool) -> SinkOptions:
-        from ottla.config.producer_config import ProducerConfig
+        from ottla.config.client_config import ProducerConfig
 
         client = given.client_settings()
         # Invalid settings raise here, before anything is written.

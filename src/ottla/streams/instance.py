@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.subscription_state import RebalanceListener
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.spark.checkpoint_topic import CheckpointCopy
 from ottla.spark.exactly_once import TakenOverError
 from ottla.structs import TopicPartition

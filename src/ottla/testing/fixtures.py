@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # what no test asks for is not imported
-    from ottla.testing.broker_process import BrokerProcess
-    from ottla.testing.cluster_process import ClusterProcess
     from ottla.testing.in_process_broker import InProcessBroker
     from ottla.testing.in_process_cluster import InProcessCluster
+    from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 REFUSAL = re.compile(r"^ottla zookeeper: (.*)$", re.MULTILINE)
 
@@ -99,7 +98,7 @@ def ottla_broker_process(
     tmp_path_factory: pytest.TempPathFactory, ottla_broker_settings: Settings
 ) -> Iterator[BrokerProcess]:
     """The process behind `ottla_broker`."""
-    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.processes import BrokerProcess
 
     folder = tmp_path_factory.mktemp("ottla-broker")
     broker = BrokerProcess(folder / "data", **ottla_broker_settings).start()
@@ -120,7 +119,7 @@ def ottla_cluster_process(
     tmp_path_factory: pytest.TempPathFactory, ottla_cluster_settings: Settings
 ) -> Iterator[ClusterProcess]:
     """The processes behind `ottla_cluster`; skips where ZooKeeper cannot run, and says why."""
-    from ottla.testing.cluster_process import ClusterProcess
+    from ottla.testing.processes import ClusterProcess
 
     cluster = ClusterProcess(tmp_path_factory.mktemp("ottla-cluster"), 0)
     for broker_id in (1, 2, 3):

@@ -8,8 +8,7 @@ import pytest
 from cluster_load import SESSION_MS, ClusterView
 
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ClusterProcess, ZooKeeperProcess
 
 QUICK = {
     "zookeeper.session.timeout.ms": SESSION_MS,

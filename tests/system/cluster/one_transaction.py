@@ -8,7 +8,7 @@ from coordinator_places import TRANSACTIONS, coordinator
 
 from ottla import Admin, NewTopic, TopicPartition
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 LATEST = -1
 

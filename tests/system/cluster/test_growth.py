@@ -14,8 +14,7 @@ from ottla import Admin, NewTopic
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
-from ottla.testing.cluster_process import ClusterProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ClusterProcess, ZooKeeperProcess
 
 RACKS = {1: "red", 2: "green", 3: "blue", 4: "red"}
 SAME_RACK = {1, 4}

@@ -9,7 +9,7 @@ import pytest
 from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.cli.command_error import CommandError
 from ottla.cli.zookeeper_nodes import registered_brokers
-from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.processes import ClusterProcess
 
 LIMIT_S = 60
 COUNT = 200

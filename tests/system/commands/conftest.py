@@ -10,7 +10,7 @@ import pytest
 from command_here import run_here
 
 from ottla import Admin, Consumer, NewTopic, Producer
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LIMIT_S = 120
 Completed = subprocess.CompletedProcess[str]

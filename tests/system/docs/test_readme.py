@@ -22,7 +22,7 @@ ADDRESS = "localhost:9092"
 @pytest.fixture(scope="module")
 def fresh_broker(tmp_path_factory):
     """The broker that the README starts, on a port of its own."""
-    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.processes import BrokerProcess
 
     process = BrokerProcess(tmp_path_factory.mktemp("readme") / "data").start()
     yield process

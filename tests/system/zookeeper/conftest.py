@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ZooKeeperProcess
 
 LIMIT_S = 60.0
 

@@ -22,7 +22,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 LIMIT_S = 60
 SESSION_MS = 3000

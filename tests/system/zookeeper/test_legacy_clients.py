@@ -34,7 +34,7 @@ from ottla.mirror.mirror_maker import MirrorMaker, open_source
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.runtime import SystemClock
 from ottla.testing import InProcessBroker, wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 PARTITIONS = 6
 SESSION_MS = 5000  # one that waits for a processor must not lose its own

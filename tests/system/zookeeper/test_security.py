@@ -23,7 +23,7 @@ from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
 from ottla.runtime.network import free_port
 from ottla.testing import InProcessBroker
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ZooKeeperProcess
 
 LIMIT_S = 60
 SASL = {"zookeeper.sasl.username": "broker", "zookeeper.sasl.password": "of-brokers"}

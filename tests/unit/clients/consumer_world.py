@@ -9,7 +9,7 @@ from mock_kafka import Later, MockCluster
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceEvent
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
 from ottla.protocol.consumer_protocol import encode_assignment

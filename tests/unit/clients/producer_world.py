@@ -8,7 +8,7 @@ from mock_kafka import MockCluster
 
 from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import record_size
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import (
     PartitionProduceResponse,

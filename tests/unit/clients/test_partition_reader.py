@@ -7,7 +7,7 @@ from consumer_world import ConsumerWorld, epoch_ends
 
 from ottla.clients.consumer.positions import LogTruncationError
 from ottla.clients.partition_reader import RangeFetcher, ReadUpTo, Truncation, UnreadRange
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest

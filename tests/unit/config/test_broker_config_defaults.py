@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.consumer_config import ConsumerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ConsumerConfig, ProducerConfig
 from ottla.config.topic_config import TopicConfig
 
 TABLES = {

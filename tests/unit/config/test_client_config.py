@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from ottla.config.client_config import AdminConfig
-from ottla.config.consumer_config import ConsumerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.errors import ConfigError
 
 

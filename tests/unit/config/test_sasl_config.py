@@ -7,9 +7,7 @@ import re
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_config import AdminConfig
-from ottla.config.consumer_config import ConsumerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.config.sasl_config import parse_jaas, users_of
 from ottla.errors import ConfigError
 

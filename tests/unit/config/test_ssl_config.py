@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ProducerConfig
 from ottla.config.ssl_config import ssl_settings
 from ottla.errors import ConfigError
 

@@ -23,7 +23,7 @@ from ottla.clients.consumer.subscription_state import (
 )
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock

@@ -20,7 +20,7 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_protocol import (

@@ -26,7 +26,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
-from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
+from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Runtime

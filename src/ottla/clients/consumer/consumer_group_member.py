@@ -23,7 +23,7 @@ from ottla.clients.consumer.subscription_state import RebalanceKind, Subscriptio
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_group import (

@@ -30,7 +30,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id
 from ottla.clients.topic_offsets import parting_of
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.protocol.fetch import (

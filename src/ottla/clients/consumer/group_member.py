@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, cast
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (

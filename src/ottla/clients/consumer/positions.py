@@ -30,7 +30,7 @@ from ottla.clients.topic_offsets import (
     list_offsets,
     parting_before,
 )
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.offsets import EpochEndOffset

@@ -16,7 +16,7 @@ from ottla.clients.legacy.group_nodes import ConsumerThreadId
 from ottla.clients.legacy.kafka_stream import KafkaStream, OwnedPartition
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline

@@ -40,8 +40,8 @@ from ottla.clients.producer.transactions import (
 )
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.client_config import ProducerConfig
 from ottla.config.config_type import ConfigType
-from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
 from ottla.record.rows import EncodedRecords

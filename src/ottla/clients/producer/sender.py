@@ -16,7 +16,7 @@ from ottla.clients.producer.producer_batch import BatchFormat, ProducerBatch
 from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Transactions
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import NEVER_MS, Backoff, Deadline

@@ -26,7 +26,7 @@ from ottla.clients.producer.transaction_manager import (
     TransactionManager,
 )
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION

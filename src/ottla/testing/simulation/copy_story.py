@@ -13,9 +13,12 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import RecordMetadata
 from ottla.clients.producer.transactions import Transactions
-from ottla.config.client_config import AdminConfig
-from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import (
+    CONSUMER_PROTOCOL,
+    AdminConfig,
+    ConsumerConfig,
+    ProducerConfig,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest

@@ -13,7 +13,7 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
+from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.message import encode_versioned

@@ -12,8 +12,8 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.clients.admin.reassignments import ReassignmentAdmin
 from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, TopicAdmin
+from ottla.config.broker_config import RACK_AWARE_SELECTOR
 from ottla.config.client_config import AdminConfig
-from ottla.config.cluster_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.reassignments import ElectionType
 from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState

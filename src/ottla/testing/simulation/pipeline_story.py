@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline

@@ -14,9 +14,7 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import RecordMetadata
-from ottla.config.client_config import AdminConfig
-from ottla.config.consumer_config import ConsumerConfig
-from ottla.config.producer_config import ProducerConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
