@@ -50,6 +50,7 @@ from ottla.testing import wait_until
 LIMIT_SECONDS = 60
 TOPIC = "hostile"
 PRODUCE_VERSION = 9
+ZEROS = bytes(1 << 20)
 
 
 @pytest.fixture(scope="module", params=[each for each in pollers() if each != "select"])
@@ -293,14 +294,22 @@ def bomb(codec, payload):
     return sealed(data)
 
 
-def test_decompression_bombs_are_refused_within_bounds(victim):
-    """Where the broker must look into a batch, a bomb is refused before it unfolds."""
-    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
-    zeros = bytes(1 << 20)
+@pytest.fixture(scope="module")
+def gzip_bomb():
+    """Half a gigabyte of zeros, which takes seconds to fold."""
     folded = zlib.compressobj(9, zlib.DEFLATED, 31)
-    gzip_bomb = b"".join(folded.compress(zeros) for _ in range(500)) + folded.flush()
-    zstd_folded = zstandard.ZstdCompressor(level=3).compressobj()
-    zstd_bomb = b"".join(zstd_folded.compress(zeros) for _ in range(500)) + zstd_folded.flush()
+    return b"".join(folded.compress(ZEROS) for _ in range(500)) + folded.flush()
+
+
+@pytest.fixture(scope="module")
+def zstd_bomb():
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+    folded = zstandard.ZstdCompressor(level=3).compressobj()
+    return b"".join(folded.compress(ZEROS) for _ in range(500)) + folded.flush()
+
+
+def test_decompression_bombs_are_refused_within_bounds(victim, gzip_bomb, zstd_bomb):
+    """Where the broker must look into a batch, a bomb is refused before it unfolds."""
     snappy_bomb = b"\xff\xff\xff\xff\x0f" + b"\x00" * 100
 
     for codec, payload in (
