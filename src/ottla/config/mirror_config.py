@@ -25,7 +25,7 @@ class MirrorConfig(ConfigTable):
     """The names of Kafka 2.4 to 2.6 and what they are called since."""
 
     unused: ClassVar[Mapping[str, str]] = {
-        "dedicated.mode.enable.internal.rest": "one process runs a flow; two would copy it twice",
+        "dedicated.mode.enable.internal.rest": "processes share tasks by the flow's group alone",
         "admin.timeout.ms": "default.api.timeout.ms of the clients says it",
         "topic.filter.class": "topics and topics.exclude are the filter",
         "group.filter.class": "groups and groups.exclude are the filter",
@@ -214,7 +214,10 @@ class MirrorConfig(ConfigTable):
         "no crash repeats any. Needs consumer.isolation.level=read_committed.",
     )
     tasks_max: int = config_key(
-        default=1, type=INT, rule=at_least(1), doc="How many tasks share the partitions."
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        doc="How many tasks share the partitions; processes with the same file deal them out.",
     )
     consumer_poll_timeout_ms: int = config_key(
         default=1000, type=LONG, rule=at_least(0), doc="How long a task waits for records."

@@ -43,7 +43,7 @@ def flow_of(properties: Mapping[str, str], **switches: bool) -> Flow:
         {k: v for k, v in properties.items() if k in MirrorConnectorConfig.keys}
     )
     known = {k: v for k, v in properties.items() if k in MirrorConfig.keys}
-    config = MirrorConfig.parse(known).replace(**switches)
+    config = MirrorConfig.parse(known).replace(tasks_max=1, **switches)  # a worker deals tasks
     flow = Flow(
         cluster_of(settings.source_cluster_alias, SOURCE_PREFIX, properties),
         cluster_of(settings.target_cluster_alias, TARGET_PREFIX, properties),

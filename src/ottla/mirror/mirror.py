@@ -3,6 +3,9 @@
 Each flow has a keeper, which looks after topics, groups and heartbeats by their intervals, and its
 copiers, one for each task. Each of them is a loop in a thread of its own that outlives errors: it
 says what happened, closes its clients, and begins again from what is written at the target.
+
+Several processes with one file share a flow: a copier works in the process that owns its task, and
+groups and heartbeats are looked after by the one that owns the keeper's work (`flow_group`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import ClosedOnExit
@@ -18,9 +22,10 @@ from ottla.clients.producer.producer import Producer
 from ottla.errors import ConfigError, KafkaError
 from ottla.mirror.checkpoint import GroupSync, Heartbeat
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
 from ottla.mirror.source_task import Assigned, CopiedTo, Gap, SourceTask, read_offsets
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
-from ottla.runtime.io_thread import Event, Lock
+from ottla.runtime.io_thread import Condition, Event, Lock
 from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 
@@ -68,8 +73,14 @@ class Turn:
     ) -> None:
         self._clock = clock
         self._interval_ms = interval_ms
+        self._is_enabled = is_enabled
         self._is_repeated = is_repeated
-        self._next_ms = 0 if is_enabled else None
+        self._next_ms: int | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """It is due at once, if it is enabled at all."""
+        self._next_ms = 0 if self._is_enabled else None
 
     def is_due(self) -> bool:
         """Whether it is; the next time is an interval from now."""
@@ -126,11 +137,21 @@ class Keeper:
         source = self.flow.sync_cluster is self.flow.source
         self._sync.create_internal_topics(self._source if source else self._target)
 
-    def turn(self) -> MirroredTopics | None:
-        """Do what is due; the topics if these were looked at."""
+    def turn(self, *, is_owner: bool = True) -> MirroredTopics | None:
+        """Do what is due; the topics if these were looked at.
+
+        Topics are looked after by every process of the flow: what one makes the others find.
+        """
         found = None
         if self._topics_turn.is_due():
             found = self._refresh_topics()
+        if is_owner:
+            self._turn_of_owner()
+        elif self._groups is not None:
+            self._drop_groups()
+        return found
+
+    def _turn_of_owner(self) -> None:
         if self._groups_turn.is_due():
             self._refresh_groups()
         if self._groups is not None and self._checkpoints_turn.is_due():
@@ -139,7 +160,14 @@ class Keeper:
             self._groups.sync_offsets()
         if self._heartbeats_turn.is_due():
             self._beat()
-        return found
+
+    def _drop_groups(self) -> None:
+        """Another process emits checkpoints now: those that were read here are old."""
+        if self._groups is not None:
+            self._groups.close()
+            self._groups, self.group_count = None, 0
+        for each in (self._groups_turn, self._checkpoints_turn, self._offsets_turn):
+            each.reset()
 
     def close(self) -> None:
         if self._groups is not None:
@@ -181,7 +209,10 @@ class Keeper:
 
 
 class FlowRunner:
-    """One flow: the loops of its keeper and its copiers, and what they tell each other."""
+    """One flow: the loops of its keeper and its copiers, and what they tell each other.
+
+    `owned` is what of its work is this process's: all, until a loop joins the flow's group.
+    """
 
     def __init__(self, flow: Flow, plan: MirrorPlan, clock: Clock, is_over: Event) -> None:
         self.flow = flow
@@ -190,6 +221,9 @@ class FlowRunner:
         self.clock = clock
         self._is_over = is_over
         self._lock = Lock()
+        self._idle = Condition(self._lock)
+        self._copying: set[int] = set()
+        self.owned = frozenset(each.task for each in work_of(flow))
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._errors: dict[str, str] = {}
         self._topic_count = self._group_count = 0
@@ -198,8 +232,11 @@ class FlowRunner:
 
     def loops(self) -> list[Callable[[], None]]:
         """What to run, each in a thread of its own."""
-        copiers = self.flow.config.tasks_max if self.flow.config.enabled else 0
-        return [self.keep, *(lambda n=number: self.copy(n) for number in range(copiers))]
+        if not self.flow.config.enabled:
+            return [self.keep]
+        self.owned = frozenset()
+        copiers = range(self.flow.config.tasks_max)
+        return [self.keep, self.share_work, *(lambda n=number: self.copy(n) for number in copiers)]
 
     def status(self) -> FlowStatus:
         """Where it stands now; from any thread."""
@@ -228,7 +265,7 @@ class FlowRunner:
         try:
             keeper.open()
             while not self._is_over.wait(TURN_S):
-                topics = keeper.turn()
+                topics = keeper.turn(is_owner=KEEPER in self.owned)
                 if topics is not None:
                     self.on_topics(topics)
                 with self._lock:
@@ -284,20 +321,71 @@ class FlowRunner:
         self._again_and_again(f"task {number}", lambda: self._copy(number))
 
     def _copy(self, number: int) -> None:
+        while not self._is_over.is_set():
+            if self._begin(number):
+                try:
+                    self._copy_while_owned(number)
+                finally:
+                    self._end(number)
+            else:
+                self._is_over.wait(TURN_S)
+
+    def _copy_while_owned(self, number: int) -> None:
         copier = Copier(self, number)
         try:
-            while not self._is_over.is_set():
+            while not self._is_over.is_set() and number in self.owned:
                 if not copier.turn():
                     self._is_over.wait(TURN_S)
             copier.finish()
         finally:
             copier.close(CLOSE_S if self._is_over.is_set() else 0)
 
-    def share(self, number: int) -> dict[TopicPartition, Assigned]:
-        """The partitions of one task: every n-th."""
+    def _begin(self, number: int) -> bool:
+        """Whether the task is this process's; then it is not given up before `_end`."""
         with self._lock:
-            partitions = sorted(self._assigned)[number :: self.flow.config.tasks_max]
-            return {each: self._assigned[each] for each in partitions}
+            if number in self.owned:
+                self._copying.add(number)
+            return number in self._copying
+
+    def _end(self, number: int) -> None:
+        with self._lock:
+            self._copying.discard(number)
+            if not self._is_over.is_set():
+                self._lags.pop(number, None)
+            self._idle.notify_all()
+
+    def share(self, number: int) -> dict[TopicPartition, Assigned]:
+        """The partitions of one task, whichever of them this process knows by now."""
+        count = self.flow.config.tasks_max
+        with self._lock:
+            return {p: each for p, each in self._assigned.items() if task_of(p, count) == number}
+
+    # The group of the flow's processes
+
+    def share_work(self) -> None:
+        """The loop that joins the group, and owns what it is given there."""
+        self._again_and_again("group", self._share_work)
+
+    def _share_work(self) -> None:
+        group = FlowGroup(self.flow)
+        try:
+            while not self._is_over.is_set():
+                if group.needs_join:
+                    self.give_up()
+                    self.owned = group.join(self._is_over)
+                    logger.info("%s: tasks %s are here", self.flow.name, sorted(self.owned))
+                group.turn()
+                self.on_success("group")
+                self._is_over.wait(TURN_S)
+        finally:
+            self.give_up()
+            group.close()
+
+    def give_up(self) -> None:
+        """Own nothing, and wait until the copiers have written how far they are."""
+        with self._lock:
+            self.owned = frozenset()
+            self._idle.wait_for(lambda: not self._copying, 2 * CLOSE_S)
 
     def fresh(self, wanted: Mapping[TopicPartition, Assigned]) -> dict[TopicPartition, Assigned]:
         """The partitions with how far they were copied by now, whoever did it."""
@@ -348,6 +436,11 @@ class FlowRunner:
         """A loop works: its last error does not last."""
         with self._lock:
             self._errors.pop(who, None)
+
+
+def task_of(partition: TopicPartition, count: int) -> int:
+    """Which of `count` tasks copies a partition, however many others a process knows of."""
+    return (crc32(partition.topic.encode()) + partition.partition) % count
 
 
 class CopyCounts(NamedTuple):
