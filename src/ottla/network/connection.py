@@ -117,10 +117,11 @@ class FrameBuffer:
     def fill(self, receive: Callable[[memoryview], int], max_bytes: int) -> int | None:
         """Receive up to the end of a begun frame, or for now; about `max_bytes` at most.
 
-        Returns how many bytes have come, None at the end of the stream.
+        Returns how many bytes have come, None at the end of the stream. Nothing is received behind
+        a whole frame: that would have no room, and look like the end.
         """
         count = 0
-        while count < max_bytes:
+        while count < max_bytes and not self.has_frame():
             target = self.target()
             try:
                 received = receive(target)
@@ -130,7 +131,7 @@ class FrameBuffer:
                 return None
             self._end += received
             count += received
-            if received < len(target) or self.has_frame():
+            if received < len(target):
                 break
         return count
 

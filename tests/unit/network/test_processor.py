@@ -147,6 +147,22 @@ def test_next_request_waits_for_the_answer_to_the_last_one(world: NetworkWorld) 
     assert world.receive(client, len(expected)) == expected
 
 
+def test_bytes_that_come_as_an_answer_is_due_do_not_end_the_connection(world: NetworkWorld) -> None:
+    """A whole request waits in the buffer, the answer before it is not sent yet, more arrives."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"first") + frame(b"second"))
+    world.until(lambda: world.requests)
+    world.answer = world.echo
+
+    world.connections[0].send([frame(b"FIRST")])
+    client.send(frame(b"third"))
+    world.await_bytes(world.connections[0].transport)
+
+    expected = frame(b"FIRST") + frame(b"second") + frame(b"third")
+    assert world.receive(client, len(expected)) == expected
+
+
 def test_request_without_response_lets_the_next_one_through(world: NetworkWorld) -> None:
     """acks=0: nothing is sent, in the same turn or later."""
     client = world.connect()
