@@ -77,6 +77,7 @@ peers: $(READY)  ## Kafka's own tools, and clients and brokers of other language
 	$(VENV)/bin/pytest tests/peers -rs
 	$(PY) -m benchmarks.peers.bench_kafka
 	$(PY) -m benchmarks.peers.bench_kafka_cluster
+	$(PY) -m benchmarks.peers.bench_mirror
 	$(PY) -m benchmarks.peers.bench_spark_kafka
 
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit

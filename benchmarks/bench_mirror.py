@@ -28,12 +28,12 @@ CODECS = ("none", "lz4", "zstd")
 LIMIT_S = 300
 
 
-def fill(servers: str, topic: str, codec: str) -> None:
+def fill(servers: str, topic: str, codec: str, records: int = RECORDS) -> None:
     """Write the records, each with a number of its own."""
     text = value_of(SIZE)
     settings = {"compression.type": codec, "linger.ms": 50, "batch.size": 1 << 18}
     with Producer(servers, settings) as producer:
-        for number in range(RECORDS):
+        for number in range(records):
             producer.send(topic, b"%d%s" % (number, text[:-7]), partition=number % PARTITIONS)
 
 

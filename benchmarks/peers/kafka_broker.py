@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.runtime.network import free_port
 
-STARTUP_SECONDS = 60
+STARTUP_SECONDS = 180
 SHUTDOWN_SECONDS = 60
 CLUSTER_ID = "T3R0bGEtcGVlci10ZXN0MQ"
 NODE_ID = 7
