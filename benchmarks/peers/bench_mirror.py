@@ -26,7 +26,7 @@ from benchmarks.peers.kafka_tools import KafkaTools
 from benchmarks.peers.mirror_maker import MirrorMaker
 from ottla import Admin
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 RECORDS = int(os.environ.get("BENCH_RECORDS", "300000"))

@@ -21,7 +21,7 @@ from ottla.mirror.mirror import Mirror
 from ottla.mirror.offset_sync import OffsetSync
 from ottla.runtime import SystemClock
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 GROUP = "readers"
 LAG_MAX = 2

@@ -19,7 +19,7 @@ from ottla.clients.consumer.group_member import GroupMember
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.client_config import ConsumerConfig
 from ottla.connect.connect_protocol import (
     CONFIG_MISMATCH,
     CONNECTOR,
