@@ -66,7 +66,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/authorizer_config config/known_keys config/mirror_config config/__main__",
+        "config/authorizer_config config/known_keys config/mirror_config",
     ),
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
@@ -148,18 +148,11 @@ ELSEWHERE = (
         "tests/clients",
         "the clients against a real broker, beside those of other libraries",
         "clients/admin/* clients/client_settings clients/committed_offsets "
-        "clients/consumer/completed_fetch clients/consumer/consumer "
-        "clients/consumer/consumer_coordinator "
-        "clients/consumer/consumer_core clients/consumer/consumer_record "
+        "clients/consumer/consumer_record clients/consumer/consumer "
+        "clients/consumer/consumer_coordinator clients/consumer/consumer_core "
         "clients/topic_offsets "
         "clients/group_coordination "
         "clients/producer/producer clients/producer/producer_batch clients/retrying",
-    ),
-    Elsewhere(
-        "tests/system/zookeeper/test_legacy_clients.py",
-        "the clients of the 0.7 design against a broker and ZooKeeper",
-        "clients/legacy/broker_link clients/legacy/consumer_connector "
-        "clients/legacy/simple_consumer clients/legacy/stream_fetcher",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla import Admin
     from ottla.clients.admin.configs import LogDirs
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-    from ottla.clients.admin.reassignments import PartitionReassignment
+    from ottla.clients.admin.topics import PartitionReassignment
 
 
 # Moves of replicas between log directories of a broker, for `reassign-partitions`.

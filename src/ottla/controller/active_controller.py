@@ -12,11 +12,10 @@ from ottla.controller.broker_changes import BrokerChanges, IsrChanges
 from ottla.controller.broker_request_batch import OrdersToBrokers
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, FencedRegistry
-from ottla.controller.leader_balance import LeaderBalance
 from ottla.controller.partition_state_machine import (
     elect_offline,
 )
-from ottla.controller.reassignment import PartitionReassigner
+from ottla.controller.reassignment import LeaderBalance, PartitionReassigner
 from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode
 from ottla.registry import paths

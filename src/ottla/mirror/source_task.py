@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
 from ottla.clients.consumer.positions import LogTruncationError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture

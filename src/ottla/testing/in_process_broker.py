@@ -20,8 +20,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from ottla.clients.consumer.completed_fetch import AbortedTransactions
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.consumer.consumer_record import (
+    AbortedTransactions,
+    ConsumerRecord,
+    TimestampType,
+)
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import family_of
 from ottla.controller.topic_assignment import RequestedTopic

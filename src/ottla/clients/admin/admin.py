@@ -29,8 +29,7 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
 )
 from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
-from ottla.clients.admin.reassignments import PartitionReassignment, ReassignmentAdmin
-from ottla.clients.admin.topics import TopicAdmin
+from ottla.clients.admin.topics import PartitionReassignment, ReassignmentAdmin, TopicAdmin
 from ottla.clients.admin.transactions import (
     HangingTransaction,
     ProducerDescription,

@@ -13,9 +13,8 @@ from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
-from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
-from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceKind,

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from ottla.clients.client_metrics import ConsumerMetrics
-from ottla.clients.consumer.completed_fetch import (
+from ottla.clients.consumer.consumer_record import (
     AbortedTransactions,
     CompletedFetch,
+    ConsumerRecord,
     Decoding,
     FetchedBatches,
     split_batches,
 )
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.positions import PositionValidator
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,

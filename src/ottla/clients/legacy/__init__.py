@@ -1,6 +1,18 @@
 """The clients of the 0.7 design, over today's protocol: see docs/legacy.md."""
 
-from ottla.clients.legacy.consumer_connector import Consumer, ConsumerConnector
+from ottla.clients.legacy.broker_clients import (
+    FetchRequest,
+    MultiFetchResponse,
+    OffsetRequest,
+    ProducerRequest,
+    SimpleConsumer,
+    SyncProducer,
+)
+from ottla.clients.legacy.consumer_connector import (
+    Consumer,
+    ConsumerConnector,
+    ConsumerRebalanceFailedError,
+)
 from ottla.clients.legacy.group_nodes import Blacklist, TopicFilter, Whitelist
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError, KafkaStream
 from ottla.clients.legacy.message import (
@@ -27,14 +39,6 @@ from ottla.clients.legacy.producer import (
     QueueFullError,
     QueueItem,
 )
-from ottla.clients.legacy.rebalancer import ConsumerRebalanceFailedError
-from ottla.clients.legacy.simple_consumer import (
-    FetchRequest,
-    MultiFetchResponse,
-    OffsetRequest,
-    SimpleConsumer,
-)
-from ottla.clients.legacy.sync_producer import ProducerRequest, SyncProducer
 from ottla.config.legacy_config import LegacyProducerConfig as ProducerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig as ConsumerConfig
 

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.clients.admin.reassignments import ReassignmentAdmin
-from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, TopicAdmin
+from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, ReassignmentAdmin, TopicAdmin
 from ottla.config.broker_config import RACK_AWARE_SELECTOR
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError

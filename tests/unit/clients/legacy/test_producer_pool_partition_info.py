@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.legacy.producer_pool import (
+from ottla.clients.legacy.producer import (
     BrokerPartition,
     StaticPartitionInfo,
     ZooKeeperPartitionInfo,

@@ -7,12 +7,12 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.consumer.assignors import (
+from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
+from ottla.coordinator.group.consumer.consumer_rebalancer import (
     GroupSpec,
     MemberSpec,
     assign_uniform,
 )
-from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 

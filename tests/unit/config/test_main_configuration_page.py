@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ottla.config.documentation import SECTIONS, configuration_page
+from ottla.config.__main__ import SECTIONS, configuration_page
 from ottla.config.topic_config import TopicConfig
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from connector_world import GROUP, ConnectorWorld, Member
 
-from ottla.clients.legacy.rebalancer import ConsumerRebalanceFailedError
+from ottla.clients.legacy.consumer_connector import ConsumerRebalanceFailedError
 from ottla.registry import paths
 from ottla.registry.tree import Create
 from ottla.registry.znodes import BLACK_LIST, WHITE_LIST

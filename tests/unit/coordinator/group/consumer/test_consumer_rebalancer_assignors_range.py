@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.assignors import GroupSpec, MemberSpec, assign_range
 from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS
+from ottla.coordinator.group.consumer.consumer_rebalancer import GroupSpec, MemberSpec, assign_range
 
 A, B = UUID(int=1), UUID(int=2)
 BOTH = MemberSpec(frozenset({A, B}), NO_PARTITIONS)
