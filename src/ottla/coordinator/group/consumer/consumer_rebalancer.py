@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import prod
-from re import _constants as codes
-from re import _parser as parser
+from re import _constants as codes  # type: ignore[attr-defined]  # no public module shows how
+from re import _parser as parser  # type: ignore[attr-defined]  # Python parses an expression
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
