@@ -41,7 +41,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/test_site.py",
         "the whole site runs, and its readers are killed",
-        "site/spark_readers site/whole_site",
+        "site/spark_readers",
     ),
     Elsewhere(
         "tests/simulation/test_seeds.py",

@@ -22,7 +22,7 @@ from ottla.cli.options import (
     one_of,
     only_with,
 )
-from ottla.cli.table import TEXT, Row, add_format, show_rows
+from ottla.cli.output import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.users import (
     MECHANISMS,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.message_formatter import MessageFormatter, formatter
 from ottla.cli.options import (
     add_bootstrap_server,
     add_flag,
@@ -25,6 +24,7 @@ from ottla.cli.options import (
     require,
     topic_pattern,
 )
+from ottla.cli.output import MessageFormatter, formatter
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition

@@ -25,11 +25,11 @@ from ottla.cli.options import (
     bootstrap_server,
     key_values,
     load_properties,
+    moment_ms,
     require,
 )
-from ottla.cli.table import JSON, TEXT
+from ottla.cli.output import JSON, TEXT
 from ottla.cli.terminal import Terminal
-from ottla.cli.times import moment_ms
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -19,16 +19,17 @@ from ottla.cli.options import (
     add_unused_zookeeper,
     bootstrap_server,
     command_settings,
+    duration_ms,
     forbid_with,
     integers,
     one_of,
     only_with,
     require,
+    timestamp_ms,
 )
-from ottla.cli.table import MISSING, TEXT, Row, add_format, show_rows
+from ottla.cli.output import MISSING, TEXT, Row, add_format, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal
-from ottla.cli.times import duration_ms, timestamp_ms
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import (
     EARLIEST_TIMESTAMP,

@@ -22,7 +22,7 @@ from ottla.cli.options import (
     given,
     require,
 )
-from ottla.cli.table import TEXT, add_format, show_rows
+from ottla.cli.output import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:

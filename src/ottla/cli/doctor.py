@@ -622,7 +622,7 @@ class DoctorCommand(Command):
         self.host = host or Machine()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from ottla.cli.table import add_format  # not when a broker starts
+        from ottla.cli.output import add_format  # not when a broker starts
 
         add_property_file(parser, "SERVER.PROPERTIES", "The broker's property file.")
         add_overrides(parser, "A setting that wins over the property file; may be repeated.")
@@ -631,7 +631,7 @@ class DoctorCommand(Command):
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.table import TEXT, show_rows
+        from ottla.cli.output import TEXT, show_rows
 
         settings = server_settings(arguments)
         config, found = parsed(settings)

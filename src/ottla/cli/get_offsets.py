@@ -17,11 +17,11 @@ from ottla.cli.options import (
     command_settings,
     forbid_with,
     integers,
+    moment_ms,
     topic_pattern,
 )
-from ottla.cli.table import TEXT, add_format, show_rows
-from ottla.cli.terminal import Terminal
-from ottla.cli.times import moment_ms, moment_text
+from ottla.cli.output import TEXT, add_format, show_rows
+from ottla.cli.terminal import Terminal, moment_text
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 

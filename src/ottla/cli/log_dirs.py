@@ -19,7 +19,7 @@ from ottla.cli.options import (
     integers,
     require,
 )
-from ottla.cli.table import TEXT, add_format, show_rows
+from ottla.cli.output import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:

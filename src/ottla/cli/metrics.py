@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
+from ottla.cli.output import JSON, TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 DEFAULT_URL: Final = "http://127.0.0.1:9404"

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
-from ottla.cli.options import bootstrap_server, command_settings, integers
-from ottla.cli.table import TEXT, Row, cell, show_rows
-from ottla.cli.terminal import Terminal
-from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
+from ottla.cli.options import (
+    bootstrap_server,
+    command_settings,
+    duration_ms,
+    integers,
+    timestamp_ms,
+)
+from ottla.cli.output import TEXT, Row, cell, show_rows
+from ottla.cli.terminal import Terminal, age_text, moment_text
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -25,6 +26,16 @@ LONG_DASH = re.compile("^[–—](?=[a-z])")
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 Options = argparse._ActionsContainer
 """A parser, or one group of its options under a title of its own."""
+_NUMBER = r"[-+]?\d+"
+_DURATION: Final = re.compile(
+    rf"(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
+    rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
+    rf"(?:(?P<seconds>{_NUMBER}(?:\.\d{{0,9}})?)S)?)?",
+    re.IGNORECASE,
+)
+_AGO: Final = re.compile(r"(?P<number>\d+) *(?P<unit>[smhd])(?: +ago)?", re.IGNORECASE)
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
@@ -355,3 +366,45 @@ def overrides(arguments: Namespace) -> dict[str, str]:
         if "=" not in pair:
             raise UsageError(f"--override takes key=value, not '{pair}'")
     return key_values(arguments.override)
+
+
+# Times and durations as users write them: Kafka's forms of ISO 8601, or `1h ago`.
+
+
+def timestamp_ms(text: str) -> int:
+    """`YYYY-MM-DDTHH:mm:SS.sss` as milliseconds since 1970; without a zone it is UTC."""
+    try:
+        if "T" not in text:
+            raise ValueError(text)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--to-datetime takes YYYY-MM-DDTHH:mm:SS.sss with an optional zone, not '{text}'"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """`PnDTnHnMnS` in milliseconds."""
+    match = _DURATION.fullmatch(text)
+    parts = {} if match is None else {name: match[name] for name in _MS if match[name]}
+    if match is None or not parts or (match["time"] or "").upper() == "T":
+        raise UsageError(f"--by-duration takes a duration like P7D or PT1H30M, not '{text}'")
+    total = sum(round(float(number) * _MS[name]) for name, number in parts.items())
+    return -total if match["sign"] == "-" else total
+
+
+def moment_ms(text: str, now_ms: int) -> int | None:
+    """A date, a date with a time (UTC without a zone), or `1h ago`; None for anything else."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago:
+        return now_ms - int(ago["number"]) * _UNIT_MS[ago["unit"].lower()]
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

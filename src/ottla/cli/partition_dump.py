@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.message_formatter import text_decoder
+from ottla.cli.output import text_decoder
 from ottla.cli.terminal import Terminal
 from ottla.log.index_file import (
     TRANSACTION_INDEX_VERSION,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
-from ottla.cli.table import TEXT, Row, add_format, show_rows
+from ottla.cli.output import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.console_consumer import POLL_MS, partitions_of
-from ottla.cli.message_formatter import visible
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -21,10 +20,10 @@ from ottla.cli.options import (
     add_repeated,
     bootstrap_server,
     command_settings,
+    moment_ms,
 )
-from ottla.cli.table import JSON, TEXT
-from ottla.cli.terminal import Terminal
-from ottla.cli.times import age_text, moment_ms, moment_text
+from ottla.cli.output import JSON, TEXT, visible
+from ottla.cli.terminal import Terminal, age_text, moment_text
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

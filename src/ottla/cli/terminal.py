@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.times import age_text
 
 if TYPE_CHECKING:
     from ottla import Admin, Consumer, Producer
@@ -333,3 +333,20 @@ def interruptible(is_over: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+# Times as a person reads them.
+
+
+def moment_text(timestamp: int) -> str:
+    """`2026-03-02T08:00:00.000Z` for milliseconds since 1970."""
+    moment = datetime.fromtimestamp(timestamp / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age_text(ms: int) -> str:
+    """How long ago in its largest unit: `3 s`, `5 min`, `2 h`, `12 days`."""
+    for unit, length in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if ms >= 2 * length:
+            return f"{ms // length} {unit}"
+    return f"{max(0, ms) // 1000} s"

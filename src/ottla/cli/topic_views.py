@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import did_you_mean, topic_pattern
-from ottla.cli.table import show_rows
+from ottla.cli.output import show_rows
 from ottla.cli.terminal import Terminal
 from ottla.structs import EARLIEST_TIMESTAMP, INTERNAL_TOPICS, LATEST_TIMESTAMP, TopicPartition
 

@@ -26,7 +26,7 @@ from ottla.cli.options import (
     only_with,
     require,
 )
-from ottla.cli.table import TEXT, add_format
+from ottla.cli.output import TEXT, add_format
 from ottla.cli.terminal import Progress, Terminal
 from ottla.cli.topic_views import existing_topics
 from ottla.cli.zookeeper_session import session

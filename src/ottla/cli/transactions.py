@@ -19,7 +19,7 @@ from ottla.cli.options import (
     given,
     require,
 )
-from ottla.cli.table import TEXT, add_format, print_table, show_rows
+from ottla.cli.output import TEXT, add_format, print_table, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition

@@ -70,8 +70,10 @@ _PLACES_OF_TRANSFORMS: Final = {
         "ValueToKey",
         *_both("ExtractField", "Flatten", "HoistField", "InsertField", "ReplaceField"),
     ],
-    "transforms.timestamps": ["TimestampRouter", *_both("TimestampConverter")],
-    "transforms.types": _both("Cast", "MaskField", "SetSchemaMetadata"),
+    "transforms.types": [
+        "TimestampRouter",
+        *_both("Cast", "MaskField", "SetSchemaMetadata", "TimestampConverter"),
+    ],
 }
 _OUR_CONNECTORS: Final = {
     "http": ["HttpSource", "HttpSink"],

@@ -1,7 +1,8 @@
 """The whole site: brokers, one stream of activity, and every reader of it at the same time.
 
 Wing: starts the others of this room, each reader as a process, and starts again what has died. It
-shows the flow on a page while it runs, and in the end what became of every record.
+shows the flow on a page while it runs, and in the end what became of every record. The page is one
+HTML file that needs no network: it is rewritten, and an open browser shows each new one.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla import Admin, Consumer, NewTopic, TopicPartition
 from ottla.pipelines.access_log import DEFAULT_SEED
@@ -32,9 +33,75 @@ from ottla.site.activity import (
     replayed,
 )
 from ottla.site.ledger import Entry, Ledger
-from ottla.site.page import Flow, ReaderRow, TopicRow, write_page
 from ottla.site.readers import LATE_JOINER, READERS, TOPIC_OF, Status
 from ottla.testing.processes import BrokerProcess, ClusterProcess
+
+TEMPLATE = Path(__file__).with_name("site.html")
+WIDTH, HEIGHT = 640, 120
+
+
+class TopicRow(NamedTuple):
+    """A topic: its records, and how many a second came on average."""
+
+    name: str
+    records: int
+    per_second: float
+
+
+class ReaderRow(NamedTuple):
+    """A reader: how much of its topic it has read, what waits, and what came too late for it."""
+
+    name: str
+    topic: str
+    read: int
+    lag: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """All that the page shows, `at_s` seconds after the start.
+
+    `history` has the number of all records at moments before; `entries` is empty until the end.
+    """
+
+    at_s: float
+    topics: Sequence[TopicRow]
+    readers: Sequence[ReaderRow]
+    incidents: Sequence[tuple[float, str]]
+    entries: Sequence[Entry]
+    history: Sequence[tuple[float, int]]
+    refresh_s: int
+
+    @property
+    def published(self) -> int:
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def line(self) -> str:
+        """The points of a line: records over time, in the picture's own coordinates."""
+        last_s = max((at_s for at_s, _ in self.history), default=0) or 1
+        most = max((count for _, count in self.history), default=0) or 1
+        return " ".join(
+            f"{at_s / last_s * WIDTH:.1f},{HEIGHT - count / most * HEIGHT:.1f}"
+            for at_s, count in self.history
+        )
+
+    @property
+    def is_right(self) -> bool:
+        return all(entry.is_right for entry in self.entries)
+
+
+def write_page(flow: Flow, path: Path) -> None:
+    """Replace the page atomically: a browser sees the old one or the new one."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    fresh = path.with_suffix(".part")
+    fresh.write_text(template.render(flow=flow, width=WIDTH, height=HEIGHT), encoding="utf-8")
+    os.replace(fresh, path)
+
 
 SPARK: Final = "spark"
 PAGE: Final = "site.html"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.connect_workers import read_connector
+from ottla.cli.connect import read_connector
 
 
 def test_json_files_of_connectors(tmp_path):

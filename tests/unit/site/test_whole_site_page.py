@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ottla.site.ledger import Entry
-from ottla.site.page import Flow, ReaderRow, TopicRow, write_page
+from ottla.site.whole_site import Flow, ReaderRow, TopicRow, write_page
 
 
 def flow(entries=(), refresh_s=0) -> Flow:

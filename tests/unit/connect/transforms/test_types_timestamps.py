@@ -17,7 +17,7 @@ from ottla.connect.data import (
     SourceRecord,
     struct_of,
 )
-from ottla.connect.transforms.timestamps import (
+from ottla.connect.transforms.types import (
     TimestampConverterKey,
     TimestampConverterValue,
     TimestampRouter,

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.message_formatter import FORMATTERS, decoder, formatter, text_decoder
+from ottla.cli.output import FORMATTERS, decoder, formatter, text_decoder
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 
 RECORD = ConsumerRecord(

@@ -3,7 +3,8 @@
 import pytest
 
 from ottla.cli.command_error import UsageError
-from ottla.cli.times import age_text, duration_ms, moment_ms, moment_text, timestamp_ms
+from ottla.cli.options import duration_ms, moment_ms, timestamp_ms
+from ottla.cli.terminal import age_text, moment_text
 
 
 @pytest.mark.parametrize(
