@@ -54,9 +54,10 @@ SHORT_OPTIONS: Final = {
     "--client-defaults": "clients",
     "--ip": "ips",
     "--ip-defaults": "ips",
+    "--client-metrics": "client-metrics",
 }
 UNITS: Final = {".ms": TIMES, ".bytes": SIZES}
-ENTITY_TYPES: Final = ("topics", "brokers", "groups", "broker-loggers")
+ENTITY_TYPES: Final = ("topics", "brokers", "groups", "broker-loggers", "client-metrics")
 CLIENT_TYPES: Final = {"users": "user", "clients": "client_id", "ips": "ip"}
 """The types whose settings are quotas, and the attributes of `ClientEntity`."""
 ALL_TYPES: Final = (*ENTITY_TYPES, *CLIENT_TYPES)
@@ -67,7 +68,7 @@ _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 
 
 class Entity(NamedTuple):
-    """Whose settings: a topic, a broker or group, or as "" the default of all brokers."""
+    """Whose settings: a topic, a broker, a group, a subscription; "" is all brokers' default."""
 
     type: str
     name: str
@@ -88,6 +89,8 @@ class Entity(NamedTuple):
         from ottla.clients.admin.descriptions import ConfigResource
         from ottla.protocol.configs import ConfigResourceType
 
+        if self.type == "client-metrics":
+            return ConfigResource.client_metrics(self.name)
         return ConfigResource(ConfigResourceType[self.label.upper().replace("-", "_")], self.name)
 
 
@@ -199,7 +202,8 @@ def _add_entity(parser: ArgumentParser) -> None:
         parser,
         "--entity-type",
         "TYPE",
-        "topics, brokers, groups, users, clients or ips; users and clients may stand together.",
+        "topics, brokers, groups, broker-loggers, client-metrics, users, clients or ips; users and "
+        "clients may stand together.",
     )
     parser.add_argument(
         "--entity-name",
@@ -207,7 +211,8 @@ def _add_entity(parser: ArgumentParser) -> None:
         dest="entity_names",
         action="append",
         default=[],
-        help="The name of the topic, group, user or client, the id of the broker, or the address; "
+        help="The name of the topic, group, subscription, user or client, the id of the broker, or "
+        "the address; "
         "one for each --entity-type.",
     )
     parser.add_argument(
@@ -309,6 +314,8 @@ def entities(admin: Admin, kind: str, name: str | None) -> list[Entity]:
         return [Entity(kind, topic) for topic in sorted(admin.list_topics())]
     if kind == "groups":
         return [Entity(kind, group.group_id) for group in admin.list_groups()]
+    if kind == "client-metrics":
+        return [Entity(kind, each) for each in admin.list_client_metrics()]
     nodes = sorted(node.id for node in admin.describe_cluster().nodes)
     return [*(Entity(kind, str(node)) for node in nodes), Entity(kind, "")]
 
@@ -321,8 +328,8 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
         _print_entries(settings, terminal)
     elif what.type == "topics":
         terminal.print(f"Configs for {what.title} are {_one_line(_own(what, settings))}")
-    elif what.type == "groups":
-        terminal.print(f"Dynamic configs for group {what.name} are:")
+    elif what.type in ("groups", "client-metrics"):
+        terminal.print(f"Dynamic configs for {what.label} {what.name} are:")
         _print_entries(_own(what, settings), terminal)
     else:
         terminal.print(
@@ -544,7 +551,9 @@ def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dic
 
 def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     """The settings that were made for this entity."""
-    if what.type != "brokers":
+    if what.type == "client-metrics":
+        wanted = "DYNAMIC_CLIENT_METRICS_CONFIG"
+    elif what.type != "brokers":
         wanted = f"DYNAMIC_{what.label.upper()}_CONFIG".replace("-", "_")
     else:
         wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -594,8 +603,8 @@ def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
     """What Kafka's tool says after a change, to brokers in other words than to ZooKeeper."""
     if what.type == "topics" or as_by_zookeeper:
         return f"Completed Updating config for entity: {what.title}."
-    if what.type == "groups":
-        return f"Completed updating config for group {what.name}."
+    if what.type in ("groups", "client-metrics"):
+        return f"Completed updating config for {what.label} {what.name}."
     if what.name:
         return f"Completed updating config for {what.label}: {what.name}."
     return "Completed updating default config for brokers in the cluster,"

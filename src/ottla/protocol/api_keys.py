@@ -162,5 +162,6 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry",
     ApiKey.PUSH_TELEMETRY: "telemetry",
+    ApiKey.LIST_CLIENT_METRICS_RESOURCES: "telemetry",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
 }

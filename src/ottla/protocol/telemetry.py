@@ -1,10 +1,10 @@
-"""GetTelemetrySubscriptions (71) and PushTelemetry (72): metrics that clients push (KIP-714)."""
+"""The APIs of metrics that clients push (KIP-714): subscriptions to them, and the metrics."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.message import Request, Response
+from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Bytes, Int8, Int16, Int32, String, Uuid, field
 
 
@@ -46,3 +46,21 @@ class PushTelemetryResponse(Response, api_key=72, versions="0", flexible="0+"):
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
+
+
+class ListConfigResourcesRequest(Request, api_key=74, versions="0", flexible="0+"):
+    """Ask which subscriptions there are: ListClientMetricsResources, as Kafka 3.9 calls it."""
+
+
+class ListedConfigResource(Struct):
+    """One of them."""
+
+    resource_name: str = field(String)
+
+
+class ListConfigResourcesResponse(Response, api_key=74, versions="0", flexible="0+"):
+    """Their names; what they say is asked for by DescribeConfigs."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    config_resources: list[ListedConfigResource] = field(Array(ListedConfigResource))

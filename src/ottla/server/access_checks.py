@@ -821,6 +821,7 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.API_VERSIONS: free,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: free,
     ApiKey.PUSH_TELEMETRY: free,
+    ApiKey.LIST_CLIENT_METRICS_RESOURCES: of_cluster(DESCRIBE_CONFIGS),
     ApiKey.CREATE_TOPICS: check_create_topics,
     ApiKey.DELETE_RECORDS: of_topics(DELETE, denials.records_not_deleted),
     ApiKey.INIT_PRODUCER_ID: check_init_producer_id,

@@ -162,6 +162,9 @@ class FakeAdmin:
 
     # What commands call
 
+    def list_client_metrics(self) -> list[str]:
+        return [name for kind, name in self.settings if kind == "client_metrics"]
+
     def describe_client_quotas(
         self, components: dict[str, str | None], strict: bool
     ) -> dict[ClientEntity, dict[str, float]]:

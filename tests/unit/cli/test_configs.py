@@ -213,6 +213,26 @@ def test_settings_of_a_group_are_shown_and_changed(tool, cluster):
         assert cluster.changes.pop() == ("GROUP", "g", ("a", "b", "SET"))
 
 
+def test_subscriptions_to_metrics_are_shown_and_changed(tool, cluster):
+    """All of them, or one by either spelling."""
+    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+    cluster.settings["client_metrics", "app"] = [
+        ConfigEntry("interval.ms", "500", source=source),
+        ConfigEntry("metrics", "", source=DEFAULT),
+    ]
+    kind = ("--entity-type", "client-metrics")
+    for words in (kind, (*kind, "--entity-name", "app"), ("--client-metrics", "app")):
+        assert tool("configs", "--describe", *words).lines == [
+            "Dynamic configs for client-metric app are:",
+            "  interval.ms=500 sensitive=false synonyms={}",
+        ]
+    words = ("--client-metrics", "app", "--add-config", "interval.ms=100,match=[client_id=a]")
+    outcome = tool("configs", "--alter", *words)
+    assert outcome.lines == ["Completed updating config for client-metric app."]
+    changes = (("interval.ms", "100", "SET"), ("match", "client_id=a", "SET"))
+    assert cluster.changes.pop() == ("CLIENT_METRICS", "app", *changes)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

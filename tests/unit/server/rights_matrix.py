@@ -18,6 +18,7 @@ from ottla.protocol import (
     produce,
     reassignments,
     sasl,
+    telemetry,
     topics,
     transactions,
 )
@@ -552,6 +553,13 @@ ROWS = [
         GROUP_DENIED,
         GROUP_DENIED,
         name="of a group",
+    ),
+    Row(
+        ApiKey.LIST_CLIENT_METRICS_RESOURCES,
+        lambda version, topic: telemetry.ListConfigResourcesRequest(),
+        on_cluster(Op.DESCRIBE_CONFIGS),
+        CLUSTER_DENIED,
+        CLUSTER_DENIED,
     ),
     Row(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,

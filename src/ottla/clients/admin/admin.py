@@ -233,6 +233,10 @@ class Admin(ClosedOnExit):
         )
         return checked(self._run(described))
 
+    def list_client_metrics(self) -> list[str]:
+        """The names of the subscriptions to metrics that clients push (KIP-714)."""
+        return self._run(self._configs.list_client_metrics())
+
     def alter_configs(
         self,
         settings: Mapping[ConfigResource, Mapping[str, str | None]],

@@ -69,6 +69,10 @@ from ottla.protocol.sasl import (
     ScramCredentialUpsertion,
     UserName,
 )
+from ottla.protocol.telemetry import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from ottla.security.scram import MECHANISM_NUMBERS, MIN_ITERATIONS, new_salt, salted_password
 from ottla.structs import ClientEntity, TopicPartition
 from ottla.version import __version__
@@ -113,6 +117,17 @@ class ConfigAdmin:
             return results
 
         return await self._for_each(resources, ask)
+
+    async def list_client_metrics(self) -> list[str]:
+        async def attempt(deadline: Deadline) -> list[str]:
+            answer = await self._admin.any_broker(ListConfigResourcesRequest(), deadline)
+            response = cast(ListConfigResourcesResponse, answer)
+            error = response_error(response.error_code, "subscriptions to clients' metrics")
+            if error is not None:
+                raise error
+            return [each.resource_name for each in response.config_resources]
+
+        return await self._admin.until_done(attempt)
 
     async def alter_configs(
         self, settings: Mapping[ConfigResource, Mapping[str, str | None]], validate_only: bool

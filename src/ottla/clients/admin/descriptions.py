@@ -79,6 +79,11 @@ class ConfigResource(NamedTuple):
     def group(cls, group_id: str) -> ConfigResource:
         return cls(ConfigResourceType.GROUP, group_id)
 
+    @classmethod
+    def client_metrics(cls, name: str) -> ConfigResource:
+        """A subscription to metrics that clients push."""
+        return cls(ConfigResourceType.CLIENT_METRICS, name)
+
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name}"
 

@@ -52,6 +52,11 @@ from ottla.protocol.configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from ottla.protocol.telemetry import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListedConfigResource,
+)
 from ottla.registry import paths
 from ottla.server import broker_loggers
 from ottla.server.apis import Handler, error_code, error_message
@@ -98,7 +103,21 @@ class ConfigsHandler:
             ApiKey.DESCRIBE_CONFIGS: self.handle_describe_configs,
             ApiKey.ALTER_CONFIGS: self.handle_alter_configs,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_incremental_alter_configs,
+            ApiKey.LIST_CLIENT_METRICS_RESOURCES: self.handle_list_client_metrics_resources,
         }
+
+    async def handle_list_client_metrics_resources(
+        self, context: RequestContext, body: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse:
+        """The subscriptions to clients' metrics that have settings, whether pushes are taken."""
+        names = [
+            name
+            for name in sorted(await self.entities.subscriptions())
+            if await self.entities.read(CLIENT_METRICS, name)
+        ]
+        return ListConfigResourcesResponse(
+            config_resources=[ListedConfigResource(resource_name=name) for name in names]
+        )
 
     async def handle_describe_configs(
         self, context: RequestContext, body: DescribeConfigsRequest

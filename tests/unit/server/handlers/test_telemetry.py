@@ -79,3 +79,15 @@ def test_broker_that_cannot_show_them_does_not_ask_for_them(ottla_fresh_broker):
     telemetry = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
     assert not telemetry & apis_of(ottla_fresh_broker)
+
+
+def test_subscriptions_are_listed_wherever_they_were_made(ottla_fresh_broker):
+    """Also where nothing is pushed; one whose settings are all gone is none."""
+    with ottla.Admin(ottla_fresh_broker.bootstrap_servers) as admin:
+        assert admin.list_client_metrics() == []
+        for name in ("b", "a", "gone"):
+            change = [AlterConfigOp("interval.ms", "500")]
+            admin.incremental_alter_configs({ConfigResource.client_metrics(name): change})
+        undo = [AlterConfigOp("interval.ms", None, "DELETE")]
+        admin.incremental_alter_configs({ConfigResource.client_metrics("gone"): undo})
+        assert admin.list_client_metrics() == ["a", "b"]
