@@ -31,7 +31,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer_batch import RecordMetadata
-    from ottla.connect.data import SinkRecord, SourceRecord
+    from ottla.connect.data import Schema, SinkRecord, SourceRecord
     from ottla.record.rows import EncodedRecords
 
 Place: TypeAlias = Mapping[str, Any]
@@ -111,6 +111,16 @@ class SourceTaskContext(Context):
 
     transaction: TransactionContext | None
     """None unless the source sets its own boundaries of transactions."""
+
+    def batch(
+        self, topic: str, values: Sequence[Any], schema: Schema | None
+    ) -> EncodedRecords | None:
+        """The values, of records that have nothing else, as the content of one `SourceBatch`.
+
+        None if each must be a record of its own, as a transform looks at it, or one is too long or
+        cannot be converted.
+        """
+        return None
 
 
 class SinkTaskContext(Context):

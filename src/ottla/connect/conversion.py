@@ -23,7 +23,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.config.config_type import BOOLEAN
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.converters import Converter
-from ottla.connect.data import Header, SinkRecord, SourceRecord
+from ottla.connect.data import Header, Schema, SinkRecord, SourceRecord
 from ottla.connect.plugins import (
     CONVERTERS,
     HEADER_CONVERTERS,
@@ -81,6 +81,20 @@ class Conversion:
                 error,
                 lambda: self._operation(record),
             )
+
+    def encode_values(
+        self, topic: str, values: Sequence[Any], schema: Schema | None
+    ) -> list[bytes | None] | None:
+        """Values of records that have nothing else; None if each must be looked at alone."""
+        if self._transforms:
+            return None
+        convert = self._value.from_connect_data
+        try:
+            if self._key.from_connect_data(topic, None, None) is not None:
+                return None
+            return [convert(topic, schema, value) for value in values]
+        except Exception:
+            return None  # `encode` finds which it is, and does what the settings say
 
     def decode(self, record: ConsumerRecord, tolerance: Tolerance) -> SinkRecord | None:
         """The record for the sink; None if a transform drops it."""

@@ -23,7 +23,7 @@ from ottla.connect.connector import (
     SourceTaskContext,
     TransactionContext,
 )
-from ottla.connect.data import SourceRecord
+from ottla.connect.data import Schema, SourceRecord
 from ottla.connect.offset_storage import SourceOffset, partition_key
 from ottla.connect.tolerance import (
     Operation,
@@ -37,6 +37,8 @@ from ottla.connect.tolerance import (
 from ottla.connect.topic_creation import TopicCreation
 from ottla.connect.worker_task import State, TargetState, TaskContext, TaskParts, WorkerTask
 from ottla.errors import KafkaError
+from ottla.record.kernel import encode_values
+from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import Lock
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,10 @@ SEND_RETRY_S: Final = 0.1
 MOST_PENDING: Final = 50_000
 """So many records on their way; the source is asked for more when some have arrived."""
 FULL_WAIT_S: Final = 0.01
+MOST_BATCH_BYTES: Final = 1 << 18
+"""A quarter of what a broker takes at once, unless it is set otherwise."""
+OF_EACH_RECORD: Final = ("interceptor.classes", "partitioner.class", "max.request.size")
+"""Settings of a producer by which it looks at each record."""
 
 
 class SentRecord:
@@ -149,6 +155,12 @@ class SourceContext(TaskContext, SourceTaskContext):
     def __init__(self, task: WorkerSourceTask, transaction: TransactionContext | None) -> None:
         super().__init__(task)
         self.transaction = transaction
+        self._source_task = task
+
+    def batch(
+        self, topic: str, values: Sequence[Any], schema: Schema | None
+    ) -> EncodedRecords | None:
+        return self._source_task.encoded_batch(topic, values, schema)
 
 
 class WorkerSourceTask(WorkerTask):
@@ -170,6 +182,9 @@ class WorkerSourceTask(WorkerTask):
         self._source: SourceConnector | None = None
         self._topics_made = TopicCreation(parts.properties, config, parts)
         self._committing = Lock()
+        self._turn = -1
+        settings = parts.clients.producer_settings()
+        self._looks_at_records = any(settings.get(key) for key in OF_EACH_RECORD)
         self._has_committed = False
 
     # In its thread
@@ -264,6 +279,29 @@ class WorkerSourceTask(WorkerTask):
             else:
                 self.note_topic(encoded.topic)
                 return
+
+    def encoded_batch(
+        self, topic: str, values: Sequence[Any], schema: Schema | None
+    ) -> EncodedRecords | None:
+        """For the source: a batch for the next partition, if nobody has to see its records."""
+        if self._looks_at_records:
+            return None
+        converted = self.parts.conversion.encode_values(topic, values, schema)
+        if not converted:
+            return None
+        payload = encode_values(converted)
+        if len(memoryview(payload)) > MOST_BATCH_BYTES:
+            return None
+        assert self.producer is not None, "started"
+        try:
+            self._topics_made.ensure(topic)
+            partitions = [each.partition for each in self.producer.partitions_for(topic)]
+        except KafkaError:
+            return None  # each record waits for its topic
+        now_ms = self.parts.runtime.clock.now_ms()
+        self._turn += 1
+        partition = partitions[self._turn % len(partitions)]
+        return EncodedRecords(partition, len(converted), payload, now_ms, now_ms)
 
     def _send_batch(self, record: SourceBatch) -> None:
         assert self.producer is not None, "started"

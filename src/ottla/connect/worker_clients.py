@@ -69,6 +69,10 @@ class WorkerClients:
         }
         return Producer(self._settings("producer.", settings) | dotted(None, more))
 
+    def producer_settings(self) -> dict[str, Any]:
+        """What is set for producers, by the worker or by the connector."""
+        return self._settings("producer.", {})
+
     def consumer(self, task: Any, connector: str) -> Consumer:
         """The consumer of a task of a sink, a member of the group connect-<connector>."""
         settings = {

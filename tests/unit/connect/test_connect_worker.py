@@ -113,6 +113,38 @@ def test_files_to_topic_to_file(broker, tmp_path):
     assert line == f'[["local-file-source",{{"filename":"{read}"}}],{{"position":39}}]\n'
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"producer.override.max.request.size": "2000000"},
+        {
+            "transforms": "only",
+            "transforms.only.type": "RegexRouter",
+            "transforms.only.regex": "nothing",
+            "transforms.only.replacement": "x",
+        },
+    ],
+)
+def test_lines_of_a_file_arrive_in_order(broker, worker, tmp_path, more):
+    """As batches, and as records where one is too long, a transform or the producer looks at it."""
+    topic = f"in-order-{len(more)}"
+    lines = [str(number) for number in range(5000)]
+    lines[700] = "x" * 400_000
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+    worker.create(
+        {
+            "name": topic,
+            "connector.class": "FileStreamSource",
+            "file": str(tmp_path / "lines.txt"),
+            "topic": topic,
+            **more,
+        }
+    )
+    broker.wait_for_records(topic, len(lines))
+    assert values(broker, topic) == lines
+
+
 def test_tasks_share_the_work(broker, worker):
     """A connector splits its work, and each task keeps a place of its own."""
     worker.create(

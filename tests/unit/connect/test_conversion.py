@@ -52,6 +52,13 @@ def test_record_of_a_source_becomes_bytes(tolerance):
     assert (made.topic, made.partition, made.timestamp_ms) == ("t", None, 9)
 
 
+def test_values_alone_are_converted_together():
+    """Unless a transform looks at records, or one of them cannot be converted."""
+    assert conversion().encode_values("t", ["a", None], None) == [b"a", None]
+    assert conversion(lambda record: record).encode_values("t", ["a"], None) is None
+    assert conversion().encode_values("t", ["a", b"\xff"], None) is None
+
+
 def test_transforms_follow_each_other(tolerance):
     """In the order of the settings; the original place stays (KIP-793)."""
     made = conversion(

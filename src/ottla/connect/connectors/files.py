@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import INT, STRING, at_least, not_empty
-from ottla.connect.connector import Place, SinkConnector, SourceConnector
+from ottla.connect.connector import Place, SinkConnector, SourceBatch, SourceConnector
 from ottla.connect.converters import java_string
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import SinkRecord, SourceRecord
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FILENAME: Final = "filename"
 POSITION: Final = "position"
-BLOCK_BYTES: Final = 1 << 18
+BLOCK_BYTES: Final = 1 << 16
 
 
 class FileSourceSettings(ConfigTable):
@@ -75,8 +75,8 @@ class FileStreamSource(SourceConnector):
         """Standard input has no name, and no offsets."""
         return {} if self.settings.file is None else {FILENAME: self.settings.file}
 
-    def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | None]:
-        """Lines, and None wherever the file ends at present."""
+    def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | SourceBatch | None]:
+        """Lines, and None wherever the file ends at present, or a batch of them."""
         position = _position_of(offset) if self.settings.file is not None else 0
         rest = b""
         while True:
@@ -89,22 +89,41 @@ class FileStreamSource(SourceConnector):
                 continue
             lines = (rest + block).splitlines(keepends=True)
             rest = b"" if _is_whole(lines[-1]) else lines.pop()
-            for line in lines:
+            most = self.settings.batch_size
+            for start in range(0, len(lines), most):
+                some = lines[start : start + most]
+                yield from self._taken(some, position)
+                position += sum(map(len, some))
+
+    def _taken(
+        self, lines: Sequence[bytes], position: int
+    ) -> Iterator[SourceRecord | SourceBatch | None]:
+        """Lines behind a position as one batch; as records, where a worker has to see each."""
+        values = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in lines]
+        content = self.context.batch(self.settings.topic, values, STRING_SCHEMA)
+        if content is None:
+            for line, value in zip(lines, values, strict=True):
                 position += len(line)
-                yield self._record(line, position)
+                yield self._record(value, position)
+            return
+        behind = position + sum(map(len, lines))
+        yield SourceBatch(self.partition(), self._offset(behind), self.settings.topic, content)
+        yield None  # it is sent before more is read
 
     def start(self) -> None:
         self.most_records = self.settings.batch_size
 
-    def _record(self, line: bytes, position: int) -> SourceRecord:
-        is_named = self.settings.file is not None
+    def _record(self, value: str, position: int) -> SourceRecord:
         return SourceRecord(
             topic=self.settings.topic,
-            value=line.rstrip(b"\r\n").decode("utf-8", "replace"),
+            value=value,
             value_schema=STRING_SCHEMA,
             source_partition=self.partition(),
-            source_offset={POSITION: position} if is_named else {},
+            source_offset=self._offset(position),
         )
+
+    def _offset(self, position: int) -> Place:
+        return {} if self.settings.file is None else {POSITION: position}
 
     def _read(self, position: int) -> bytes | None:
         """The bytes from `position` on; none at the end of the file, None if that lies before."""

@@ -45,6 +45,25 @@ def test_lines_are_records_with_their_places(tmp_path, source):
     assert second.source_offset == {"position": 8}
 
 
+def test_lines_may_be_one_batch(tmp_path, source):
+    """Where no record is looked at: the offset is that behind the last line."""
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"foo\r\nbar\nbaz\nha")
+    reader = source(path, batch_size=2)
+    taken = []
+    reader.context.batch = lambda topic, values, schema: taken.append((topic, *values)) or "content"
+
+    first = reader.poll()
+    second = reader.poll()
+
+    assert taken == [("t", "foo", "bar"), ("t", "baz")]
+    assert [(each.content, each.source_offset) for each in (*first, *second)] == [
+        ("content", {"position": 9}),
+        ("content", {"position": 13}),
+    ]
+    assert reader.poll() == []
+
+
 def test_line_counts_once_it_has_ended(tmp_path, source):
     """Half a line waits for its rest, and \\r for what comes after it."""
     path = tmp_path / "test.txt"
