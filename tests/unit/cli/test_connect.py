@@ -43,7 +43,10 @@ def test_connector_is_created_managed_and_deleted(world):
     assert ask("resume", "lines").status == 0
     assert ask("restart", "lines").lines == ["restarted lines"]
     assert ask("stop", "lines").status == 0
-    assert ask("status", "lines").lines[0].startswith("lines source STOPPED")
+    wait_until(
+        lambda: ask("status", "lines").lines[0].startswith("lines source STOPPED"),
+        "the connector stopped",
+    )
     assert ask("delete", "lines").lines == ["deleted lines"]
 
 
