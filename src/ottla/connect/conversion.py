@@ -178,7 +178,7 @@ def _header(header: Header | tuple[str, Any]) -> Header:
     return header if isinstance(header, Header) else Header(*header)
 
 
-def _words(config: ConnectorConfig | WorkerConfig) -> dict[str, str | None]:
+def converter_words(config: ConnectorConfig | WorkerConfig) -> dict[str, str | None]:
     """What the settings call the converters."""
     return {
         "key": config.key_converter,
@@ -195,20 +195,22 @@ def make_converter(
 ) -> Converter:
     """The converter for `key`, `value` or `header`: the connector's own, else the worker's."""
     prefix = f"{kind}.converter."
-    own, properties = _words(connector[0])[kind], connector[1]
+    own, properties = converter_words(connector[0])[kind], connector[1]
     word = own
     if own is None:
-        word, properties = _words(worker[0])[kind], worker[1]
+        word, properties = converter_words(worker[0])[kind], worker[1]
     group = HEADER_CONVERTERS if kind == "header" else CONVERTERS
     found = plugins.find(group, word)
     settings: dict[str, Any] = with_prefix(properties, prefix)
+    settings.pop(PART_VERSION, None)
     if "converter.type" in found.Settings.keys:
         settings["converter.type"] = kind
     converter: Converter = found.of(settings)
     return converter
 
 
-OF_CHAIN: Final = ("type", "predicate", "negate")
+PART_VERSION: Final = "plugin.version"
+OF_CHAIN: Final = ("type", "predicate", "negate", PART_VERSION)
 
 
 def make_transforms(

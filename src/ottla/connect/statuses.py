@@ -26,7 +26,10 @@ from ottla.connect.worker_task import State, TaskId
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a connector or task; `generation` is that of the worker's group."""
+    """The state of a connector or task.
+
+    `generation` is that of the worker's group, `version` that of the plug-in (KIP-891).
+    """
 
     state: State
     worker_id: str
@@ -35,12 +38,11 @@ class Status:
     version: str | None = None
 
     def json(self) -> dict[str, Any]:
-        """As REST shows it: what is not known is left out."""
+        """As REST shows it: a trace is left out where there is none."""
         found: dict[str, Any] = {"state": self.state.value, "worker_id": self.worker_id}
         if self.trace is not None:
             found["trace"] = self.trace
-        if self.version is not None:
-            found["version"] = self.version
+        found["version"] = self.version
         return found
 
 

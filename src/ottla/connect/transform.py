@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
-from ottla.config.config_def import REQUIRED, ConfigTable, config_key
+from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, STRING, Rule, not_empty
 from ottla.config.java_regex import is_java_pattern, java_pattern
 from ottla.connect.data import ConnectRecord, DataError, Schema, SchemaType, shown
@@ -253,6 +253,7 @@ class PathSettings(ConfigTable, group=True):
         default=V1,
         type=STRING,
         rule=Rule("be V1 or V2", lambda text: text.upper() in (V1, V2)),
+        importance=HIGH,
         doc="V1: the name of a field at the top. V2: a path with dots to a field further in; a "
         "name with dots stands between backticks (KIP-821).",
     )

@@ -156,7 +156,7 @@ def test_plugin_says_its_settings(worker):
         "importance": "HIGH",
         "documentation": "",
         "group": None,
-        "order_in_group": 2,
+        "order": -1,
         "width": "NONE",
         "display_name": "topic",
         "dependents": [],
