@@ -325,6 +325,15 @@ class DistributedConfig(WorkerConfig):
         importance=HIGH,
         doc="How long workers have to join again when the group changes.",
     )
+    exactly_once_source_support: str = config_key(
+        default="disabled",
+        type=STRING,
+        rule=one_of("disabled", "preparing", "enabled"),
+        importance=HIGH,
+        doc="`enabled` has sources write records and offsets in transactions, and fences what "
+        "tasks of before may still write (KIP-618). A group that runs is first restarted, worker "
+        "by worker, with `preparing`, then with `enabled`.",
+    )
     connect_protocol: str = config_key(
         default="sessioned",
         type=STRING,
@@ -363,6 +372,16 @@ class DistributedConfig(WorkerConfig):
         doc="Which algorithms a signature may have.",
     )
 
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether sources write in transactions."""
+        return self.exactly_once_source_support == "enabled"
+
+    @property
+    def has_transactional_leader(self) -> bool:
+        """Whether the leader writes the config topic in transactions, so that it can be fenced."""
+        return self.exactly_once_source_support != "disabled"
+
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
@@ -389,14 +408,6 @@ def _no_control_characters() -> Rule:
 class ConnectorConfig(ConfigTable, group=True):
     """What every connector has, beside its own settings."""
 
-    unused: ClassVar[Mapping[str, str]] = {
-        "config.action.reload": "config providers are asked when a connector or task starts",
-        "connector.plugin.version": "of each package one version is installed",
-        "key.converter.plugin.version": "of each package one version is installed",
-        "value.converter.plugin.version": "of each package one version is installed",
-        "header.converter.plugin.version": "of each package one version is installed",
-    }
-
     name: str = config_key(
         default=REQUIRED,
         type=STRING,
@@ -411,6 +422,11 @@ class ConnectorConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="What it does: Kafka's name of a connector, an entry point, package.module.Class or a "
         "file ending in .py.",
+    )
+    connector_plugin_version: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The version of the connector that is installed; of each package there is one.",
     )
     tasks_max: int = config_key(
         default=1,
@@ -428,11 +444,29 @@ class ConnectorConfig(ConfigTable, group=True):
     key_converter: str | None = config_key(
         default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
     )
+    key_converter_plugin_version: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="The version of the converter that is installed; of each package there is one.",
+    )
     value_converter: str | None = config_key(
         default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
     )
+    value_converter_plugin_version: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="The version of the converter that is installed; of each package there is one.",
+    )
     header_converter: str | None = config_key(
         default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+    )
+    header_converter_plugin_version: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="The version of the converter that is installed; of each package there is one.",
     )
     transforms: tuple[str, ...] = config_key(
         default=(),
@@ -446,6 +480,14 @@ class ConnectorConfig(ConfigTable, group=True):
         type=LIST,
         importance=LOW,
         doc="Names of predicates, which say for which records a transform is asked.",
+    )
+    config_action_reload: str = config_key(
+        default="restart",
+        type=STRING,
+        rule=one_of("none", "restart"),
+        importance=LOW,
+        doc="What to do when a value of a config provider changes. Providers are asked when a "
+        "connector or a task starts, and do not say that a value has changed.",
     )
     errors_retry_timeout: int = config_key(
         default=0,
@@ -501,6 +543,29 @@ class SourceConnectorConfig(ConnectorConfig):
         type=STRING,
         rule=one_of("requested", "required"),
         doc="`required` refuses the connector where it would not be exactly once (KIP-618).",
+    )
+    transaction_boundary: str = config_key(
+        default="poll",
+        type=STRING,
+        rule=one_of("poll", "interval", "connector"),
+        doc="Where transactions of an exactly-once source end: with each batch that it returns "
+        "(poll), at intervals, or where it says so (connector).",
+    )
+    transaction_boundary_interval_ms: int | None = config_key(
+        default=None,
+        type=LONG,
+        rule=at_least(0),
+        importance=LOW,
+        doc="With transaction.boundary=interval how long a transaction is; by default as long as "
+        "the worker's offset.flush.interval.ms.",
+    )
+    offsets_storage_topic: str | None = config_key(
+        default=None,
+        type=STRING,
+        rule=not_empty(),
+        importance=LOW,
+        doc="A topic for the offsets of this source; they are copied to the worker's. By default "
+        "the worker's alone. For groups of workers.",
     )
 
 

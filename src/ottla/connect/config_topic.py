@@ -4,6 +4,7 @@
     task-<name>-<n>        {"properties":{...}}; kept aside until
     commit-<name>          {"tasks":n}, which makes the tasks 0 to n-1 count
     target-state-<name>    {"state":"PAUSED","state.v2":"STOPPED"}
+    tasks-fencing-<name>   {"task-count":n}: producers to fence before the next tasks (KIP-618)
     session-key            {"key":"<base64>","algorithm":"HmacSHA256","creation-timestamp":ms}
     restart-connector-<name>   {"include-tasks":true,"only-failed":false}
 
@@ -83,7 +84,7 @@ class ConfigTopic:
         handlers: dict[str, Callable[[str, Any], None]] = {
             TARGET_PREFIX: self._take_target,
             RESTART_PREFIX: self._take_restart,
-            FENCING_PREFIX: lambda name, value: None,
+            FENCING_PREFIX: self._take_fencing,
             CONNECTOR_PREFIX: self._take_connector,
             TASK_PREFIX: self._take_task,
             COMMIT_PREFIX: self._take_commit,
@@ -132,9 +133,18 @@ class ConfigTopic:
             self._committed.discard(name)
         else:
             self.state.tasks[name] = [merged[number] for number in range(count)]
+            self.state.generations[name] = self.state.generations.get(name, 0) + 1
+            self.state.unfenced.add(name)
             self.inconsistent.discard(name)
             self._committed.add(name)
         self._on_change(ConfigChange("tasks", name))
+
+    def _take_fencing(self, name: str, value: Any) -> None:
+        if value is None:
+            self.state.fenced.pop(name, None)
+        else:
+            self.state.fenced[name] = int(value["task-count"])
+            self.state.unfenced.discard(name)
 
     def _take_target(self, name: str, value: Any) -> None:
         if value is None:
@@ -170,13 +180,18 @@ def connector_entry(name: str, properties: Mapping[str, str]) -> Entry:
 
 
 def removal(name: str, task_count: int) -> list[Entry]:
-    """Tombstones for all that is there of a connector.
+    """Tombstones for what is there of a connector.
 
-    Also for its tasks, which Kafka leaves behind: they came back with the next of this name.
+    Also for its tasks, which Kafka leaves behind: they came back with the next of this name. The
+    number of producers to fence stays: the next of this name has their transactional ids.
     """
     keys = [CONNECTOR_PREFIX + name, TARGET_PREFIX + name, COMMIT_PREFIX + name]
     keys += [f"{TASK_PREFIX}{name}-{number}" for number in range(task_count)]
-    return [_entry(key, None) for key in [*keys, FENCING_PREFIX + name]]
+    return [_entry(key, None) for key in keys]
+
+
+def fencing_entry(name: str, task_count: int) -> Entry:
+    return _entry(FENCING_PREFIX + name, {"task-count": task_count})
 
 
 def task_entries(name: str, tasks: list[dict[str, str]]) -> list[Entry]:

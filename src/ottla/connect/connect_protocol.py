@@ -184,11 +184,11 @@ def body_of(tasks: Any) -> bytes:
     return json.dumps(tasks, separators=(",", ":")).encode()
 
 
-def sign(tasks: Any, key: SessionKey | None) -> dict[str, str]:
+def sign(body: bytes, key: SessionKey | None) -> dict[str, str]:
     """The headers of a request with this body; none while there is no key."""
     if key is None:
         return {}
-    mac = hmac.new(key.key, body_of(tasks), DIGESTS[key.algorithm]).digest()
+    mac = hmac.new(key.key, body, DIGESTS[key.algorithm]).digest()
     return {SIGNATURE: base64.b64encode(mac).decode(), ALGORITHM: key.algorithm}
 
 

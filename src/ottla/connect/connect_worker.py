@@ -78,7 +78,7 @@ class ConnectWorker:
             offsets = offset_topic(config, self.properties, settings)
             await asyncio.wrap_future(run_in_thread(offsets.start, "connect-offsets"))
             worker = Worker(config, self.properties, self.runtime, offsets)
-            herder = DistributedHerder(worker, config, settings, WorkerRequests(config).post)
+            herder = DistributedHerder(worker, config, settings, WorkerRequests(config).ask)
             await herder.start()
             return herder
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -30,21 +31,23 @@ from ottla.connect.config_topic import (
     SessionKey,
     commit_entry,
     connector_entry,
+    fencing_entry,
     removal,
     restart_entry,
     session_key_entry,
     target_entry,
     task_entries,
 )
-from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment, sign
+from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment, body_of, sign
+from ottla.connect.exactly_once import FENCED
 from ottla.connect.herder import Herder
 from ottla.connect.offset_storage import TopicOffsetStorage
 from ottla.connect.statuses import Status, TopicStatuses
 from ottla.connect.topic_table import TableTopic, TopicTable
 from ottla.connect.worker import ConnectRestError, Worker, refusal
-from ottla.connect.worker_clients import with_prefix
+from ottla.connect.worker_clients import WorkerClients, with_prefix
 from ottla.connect.worker_group import WorkerGroup
-from ottla.connect.worker_task import State, TargetState, TaskId
+from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId
 from ottla.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -54,6 +57,8 @@ TICK_S: Final = 1.0
 CLOSE_WAIT_S: Final = 5.0
 POST_ATTEMPTS: Final = 20
 POST_PAUSE_S: Final = 0.25
+FENCE_LIMIT_S: Final = 120.0
+READ_COMMITTED: Final = {"isolation.level": "read_committed"}
 
 
 def table_topic(
@@ -85,8 +90,19 @@ def offset_topic(
     factor = config.offset_storage_replication_factor
     partitions = config.offset_storage_partitions
     return TopicOffsetStorage(
-        table_topic(config, "offset.storage", partitions, factor, properties), settings
+        table_topic(config, "offset.storage", partitions, factor, properties),
+        settings,
+        config.is_exactly_once,
     )
+
+
+def own_offset_topic(
+    config: DistributedConfig, settings: Mapping[str, Any], topic: str
+) -> TopicOffsetStorage:
+    """The topic that a connector wants its offsets in, made like that of the workers."""
+    factor = config.offset_storage_replication_factor
+    table = TableTopic("offsets.storage.topic", topic, config.offset_storage_partitions, factor, {})
+    return TopicOffsetStorage(table, settings, config.is_exactly_once)
 
 
 class NotLeaderError(ConnectRestError):
@@ -110,13 +126,17 @@ class DistributedHerder(Herder):
         client_settings: Mapping[str, Any],
         post: Any,
     ) -> None:
-        """`post(url, body, headers)` is a coroutine that sends a request to another worker."""
+        """`post(method, url, body, headers)` is a coroutine that asks another worker."""
         self._loop = asyncio.get_running_loop()
         self.config_of_group = config
         self._topic = ConfigTopic(self._on_change)
         self._statuses = TopicStatuses(self._write_status, worker.runtime.clock.now_ms)
         super().__init__(worker, self._topic.state, self._statuses)
-        self._post = post
+        self.post = post
+        self.zombies = ZombieFencing(self, config.group_id)
+        if config.is_exactly_once:
+            worker.exactly_once = self.zombies.exactly_once
+        worker.open_offsets = partial(own_offset_topic, config, client_settings)
         self.owned: set[TaskId] = set()
         self._run_as: dict[TaskId, dict[str, str]] = {}
         self._changed = asyncio.Event()
@@ -143,7 +163,7 @@ class DistributedHerder(Herder):
             config,
             client_settings,
             lambda: (self._topic.offset, self.state),
-            self._refresh,
+            self.refresh,
             self._changed.set,
         )
         self.group.member.on_lost = self._drop_all
@@ -162,7 +182,10 @@ class DistributedHerder(Herder):
         def on_record(record: ConsumerRecord) -> None:
             self._loop.call_soon_threadsafe(apply, record)
 
-        return TopicTable(topic, settings, on_record)
+        if prefix != "config.storage" or not self.config_of_group.has_transactional_leader:
+            return TopicTable(topic, settings, on_record)
+        leader = f"connect-cluster-{self.config_of_group.group_id}"
+        return TopicTable(topic, settings, on_record, READ_COMMITTED, leader)
 
     # Life
 
@@ -228,13 +251,13 @@ class DistributedHerder(Herder):
 
     async def _rebalance(self) -> None:
         """Join, stop what was revoked, and join again if something was."""
-        await self._refresh()
+        await self.refresh()
         if not self.group.is_incremental and self._has_joined:
             await self._drop_all()
         self.group.running = frozenset(self.owned)
         assignment = await self.group.join()
         if assignment.error == CONFIG_MISMATCH or self._topic.offset < assignment.config_offset:
-            await self._refresh()
+            await self.refresh()
         if assignment.error == CONFIG_MISMATCH:
             self.group.member.request_join()
             return
@@ -242,6 +265,8 @@ class DistributedHerder(Herder):
         self._has_joined = True
         if self.group.is_leader:
             await self._lead_duties()
+        else:
+            self._configs.release()
 
     async def _take(self, assignment: Assignment) -> None:
         if not self.group.is_incremental:
@@ -266,7 +291,9 @@ class DistributedHerder(Herder):
         await self._reconcile()
 
     async def _lead_duties(self) -> None:
-        """As the leader: a session key that is not too old."""
+        """As the leader: the right to write, and a session key that is not too old."""
+        if self.config_of_group.has_transactional_leader:
+            await self.worker.ask(self._configs.claim, "taking the config topic over")
         if not self.group.is_sessioned:
             return
         now_ms = self.worker.runtime.clock.now_ms()
@@ -277,7 +304,7 @@ class DistributedHerder(Herder):
                 self.config_of_group.inter_worker_key_generation_algorithm,
                 now_ms,
             )
-            await self._write([session_key_entry(made)])
+            await self.write([session_key_entry(made)])
 
     # What runs here
 
@@ -360,7 +387,7 @@ class DistributedHerder(Herder):
             return not only_failed or (status is not None and status.state is State.FAILED)
 
         if name in self.worker.connectors and is_meant(self.statuses.connectors.get(name)):
-            self.statuses.put_connector(name, self.own_status(State.RESTARTING))
+            self.statuses.put_connector(name, self.own_status(name, State.RESTARTING))
             await self._restart_connector(name)
         if not include_tasks:
             return
@@ -372,7 +399,7 @@ class DistributedHerder(Herder):
     async def _restart_task_here(self, task_id: TaskId) -> None:
         async with self._reconciling:
             await self.worker.stop_tasks([task_id])
-            self.statuses.put_task(task_id, self.own_status(State.RESTARTING))
+            self.statuses.put_task(task_id, self.own_status(task_id.connector, State.RESTARTING))
             self._run_as.pop(task_id, None)
             await self._make_it_so()
 
@@ -407,31 +434,36 @@ class DistributedHerder(Herder):
 
     async def _write_offsets(self, name: str, wanted: Any, verb: str) -> str:
         self._check_leads()
+        await self._check_stopped(name)
+        if self.config_of_group.is_exactly_once and self.kind_of(self.config(name)) == "source":
+            await self.fence(name)
         return await super()._write_offsets(name, wanted, verb)
 
     async def store_config(
         self, name: str, properties: dict[str, str], target: TargetState | None
     ) -> None:
         entries = [] if target is None else [target_entry(name, target)]
-        await self._write([*entries, connector_entry(name, properties)])
+        await self.write([*entries, connector_entry(name, properties)])
 
     async def remove_config(self, name: str) -> None:
-        await self._write(removal(name, len(self.state.tasks.get(name, ()))))
+        await self.write(removal(name, len(self.state.tasks.get(name, ()))))
         self.statuses.remove_connector(name)
 
     async def store_target(self, name: str, target: TargetState) -> None:
-        await self._write([target_entry(name, target)])
+        await self.write([target_entry(name, target)])
 
     async def store_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
         """The leader writes them; another worker asks it to, with a signature."""
         for _ in range(POST_ATTEMPTS):
             if self.group.is_leader:
-                await self.write_tasks(name, tasks)
-                return
+                with suppress(NotLeaderError):  # another one may lead by now
+                    await self.write_tasks(name, tasks)
+                    return
             url = self.group.assignment.leader_url
-            headers = sign(tasks, self.session_key)
+            body = body_of(tasks)
+            headers = sign(body, self.session_key)
             path = f"{url}connectors/{name}/tasks?forward=false"
-            if url and await self._post(path, tasks, headers):
+            if url and await self.post("POST", path, body, headers):
                 return
             await asyncio.sleep(POST_PAUSE_S)
         raise KafkaError(refusal(409, "").error, f"the leader does not take the tasks of {name}")
@@ -441,10 +473,15 @@ class DistributedHerder(Herder):
         self._check_leads()
         self.config(name)
         before = len(self.state.tasks.get(name, ()))
-        await self._write(task_entries(name, tasks))
-        await self._write([commit_entry(name, len(tasks))])
+        await self.write(task_entries(name, tasks))
+        await self.write([commit_entry(name, len(tasks))])
         gone = [TaskId(name, number) for number in range(len(tasks), before)]
         self.statuses.remove_tasks(gone)
+
+    async def fence(self, name: str) -> None:
+        """As the leader: end what tasks of before may still write."""
+        self._check_leads()
+        await self.zombies.fence(name, self.config(name))
 
     @property
     def session_key(self) -> SessionKey | None:
@@ -452,7 +489,7 @@ class DistributedHerder(Herder):
         return self._topic.session_key if self.group.is_sessioned else None
 
     async def carry_out_restart(self, name: str, include_tasks: bool, only_failed: bool) -> None:
-        await self._write([restart_entry(name, include_tasks, only_failed)])
+        await self.write([restart_entry(name, include_tasks, only_failed)])
 
     async def carry_out_task_restart(self, task_id: TaskId) -> None:
         if task_id in self.owned:
@@ -464,20 +501,27 @@ class DistributedHerder(Herder):
 
     # The topics
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the config topic to its present end."""
         await asyncio.wrap_future(self._configs.refresh())
 
-    async def _write(self, entries: list[Entry]) -> None:
+    async def write(self, entries: list[Entry]) -> None:
         """Write to the config topic, and wait until it was read back."""
-        await self.worker.ask(
-            lambda: self._configs.write(entries, WRITE_LIMIT_MS), "writing to the config topic"
-        )
-        await self._refresh()
+        try:
+            await self.worker.ask(
+                lambda: self._configs.write(entries, WRITE_LIMIT_MS), "writing to the config topic"
+            )
+        except KafkaError as error:
+            if error.error in FENCED:  # another worker leads by now
+                self._configs.release()
+                self.group.member.request_join()
+                raise NotLeaderError(None) from error
+            raise
+        await self.refresh()
 
-    def own_status(self, state: State, trace: str | None = None) -> Status:
-        generation = self.group.member.generation
-        return Status(state, self.worker_id, generation, trace)
+    def own_status(self, name: str, state: State, trace: str | None = None) -> Status:
+        self.generation = self.group.member.generation
+        return super().own_status(name, state, trace)
 
     def _write_status(self, entries: list[Entry]) -> None:
         """Have them written, in order; nobody waits for it."""
@@ -493,3 +537,81 @@ class DistributedHerder(Herder):
                 await self.worker.ask(write, "writing to the status topic")
             except Exception as error:
                 logger.warning("%d statuses were not written: %s", len(queue), error)
+
+
+class ZombieFencing:
+    """What keeps tasks of before from writing, where sources are exactly once (KIP-618)."""
+
+    def __init__(self, herder: DistributedHerder, group_id: str) -> None:
+        self._herder = herder
+        self._group_id = group_id
+        self._loop = asyncio.get_running_loop()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def exactly_once(self, task_id: TaskId) -> ExactlyOnce:
+        """What a task that starts now asks, from its thread."""
+        name, number = task_id
+        generation = self._herder.state.generations.get(name, 0)
+
+        def wait_for(work: Coroutine[Any, Any, None]) -> None:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result(FENCE_LIMIT_S)
+
+        return ExactlyOnce(
+            self._transactional_id(name, number),
+            lambda: wait_for(self._have_fenced(name)),
+            lambda: wait_for(self._check_generation(task_id, generation)),
+        )
+
+    def _transactional_id(self, name: str, number: int) -> str:
+        return f"{self._group_id}-{name}-{number}"
+
+    async def _check_generation(self, task_id: TaskId, generation: int) -> None:
+        herder = self._herder
+        await herder.refresh()
+        has_moved = task_id not in herder.owned
+        if has_moved or herder.state.generations.get(task_id.connector) != generation:
+            raise refusal(409, f"task {task_id} has moved, or has other settings by now")
+
+    async def _have_fenced(self, name: str) -> None:
+        """Have the leader fence, here or elsewhere."""
+        herder = self._herder
+        for _ in range(POST_ATTEMPTS):
+            if herder.group.is_leader:
+                await herder.fence(name)
+                return
+            url = herder.group.assignment.leader_url
+            headers = sign(b"", herder.session_key)
+            path = f"{url}connectors/{name}/fence?forward=false"
+            if url and await herder.post("PUT", path, b"", headers):
+                return
+            await asyncio.sleep(POST_PAUSE_S)
+        raise KafkaError(refusal(409, "").error, f"the leader does not fence the tasks of {name}")
+
+    async def fence(self, name: str, config: Mapping[str, str]) -> None:
+        """Once for each planning.
+
+        A single task that follows a single task has the same transactional id, and fences itself.
+        """
+        herder = self._herder
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            await herder.refresh()
+            state = herder.state
+            if name not in state.unfenced:
+                return
+            generation, count = state.generations.get(name), len(state.tasks.get(name, ()))
+            before = state.fenced.get(name, 0)
+            if before and (before, count) != (1, 1):
+                await herder.worker.ask(
+                    lambda: self._fence_producers(name, config, before), f"fencing {name}"
+                )
+            await herder.refresh()
+            if state.generations.get(name) != generation:
+                raise refusal(409, f"the tasks of {name} were planned anew meanwhile")
+            await herder.write([fencing_entry(name, count)])
+
+    def _fence_producers(self, name: str, config: Mapping[str, str], count: int) -> None:
+        worker = self._herder.worker
+        clients = WorkerClients(worker.config, worker.properties, config)
+        with clients.admin(name) as admin:
+            admin.fence_producers(self._transactional_id(name, number) for number in range(count))
+        logger.info("Fenced the producers of %d tasks of %s", count, name)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.config_def import ConfigTable
 from ottla.connect.connector import Connector, Place
 from ottla.connect.connector_settings import (
     Checked,
@@ -37,6 +36,7 @@ from ottla.connect.plugins import (
     TRANSFORMS,
     Plugin,
     aliases,
+    version_of,
 )
 from ottla.connect.statuses import Status, Statuses
 from ottla.connect.worker import ConnectRestError, Worker, refusal
@@ -64,6 +64,12 @@ class ConfigState:
     connectors: dict[str, dict[str, str]] = field(default_factory=dict)
     targets: dict[str, TargetState] = field(default_factory=dict)
     tasks: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    """How often the tasks of each were planned."""
+    fenced: dict[str, int] = field(default_factory=dict)
+    """How many tasks of each had producers when others were fenced last (KIP-618)."""
+    unfenced: set[str] = field(default_factory=set)
+    """Those whose tasks were planned since."""
 
     def target(self, name: str) -> TargetState:
         return self.targets.get(name, TargetState.STARTED)
@@ -187,8 +193,11 @@ class Herder(ABC):
             table = plugin.Settings
             if isinstance(plugin, type) and issubclass(plugin, Connector):
                 common = common_table(plugin)
-                return [*definitions_json(_Common(common)), *definitions_json(plugin)]
-            return definitions_json(_Common(table))
+                found = [*definitions_json(table), *definitions_json(common)]
+                version = next(e for e in found if e["name"] == "connector.plugin.version")
+                version["default_value"] = version_of(plugin)
+                return found
+            return definitions_json(table)
 
         return await self.worker.ask(found, f"describing plug-in {word}")
 
@@ -216,10 +225,10 @@ class Herder(ABC):
                 )
         checked = await self.check({"connector.class": word, **properties})
         try:
-            table: type[ConfigTable] = common_table(plugins.connector(word))
+            plugins.connector(word)
         except KafkaError:
             raise refusal(404, f"Unknown plugin {word}.") from None
-        return validation_json(checked, table)
+        return validation_json(checked)
 
     async def check(self, properties: Mapping[str, str]) -> Checked:
         name = properties.get("name", "")
@@ -327,13 +336,12 @@ class Herder(ABC):
                 lambda: self._sink_offsets(name, config), f"reading offsets of {name}"
             )
             return {"offsets": found}
-        await self.worker.ask(
-            lambda: self.worker.offsets.refresh(30_000), f"reading offsets of {name}"
-        )
+        storage = self.worker.offsets_of(config)
+        await self.worker.ask(lambda: storage.refresh(30_000), f"reading offsets of {name}")
         return {
             "offsets": [
                 {"partition": dict(partition), "offset": offset}
-                for _, partition, offset in self.worker.offsets.table.of(name)
+                for _, partition, offset in storage.table.of(name)
             ]
         }
 
@@ -384,7 +392,7 @@ class Herder(ABC):
             check_simple(offset or {}, "offset")
         is_known = connector.alter_offsets(parse_connector(connector, config)[1], wanted)
         entries = [SourceOffset(name, partition, offset) for partition, offset in wanted]
-        self.worker.offsets.write(entries, 30_000)
+        self.worker.offsets_of(config).write(entries, 30_000)
         return bool(is_known)
 
     def _sink_offsets(self, name: str, config: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -420,15 +428,23 @@ class Herder(ABC):
 
     def _on_connector_status(self, name: str, state: State, trace: str | None) -> None:
         if name in self.state.connectors:
-            self.statuses.put_connector(name, self.own_status(state, trace))
+            self.statuses.put_connector(name, self.own_status(name, state, trace))
 
     def _on_task_status(self, task_id: TaskId, state: State, trace: str | None) -> None:
         if task_id in self.state.task_ids(task_id.connector):  # else it is one that is gone
-            self.statuses.put_task(task_id, self.own_status(state, trace))
+            self.statuses.put_task(task_id, self.own_status(task_id.connector, state, trace))
 
-    def own_status(self, state: State, trace: str | None = None) -> Status:
-        """A status of this worker's."""
-        return Status(state, self.worker_id, trace=trace)
+    generation = 0
+    """That of the group that this worker is in."""
+
+    def own_status(self, name: str, state: State, trace: str | None = None) -> Status:
+        """A status of a connector, or a task of it, that is this worker's."""
+        try:
+            word = self.state.connectors.get(name, {}).get("connector.class", "")
+            version = version_of(self.worker.plugins.connector(word))
+        except KafkaError:
+            version = None
+        return Status(state, self.worker_id, self.generation, trace, version)
 
     def _on_topic(self, task_id: TaskId, topic: str) -> None:
         if self.worker.config.topic_tracking_enable:
@@ -474,13 +490,6 @@ class Herder(ABC):
             task.cancel()
         await self.worker.close()
         await self.statuses.close()
-
-
-class _Common:
-    """A table in the place of a plug-in that has one."""
-
-    def __init__(self, table: type[ConfigTable]) -> None:
-        self.Settings = table
 
 
 def _is_named(plugin: Plugin, word: str) -> bool:
@@ -549,7 +558,7 @@ class StandaloneHerder(Herder):
     async def carry_out_restart(self, name: str, include_tasks: bool, only_failed: bool) -> None:
         status = self.statuses.connectors.get(name)
         if not only_failed or (status is not None and status.state is State.FAILED):
-            self.statuses.put_connector(name, self.own_status(State.RESTARTING))
+            self.statuses.put_connector(name, self.own_status(name, State.RESTARTING))
             await self.worker.stop_connector(name)
             self.worker.start_connector(name, self.state.connectors[name], self.state.target(name))
         if include_tasks:
@@ -560,7 +569,7 @@ class StandaloneHerder(Herder):
 
     async def carry_out_task_restart(self, task_id: TaskId) -> None:
         await self.worker.stop_tasks([task_id])
-        self.statuses.put_task(task_id, self.own_status(State.RESTARTING))
+        self.statuses.put_task(task_id, self.own_status(task_id.connector, State.RESTARTING))
         self._start_task(task_id)
 
     def _start_task(self, task_id: TaskId) -> None:

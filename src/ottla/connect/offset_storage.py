@@ -8,6 +8,7 @@ are compared as maps: another order of the keys is the same partition.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ from ottla.connect.topic_table import TableTopic, TopicTable
 from ottla.errors import ConfigError
 from ottla.runtime.io_thread import Lock
 
+logger = logging.getLogger(__name__)
+
+COPY_LIMIT_MS: Final = 5000
 JAVA_SERIALIZED: Final = b"\xac\xed\x00\x05"
 
 
@@ -72,11 +76,26 @@ class OffsetTable:
             return [entry for places in self._offsets.values() for entry in places.values()]
 
 
+OffsetRecord = tuple[bytes, bytes | None]
+
+
 class OffsetStorage(ABC):
     """Offsets that outlive the worker. Any thread may call; `write` may take a while."""
 
+    topic: str | None = None
+    """Its topic, if it has one."""
+
     def __init__(self) -> None:
         self.table = OffsetTable()
+
+    def encode(self, entries: Sequence[SourceOffset]) -> tuple[str, list[OffsetRecord]]:
+        """The topic and the records to write in a transaction of the source's."""
+        raise TypeError(f"{type(self).__name__} is no topic")
+
+    def note_committed(self, entries: Sequence[SourceOffset]) -> None:
+        """What `encode` made has been committed."""
+        for entry in entries:
+            self.table.put(entry)
 
     @abstractmethod
     def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
@@ -156,24 +175,33 @@ class TopicOffsetStorage(OffsetStorage):
     same, and written again under that worker's key.
     """
 
-    def __init__(self, topic: TableTopic, settings: Mapping[str, Any]) -> None:
+    topic: str
+
+    def __init__(
+        self, topic: TableTopic, settings: Mapping[str, Any], has_transactions: bool = False
+    ) -> None:
+        """With transactions, only what is committed is read."""
         super().__init__()
+        self.topic = topic.name
         self._keys: dict[tuple[str, tuple[Any, ...]], bytes] = {}
-        self._topic_table = TopicTable(topic, settings, self._take)
+        level = {"isolation.level": "read_committed"} if has_transactions else {}
+        self._topic_table = TopicTable(topic, settings, self._take, level)
 
     def start(self) -> None:
         """Read the topic to its end."""
         self._topic_table.start()
 
-    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
-        records = []
+    def encode(self, entries: Sequence[SourceOffset]) -> tuple[str, list[OffsetRecord]]:
+        records: list[OffsetRecord] = []
         for connector, partition, offset in entries:
             known = self._keys.get((connector, partition_key(partition)))
             key = known or to_json([connector, partition]).encode()
             records.append((key, None if offset is None else to_json(offset).encode()))
-        self._topic_table.write(records, timeout_ms)
-        for entry in entries:
-            self.table.put(entry)
+        return self.topic, records
+
+    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        self._topic_table.write(self.encode(entries)[1], timeout_ms)
+        self.note_committed(entries)
 
     def refresh(self, timeout_ms: int) -> None:
         self._topic_table.refresh().result(timeout_ms / 1000)
@@ -186,6 +214,78 @@ class TopicOffsetStorage(OffsetStorage):
         offset = None if record.value is None else json.loads(record.value)
         self._keys[connector, partition_key(partition)] = record.key
         self.table.put(SourceOffset(connector, partition, offset))
+
+
+class OwnOffsets(OffsetStorage):
+    """The offsets of connectors that have a topic for them (`offsets.storage.topic`, KIP-618).
+
+    What is not there is looked up in the worker's topic, to which all is copied: so the setting can
+    be changed back. The topic is created and read when it is first used.
+    """
+
+    def __init__(self, own: TopicOffsetStorage, of_worker: OffsetStorage) -> None:
+        super().__init__()
+        self.topic = own.topic
+        self._own = own
+        self._of_worker = of_worker
+        self._is_started = False
+        self._starting = Lock()
+        self.table = LayeredTable(own.table, of_worker.table)
+
+    def encode(self, entries: Sequence[SourceOffset]) -> tuple[str, list[OffsetRecord]]:
+        return self._own.encode(entries)
+
+    def note_committed(self, entries: Sequence[SourceOffset]) -> None:
+        self._own.note_committed(entries)
+        self._copy(entries, COPY_LIMIT_MS)
+
+    def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        self._start()
+        self._own.write(entries, timeout_ms)
+        self._copy(entries, timeout_ms)
+
+    def refresh(self, timeout_ms: int) -> None:
+        self._start()
+        self._own.refresh(timeout_ms)
+        self._of_worker.refresh(timeout_ms)
+
+    def close(self) -> None:
+        with self._starting:
+            if self._is_started:
+                self._own.close()
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._is_started:
+                self._own.start()
+                self._is_started = True
+
+    def _copy(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        try:
+            self._of_worker.write(entries, timeout_ms)
+        except Exception as error:  # the own topic counts
+            logger.warning("offsets were not copied from %s: %s", self.topic, error)
+
+
+class LayeredTable(OffsetTable):
+    """A table, and one for what it does not have."""
+
+    def __init__(self, own: OffsetTable, other: OffsetTable) -> None:
+        super().__init__()
+        self._own = own
+        self._other = other
+
+    def put(self, entry: SourceOffset) -> None:
+        self._own.put(entry)
+
+    def get(self, connector: str, partition: Place) -> dict[str, Any] | None:
+        found = self._own.get(connector, partition)
+        return self._other.get(connector, partition) if found is None else found
+
+    def of(self, connector: str) -> list[SourceOffset]:
+        layers = (self._other, self._own)
+        found = {partition_key(e.partition): e for layer in layers for e in layer.of(connector)}
+        return list(found.values())
 
 
 def check_simple(place: Mapping[str, Any], what: str) -> None:

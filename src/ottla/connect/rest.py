@@ -22,7 +22,7 @@ from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, web
 
 from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.ssl_config import ListenerSslSettings, given_settings
-from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, body_of, check_signature
+from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder
 from ottla.connect.worker import ConnectRestError, refusal
@@ -122,6 +122,7 @@ class RestServer:
             web.post(f"{name}/restart", self._restart),
             web.get(f"{name}/tasks", self._get_tasks),
             web.post(f"{name}/tasks", self._put_tasks),
+            web.put(f"{name}/fence", self._fence),
             web.get(f"{task}/status", self._get_task_status),
             web.post(f"{task}/restart", self._restart_task),
             web.get(f"{name}/topics", self._get_topics),
@@ -286,6 +287,19 @@ class RestServer:
 
     async def _put_tasks(self, request: web.Request) -> web.Response:
         """From another worker: the tasks into which a connector that runs there splits its work."""
+        herder, body = await self._of_group(request)
+        tasks = [_properties(each) for each in json.loads(body)]
+        await herder.write_tasks(_name(request), tasks)
+        return web.Response(status=200)
+
+    async def _fence(self, request: web.Request) -> web.Response:
+        """From another worker: a task of an exactly-once source is about to start there."""
+        herder, _ = await self._of_group(request)
+        await herder.fence(_name(request))
+        return web.Response(status=204)
+
+    async def _of_group(self, request: web.Request) -> tuple[DistributedHerder, bytes]:
+        """The herder, and the body of a request that only workers of the group may send."""
         herder = self._herder
         if not isinstance(herder, DistributedHerder):
             raise refusal(404, "HTTP 404 Not Found")
@@ -293,9 +307,7 @@ class RestServer:
         if herder.group.is_sessioned:
             allowed = herder.config_of_group.inter_worker_verification_algorithms
             check_signature(request.headers, body, herder.session_key, allowed)
-        tasks = [_properties(each) for each in json.loads(body)]
-        await herder.write_tasks(_name(request), tasks)
-        return web.Response(status=200)
+        return herder, body
 
     async def _get_task_status(self, request: web.Request) -> web.Response:
         return web.json_response(self._herder.task_status(_task(request)))
@@ -395,13 +407,13 @@ class WorkerRequests:
             assert password is not None, "the settings belong together"
             self._auth = BasicAuth(config.rest_basic_auth_username, password.value)
 
-    async def post(self, url: str, body: Any, headers: Mapping[str, str]) -> bool:
-        """Whether the other worker has taken it; why not is in the log."""
+    async def ask(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> bool:
+        """Whether the other worker has done it; why not is in the log."""
         sent = {"Content-Type": "application/json", **headers}
         try:
             async with (
                 ClientSession(timeout=ClientTimeout(total=REQUEST_LIMIT_S), auth=self._auth) as s,
-                s.post(url, data=body_of(body), headers=sent) as answer,
+                s.request(method, url, data=body or None, headers=sent) as answer,
             ):
                 if answer.status < HTTP_ERROR:
                     return True

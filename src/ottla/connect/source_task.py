@@ -246,7 +246,8 @@ class WorkerSourceTask(WorkerTask):
             if self.is_stopping:
                 return  # what is left comes again from the stored offset
 
-    def _send(self, record: SourceRecord) -> None:
+    def _send(self, record: SourceRecord) -> bool:
+        """Whether it is on its way, or dropped; not if the task is to stop before."""
         sent = self.pending.add(record)
         try:
             encoded = self.parts.conversion.encode(record, self.tolerance)
@@ -254,7 +255,7 @@ class WorkerSourceTask(WorkerTask):
             encoded = None
         if encoded is None:
             sent.arrived(None, None)
-            return
+            return True
         assert self.producer is not None, "started"
         while True:
             try:
@@ -271,14 +272,14 @@ class WorkerSourceTask(WorkerTask):
             except KafkaError as error:
                 if not error.retriable:
                     sent.arrived(None, error)
-                    return
+                    return True
                 logger.warning("%s: sending to %s: %s", self.id, encoded.topic, error)
                 if self.wait(SEND_RETRY_S):
                     self.pending.remove_last(sent)
-                    return
+                    return False
             else:
                 self.note_topic(encoded.topic)
-                return
+                return True
 
     def encoded_batch(
         self, topic: str, values: Sequence[Any], schema: Schema | None

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 500
 START_LIMIT_S: Final = 120.0
+SAFE: Final = {"acks": "all", "enable.idempotence": "true"}
 CLEANUP_POLICY: Final = "cleanup.policy"
 
 
@@ -71,9 +74,17 @@ class TopicTable:
         topic: TableTopic,
         settings: Mapping[str, Any],
         on_record: Callable[[ConsumerRecord], object],
+        reading: Mapping[str, Any] = MappingProxyType({}),
+        transactional_id: str | None = None,
     ) -> None:
-        """`settings` are those of the clients, with bootstrap.servers. Returns at once."""
+        """`settings` are those of the clients, with bootstrap.servers; `reading` of the consumer.
+
+        With a transactional id writes need a `claim` before, and are transactions. Returns at once.
+        """
         self.topic = topic
+        self._reading_settings = dict(reading)
+        self._transactional_id = transactional_id
+        self._writing = Lock()
         self._settings = dict(settings)
         self._on_record = on_record
         self._lock = Lock()
@@ -86,12 +97,10 @@ class TopicTable:
         """Prepare the topic, read it to its end, and follow it; ConfigError if it does not fit."""
         with Admin(self._settings) as admin:
             self.partitions = self.topic.prepare(admin)
-        self._producer = Producer(
-            {**self._settings, "acks": "all", "enable.idempotence": "true"},
-        )
-        self._consumer = Consumer(
-            {**self._settings, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
-        )
+        if self._transactional_id is None:
+            self._producer = Producer(self._settings | SAFE)
+        reading = {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        self._consumer = Consumer(self._settings | reading | self._reading_settings)
         places = [TopicPartition(self.topic.name, number) for number in range(self.partitions)]
         self._consumer.assign(places)
         for place, offset in self._consumer.beginning_offsets(places).items():
@@ -115,13 +124,39 @@ class TopicTable:
 
     def write(self, entries: Sequence[tuple[bytes, bytes | None]], timeout_ms: int) -> None:
         """Write records, in order; raises the error of the first that was not acknowledged."""
-        producer = self._producer
-        if producer is None:
-            raise KafkaTimeoutError(f"{self.topic.name} is not open")
-        futures = [producer.send(self.topic.name, value, key=key) for key, value in entries]
-        producer.flush(timeout_ms / 1000)
-        for future in futures:
-            future.result(0)
+        with self._writing:
+            producer = self._producer
+            if producer is None:
+                error = ErrorCode.OPERATION_NOT_ATTEMPTED
+                raise KafkaError(error, f"{self.topic.name} is not open for writing")
+            with nullcontext() if self._transactional_id is None else producer.transaction():
+                futures = [producer.send(self.topic.name, value, key=key) for key, value in entries]
+                producer.flush(timeout_ms / 1000)
+                for future in futures:
+                    future.result(0)
+
+    def claim(self) -> None:
+        """Become the one that writes; whoever did before is fenced."""
+        assert self._transactional_id is not None, "it has transactions"
+        with self._writing:
+            if self._producer is None:
+                producer = Producer(
+                    self._settings | SAFE | {"transactional.id": self._transactional_id}
+                )
+                try:
+                    producer.init_transactions()
+                except BaseException:
+                    producer.close(0)
+                    raise
+                self._producer = producer
+
+    def release(self) -> None:
+        """Write no longer, where another one may."""
+        if self._transactional_id is not None:
+            with self._writing:
+                producer, self._producer = self._producer, None
+            if producer is not None:
+                producer.close(0)
 
     def close(self) -> None:
         """Read and write no longer."""

@@ -17,12 +17,13 @@ from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector, Context
 from ottla.connect.connector_settings import Checker, parse_connector, resolve
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
-from ottla.connect.offset_storage import OffsetStorage
+from ottla.connect.exactly_once import ExactlyOnceSourceTask
+from ottla.connect.offset_storage import OffsetStorage, OwnOffsets, TopicOffsetStorage
 from ottla.connect.plugins import Plugins
 from ottla.connect.sink_task import WorkerSinkTask
 from ottla.connect.source_task import WorkerSourceTask
 from ottla.connect.worker_clients import WorkerClients
-from ottla.connect.worker_task import State, TargetState, TaskId, TaskParts, WorkerTask
+from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId, TaskParts, WorkerTask
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import Condition, run_in_thread
@@ -180,6 +181,11 @@ class Worker:
         self.on_task_status: Callable[[TaskId, State, str | None], object] = _ignore
         self.on_topic: Callable[[TaskId, str], object] = _ignore
         self.on_reconfiguration: Callable[[str], object] = _ignore
+        self.exactly_once: Callable[[TaskId], ExactlyOnce] | None = None
+        """Set where sources are exactly once."""
+        self.open_offsets: Callable[[str], TopicOffsetStorage] | None = None
+        """Opens the topic that a connector wants its offsets in; set in groups."""
+        self._own_offsets: dict[str, OwnOffsets] = {}
         self._loop = asyncio.get_running_loop()
         self._committing: dict[TaskId, Future[Any]] = {}
         self._commits = asyncio.create_task(self._commit_at_intervals(), name="commit offsets")
@@ -206,7 +212,7 @@ class Worker:
         running = RunningConnector(
             name,
             self._resolved(properties),
-            self.offsets,
+            self.offsets_of(properties),
             self._from_thread(self.on_connector_status),
             self._from_thread(lambda: self.on_reconfiguration(name)),
         )
@@ -280,20 +286,32 @@ class Worker:
             worker_config=self.config,
             conversion=self.conversion(config, resolved),
             clients=WorkerClients(self.config, self.properties, resolved),
-            offsets=self.offsets,
+            offsets=self.offsets_of(resolved),
             runtime=self.runtime,
             on_status=self._from_thread(self.on_task_status),
             on_topic=self._from_thread(self.on_topic),
             request_reconfiguration=self._from_thread(
                 lambda: self.on_reconfiguration(task_id.connector)
             ),
+            exactly_once=self.exactly_once and self.exactly_once(task_id),
         )
         return self.task_of(parts, target)
 
     def task_of(self, parts: TaskParts, target: TargetState) -> WorkerTask:
         """The task for a source or a sink."""
-        is_source = parts.connector_class.kind == "source"
-        return (WorkerSourceTask if is_source else WorkerSinkTask)(parts, target)
+        if parts.connector_class.kind == "sink":
+            return WorkerSinkTask(parts, target)
+        is_once = parts.exactly_once is not None
+        return (ExactlyOnceSourceTask if is_once else WorkerSourceTask)(parts, target)
+
+    def offsets_of(self, properties: Mapping[str, str]) -> OffsetStorage:
+        """Where a source's offsets are: in the worker's storage, or in a topic of its own."""
+        topic = properties.get("offsets.storage.topic")
+        if not topic or self.open_offsets is None or topic == self.offsets.topic:
+            return self.offsets
+        if topic not in self._own_offsets:
+            self._own_offsets[topic] = OwnOffsets(self.open_offsets(topic), self.offsets)
+        return self._own_offsets[topic]
 
     def conversion(self, config: ConnectorConfig, properties: Mapping[str, str]) -> Conversion:
         """The converters and transforms of a connector, made for one task."""
@@ -329,7 +347,8 @@ class Worker:
         await self.stop_tasks(list(self.tasks))
         for name in list(self.connectors):
             await self.stop_connector(name)
-        await self.ask(self.offsets.close, "closing the offset store")
+        for storage in (*self._own_offsets.values(), self.offsets):
+            await self.ask(storage.close, "closing the offset store")
 
     async def _end(self, ending: Sequence[WorkerTask | RunningConnector]) -> None:
         """Wait for threads to end, for as long as all of them together may take."""

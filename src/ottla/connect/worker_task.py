@@ -74,6 +74,17 @@ OnTopic = Callable[["TaskId", str], object]
 
 
 @dataclass(frozen=True)
+class ExactlyOnce:
+    """What a task of an exactly-once source asks of its group; both may take a while."""
+
+    transactional_id: str
+    fence: Callable[[], object]
+    """Have the producers of tasks of before fenced, where that was not done yet."""
+    check: Callable[[], object]
+    """KafkaError unless the task is this worker's, with the settings that it has."""
+
+
+@dataclass(frozen=True)
 class TaskParts:
     """All that a task is made of."""
 
@@ -90,6 +101,8 @@ class TaskParts:
     on_status: OnStatus
     on_topic: OnTopic
     request_reconfiguration: Callable[[], object]
+    exactly_once: ExactlyOnce | None = None
+    """Of a source in a group that supports it."""
 
 
 class WorkerTask(ABC):

@@ -196,3 +196,58 @@ def distributed(broker, **more):
     return ConnectWorker.distributed(
         properties | {key.replace("_", "."): str(value) for key, value in more.items()}
     )
+
+
+class Counting(SourceConnector):
+    """Counts in batches; with boundaries of its own it may abort one of them."""
+
+    class Settings(ConfigTable):
+        """How much, and how fast."""
+
+        topic: str = config_key(default=REQUIRED, type=STRING, doc="The topic.")
+        count: int = config_key(default=3, type=INT, doc="How many records.")
+        batch: int = config_key(default=1000, type=INT, doc="How many records at once.")
+        pause: int = config_key(default=0, type=INT, doc="How many ms between batches.")
+        aborted: int = config_key(default=-1, type=INT, doc="The batch that is aborted.")
+        number: int = config_key(default=0, type=INT, doc="That of the task.")
+
+    idle_s = 0.01
+
+    def tasks(self, max_tasks):
+        return [{"number": str(number)} for number in range(max_tasks)]
+
+    def partition(self):
+        return {"task": self.settings.number} if self.settings.number else {}
+
+    def start(self):
+        found = self.context.offset(self.partition())
+        self.next = found["n"] + 1 if found else 0
+
+    def poll(self):
+        self.context.wait(self.settings.pause / 1000)
+        last = min(self.settings.count, self.next + self.settings.batch)
+        if self.next >= last:
+            self.context.wait(self.idle_s)
+            return []
+        found = [
+            SourceRecord(
+                topic=self.settings.topic,
+                value=str(number),
+                source_partition=self.partition(),
+                source_offset={"n": number},
+            )
+            for number in range(self.next, last)
+        ]
+        if self.context.transaction is not None:
+            is_aborted = self.next // self.settings.batch == self.settings.aborted
+            (self.context.transaction.abort if is_aborted else self.context.transaction.commit)()
+        self.next = last
+        return found
+
+    @classmethod
+    def is_exactly_once(cls, settings):
+        return True
+
+    @classmethod
+    def sets_boundaries(cls, settings):
+        return True
