@@ -11,7 +11,7 @@ from connect_workers import FILE_SINK, FILE_SOURCE, JavaWorker
 
 from ottla.connect.plugins import BUILT_IN, PREDICATES, TRANSFORMS
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -18,7 +18,7 @@ from ottla import Consumer
 from ottla.runtime.network import free_port
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
-from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.processes import BrokerProcess
 
 STARTUP_SECONDS = 180
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
