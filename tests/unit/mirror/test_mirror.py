@@ -9,11 +9,12 @@ from mirrors import mirroring, plan_of, values
 
 from ottla import Admin, Consumer, Producer
 from ottla.clients.admin.descriptions import ConfigResource
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.mirror import Mirror
 from ottla.mirror.offset_sync import OffsetSync
-from ottla.mirror.source_task import key_of
+from ottla.mirror.source_task import CopiedTo, key_of
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
@@ -206,6 +207,48 @@ def test_source_topic_that_was_made_anew_is_copied_from_its_beginning(two, produ
 
     assert values(two["b"], "a.pages")[10:] == ["new"]
     assert "made again" in gap.why
+
+
+def test_source_that_has_lost_its_end_is_reported(two, produce):
+    """As after a restore of an older state: what is missing is said, and what comes is copied."""
+    produce(two["a"], "pages", range(10))
+    with mirroring(two, topics="pages"):
+        two["b"].wait_for_records("a.pages", 10)
+    with Producer(two["b"].bootstrap_servers) as producer:  # as if 30 had been copied
+        producer.send("mm2-offsets.a.internal", CopiedTo(29).value(), key=key_of("a", PAGES))
+
+    with mirroring(two, topics="pages") as mirror:
+        wait_until(lambda: mirror.statuses()[0].lost == 20, "the gap", seen=mirror.statuses)
+        produce(two["a"], "pages", ["x", "y"])
+        two["b"].wait_for_records("a.pages", 12)
+        ((_, gap),) = mirror.gaps()
+
+    assert (gap.partition, gap.first, gap.last) == (PAGES, 10, 29)
+    assert "the source's log was cut" in gap.why
+    assert values(two["b"], "a.pages")[10:] == ["x", "y"]
+
+
+def test_log_that_differs_from_what_was_copied_is_reported(two, produce, monkeypatch):
+    """A leader without the end that was copied: what it has there now is copied as well."""
+    found = [LogTruncationError(PAGES, 10, 7)]
+    poll_batches = Consumer.poll_batches
+
+    def poll(self, *arguments):
+        if found and PAGES in self.assignment() and self.position(PAGES) == 10:
+            raise found.pop()
+        return poll_batches(self, *arguments)
+
+    monkeypatch.setattr(Consumer, "poll_batches", poll)
+    produce(two["a"], "pages", range(10))
+
+    with mirroring(two, topics="pages") as mirror:
+        two["b"].wait_for_records("a.pages", 13)
+        ((_, gap),) = mirror.gaps()
+        assert mirror.statuses()[0].lost == 3
+
+    assert (gap.partition, gap.first, gap.last) == (PAGES, 7, 9)
+    assert "the source's log was cut" in gap.why
+    assert values(two["b"], "a.pages")[10:] == ["7", "8", "9"]
 
 
 def test_copy_that_was_made_anew_is_filled_again(two, produce):
