@@ -30,7 +30,7 @@ from ottla.testing.processes import BrokerProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 RECORDS = int(os.environ.get("BENCH_RECORDS", "300000"))
-CODECS = ("none", "lz4")
+CODECS = os.environ.get("BENCH_CODECS", "none,lz4").split(",")
 RATE, COST = "MB/s", "CPU s per GB"
 
 
@@ -51,6 +51,7 @@ class Way(NamedTuple):
             "emit.heartbeats.enabled": "false",
             "emit.checkpoints.enabled": "false",
             "replication.factor": "1",
+            "heartbeats.topic.replication.factor": "1",
             "offset-syncs.topic.replication.factor": "1",
             "checkpoints.topic.replication.factor": "1",
             "offset.storage.replication.factor": "1",
@@ -101,6 +102,8 @@ def compare(way: Way, codec: str, folder: Path, theirs: Measured, ours: Measured
             seconds, cpu = measure(mirror, way.target.bootstrap_servers, f"{alias}.{full}")
             subject.note(f"{way.name}, {codec}: {RATE}", volume / seconds)
             subject.note(f"{way.name}, {codec}: {COST}", cpu * 1000 / volume)
+            rate = f"{volume / seconds:.1f} {RATE}, {cpu:.1f} CPU s"
+            print(f"{way.name}, {codec}, run {run}: {subject.name}: {rate}", flush=True)
 
 
 def main() -> None:
