@@ -49,7 +49,7 @@ def take(browser: str, page: Path, picture: Path) -> None:
     """A picture of what one sees first; a page that reloads itself is copied without that."""
     still = page.with_name("still.html")
     text = page.read_text(encoding="utf-8")
-    still.write_text(text.replace('http-equiv="refresh"', 'name="was-refreshed"'), encoding="utf-8")
+    still.write_text(text.replace("location.reload()", "null"), encoding="utf-8")
     subprocess.run(
         [
             *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.pipeline import Parameters
     from ottla.pipelines.tables import ResultTable
 
-INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+INK, MUTED, GRID = "#1f2933", "#56636f", "#e4e7eb"
 FIRST, SECOND, ALARM = "#1d6fa5", "#e07a2d", "#c0392b"
 NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 STYLE: dict[str, Any] = {

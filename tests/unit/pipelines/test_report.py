@@ -148,9 +148,9 @@ def test_events_cannot_write_into_the_page(html):
 
 
 def test_page_follows_the_colours_of_the_system(html):
-    """Dark where the reader's system is; plots, whose letters are dark, keep a light ground."""
+    """Dark where the reader's system is; plots, whose letters are dark, are turned round."""
     assert "@media (prefers-color-scheme: dark)" in html
-    assert ".plot svg { background: #ffffff" in html
+    assert ".plot svg { filter: invert(.9)" in html
 
 
 def test_empty_run_is_a_page_too():
@@ -180,7 +180,10 @@ def test_short_cells_are_not_broken():
 
 def test_page_of_a_run_under_way_is_loaded_again():
     """While a pipeline runs, a browser shows what it has done so far."""
-    assert 'http-equiv="refresh" content="5"' in render(report(refresh_s=5))
+    html = render(report(refresh_s=5))
+
+    assert 'http-equiv="refresh" content="5"' in html
+    assert 'class="again" data-seconds="5"' in html
     assert "refresh" not in render(report())
 
 
@@ -317,6 +320,19 @@ def test_plot_tells_the_value_below_the_pointer(result_of):
     assert (second, third) == ("/7: requests 700", "/14: requests 1,400")
     assert part == pytest.approx([0.25, 0.25, 0.5, 0.5], abs=0.02)
     assert is_whole
+
+
+def test_page_of_a_run_under_way_can_be_kept(result_of):
+    """A button stops the page from loading itself again, and lets it go on."""
+    script = """
+        const again = document.querySelector(".again"), words = [again.textContent];
+        again.click(); words.push(again.textContent);
+        again.click(); words.push(again.textContent);
+        return words;
+    """
+    keep = "Keep this page as it is"
+
+    assert result_of(render(report(refresh_s=600)), script) == [keep, "Go on", keep]
 
 
 def test_record_is_named_by_the_command_that_reads_it(result_of):
