@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
 .PHONY: help demo site test lint types tidy unit property simulation simulate clients system spark peers \
-        bench soak chaos dist lock clean
+        bench bench-peers soak chaos dist lock clean
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
 
 $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -82,6 +82,9 @@ peers: $(READY)  ## Kafka's own tools, and clients and brokers of other language
 
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks
+
+bench-peers: $(READY)  ## the classic table beside Apache Kafka 3.9 and 4.1 (BENCH_ARGS="--rows latency"); writes docs/performance.md
+	$(PY) -m benchmarks.peers.bench_performance $(BENCH_ARGS)
 
 soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s

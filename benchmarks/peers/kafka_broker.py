@@ -1,6 +1,6 @@
 """Apache Kafka brokers as peers of Ottla, each in a JVM of its own, on loopback.
 
-One alone is a node of KRaft; several share a ZooKeeper server.
+One alone is a node of KRaft; several are a quorum of KRaft, or share a ZooKeeper server.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.kafka_tools import KafkaTools
@@ -128,6 +129,32 @@ class KafkaBroker:
             self.process.kill()
             self.process.wait(SHUTDOWN_SECONDS)
             self.process = None
+
+
+class QuorumKafkaBroker(KafkaBroker):
+    """One of several nodes of KRaft, each of which is a broker and a controller."""
+
+    def __init__(
+        self,
+        tools: KafkaTools,
+        data_dir: Path,
+        node_id: int,
+        controllers: Mapping[int, int],
+        **overrides: str | int,
+    ) -> None:
+        self.node_id = node_id
+        self.controllers = controllers
+        """The port of each node's controller, by the node's id."""
+        super().__init__(tools, data_dir, **overrides)
+
+    def role_settings(self) -> dict[str, str | int]:
+        voters = (f"{node}@127.0.0.1:{port}" for node, port in self.controllers.items())
+        controller = f"CONTROLLER://127.0.0.1:{self.controllers[self.node_id]}"
+        return super().role_settings() | {
+            "node.id": self.node_id,
+            "controller.quorum.voters": ",".join(voters),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},{controller}",
+        }
 
 
 class ZooKeeperKafkaBroker(KafkaBroker):

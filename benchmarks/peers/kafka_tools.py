@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from zipfile import ZipFile
 
-TOOL_SECONDS = 90
+TOOL_SECONDS = 240
 
 # Small, short-lived JVMs: the second compiler would only cost time.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -26,6 +26,7 @@ CLASSES = {
     "consumer-perf-test": "ConsumerPerformance",
     "delete-records": "DeleteRecordsCommand",
     "dump-log": "DumpLogSegments",
+    "end-to-end-latency": "EndToEndLatency",
     "features": "FeatureCommand",
     "get-offsets": "GetOffsetShell",
     "groups": "GroupsCommand",
