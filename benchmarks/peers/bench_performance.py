@@ -36,7 +36,7 @@ from benchmarks.peers.perf_rows import CLUSTER, ROWS, SHARED, Row, Sizes, Trial
 from benchmarks.peers.perf_subjects import Subject, measure_idleness
 from benchmarks.peers.perf_tools import PerfTools
 from ottla.record.kernel import COMPILED
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import ZooKeeperProcess
 
 RESULTS = ROOT / "benchmarks" / "results" / "performance.json"
 PAGE = ROOT / "docs" / "performance.md"

@@ -21,8 +21,7 @@ from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_broker import KafkaBroker, QuorumKafkaBroker
 from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.runtime.network import free_port
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.zookeeper_process import ZooKeeperProcess
+from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 from ottla.version import __version__
 
 LIMIT_SECONDS = 180

@@ -2,9 +2,10 @@
 
 Every request is counted. Times are taken of up to a hundred requests a second, chosen evenly: of
 all at a small load, of one in a hundred where ten thousand come; a histogram keeps no more than
-that. Counting takes a quarter of a microsecond a request, and timing next to nothing. The clock
-is read when a request has been received, when its handler begins and returns, when its answer is
-ready, and when that begins to be sent and has been sent.
+that. Counting takes 0.35 microseconds for a request with one partition and 0.07 for each further
+one (CPU time), and timing next to nothing. The clock is read when a request has been received, when
+its handler begins and returns, when its answer is ready, and when that begins to be sent and has
+been sent.
 
 Wing: attaches to `apis` and `processor`, for metrics; the core works without it.
 """
