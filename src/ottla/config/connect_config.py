@@ -132,6 +132,25 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
         importance=LOW,
         doc="Which listener other workers are to use; the first one if it is not set.",
     )
+    admin_listeners: tuple[str, ...] | None = config_key(
+        default=None,
+        type=LIST,
+        importance=LOW,
+        doc="Where `/admin/loggers` is served; by default on `listeners`. Left empty it is off.",
+    )
+    access_control_allow_origin: str = config_key(
+        default="",
+        type=STRING,
+        importance=LOW,
+        doc="The pages that may ask from a browser: origins with commas between, `*` in one for "
+        "any text. Left empty none may.",
+    )
+    access_control_allow_methods: str = config_key(
+        default="",
+        type=STRING,
+        importance=LOW,
+        doc="With which methods they may; GET, POST and HEAD if it is left empty.",
+    )
     rest_basic_auth_username: str | None = config_key(
         default=None,
         type=STRING,
@@ -192,8 +211,9 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
-        for listener in values["listeners"]:
-            parse_listener(listener)
+        for key in ("listeners", "admin_listeners"):
+            for listener in values[key] or ():
+                parse_listener(listener, key.replace("_", "."))
         user, password = values["rest_basic_auth_username"], values["rest_basic_auth_password"]
         if (user is None) != (password is None):
             raise ConfigError(
@@ -204,11 +224,11 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
 _LISTENER: Final = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[^:/\[\]]*):(\d+)/?")
 
 
-def parse_listener(text: str) -> tuple[str, str, int]:
+def parse_listener(text: str, key: str = "listeners") -> tuple[str, str, int]:
     """Scheme, host (empty: every interface) and port of a listener of the REST API."""
     found = _LISTENER.fullmatch(text.strip())
     if found is None or int(found[3]) > 65535:
-        raise ConfigError(f"listeners={text}: must be http://host:port or https://host:port")
+        raise ConfigError(f"{key}={text}: must be http://host:port or https://host:port")
     return found[1], found[2].strip("[]"), int(found[3])
 
 

@@ -78,7 +78,9 @@ class ConnectWorker:
             offsets = offset_topic(config, self.properties, settings)
             await asyncio.wrap_future(run_in_thread(offsets.start, "connect-offsets"))
             worker = Worker(config, self.properties, self.runtime, offsets)
-            herder = DistributedHerder(worker, config, settings, WorkerRequests(config).ask)
+            herder = DistributedHerder(
+                worker, config, settings, WorkerRequests(config, self.properties).ask
+            )
             await herder.start()
             return herder
 
@@ -138,20 +140,20 @@ class ConnectWorker:
 
         self.herder = await make(self)
         self.herder.kafka_cluster_id = self._cluster_id
-        self._rest = RestServer(self.config, self.herder)
+        self.rest = RestServer(self.config, self.herder)
         try:
-            await self._rest.start()
+            await self.rest.start()
         except OSError as error:
             await self.herder.close()
             listeners = ",".join(self.config.listeners)
             raise ConfigError(f"listeners={listeners}: cannot be listened at: {error}") from None
-        self.url = self._rest.advertised_url
+        self.url = self.rest.advertised_url
         self.herder.worker_id = self.url.partition("://")[2].rstrip("/")
         if isinstance(self.herder, DistributedHerder):
             self.herder.begin(self.url)
 
     async def _close(self) -> None:
-        await self._rest.close()
+        await self.rest.close()
         await self.herder.close()
 
 

@@ -15,20 +15,23 @@ import logging
 import ssl
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import unquote
 
-from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, web
+from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
+from ottla.config.config_type import LIST
 from ottla.config.connect_config import WorkerConfig, parse_listener
-from ottla.config.ssl_config import ListenerSslSettings, given_settings
+from ottla.config.ssl_config import ListenerSslSettings, SslSettings, given_settings
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder
 from ottla.connect.worker import ConnectRestError, refusal
+from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
-from ottla.network.tls_context import server_context
+from ottla.network.tls_context import client_context, server_context
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ REQUEST_LIMIT_S: Final = 90.0
 CLOSE_TIMEOUT_S: Final = 1.0
 HTTP_ERROR: Final = 400
 COMMIT: Final = "unknown"
+SHARED_METHODS: Final = "GET,POST,HEAD"
+SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -49,29 +54,43 @@ class RestServer:
         self._config = config
         self._herder = herder
         self._levels_changed: dict[str, int] = {}
-        application = web.Application(
-            middlewares=[self._authenticate, self._errors], client_max_size=1 << 24
-        )
-        application.add_routes(self._routes())
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=CLOSE_TIMEOUT_S, handle_signals=False
-        )
+        self._runners: list[web.AppRunner] = []
         self.urls: list[str] = []
         """Where it listens, with the ports that it got."""
+        self.admin_urls: list[str] = []
+        """Where the levels of the log are, if that is elsewhere."""
 
     async def start(self) -> None:
         """Listen; OSError where that is not possible."""
-        await self._runner.setup()
-        for listener in self._config.listeners:
+        admin = self._config.admin_listeners
+        routes = self._routes() + (self._admin_routes() if admin is None else [])
+        self.urls = await self._serve(routes, self._config.listeners)
+        logger.info("REST API at %s", ", ".join(self.urls))
+        if admin:
+            self.admin_urls = await self._serve(self._admin_routes(), admin)
+            logger.info("levels of the log at %s", ", ".join(self.admin_urls))
+
+    async def _serve(self, routes: list[web.RouteDef], listeners: tuple[str, ...]) -> list[str]:
+        """Serve these paths; where, with the ports that it got."""
+        middlewares = [self._share, self._authenticate, self._errors]
+        application = web.Application(middlewares=middlewares, client_max_size=1 << 24)
+        application.add_routes(routes)
+        runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=CLOSE_TIMEOUT_S, handle_signals=False
+        )
+        self._runners.append(runner)
+        await runner.setup()
+        urls = []
+        for listener in listeners:
             scheme, host, port = parse_listener(listener)
             context = self._tls() if scheme == "https" else None
-            site = web.TCPSite(self._runner, host or None, port, ssl_context=context)
+            site = web.TCPSite(runner, host or None, port, ssl_context=context)
             await site.start()
             server = site._server
             assert isinstance(server, asyncio.Server), "it has started"
             bound = server.sockets[0].getsockname()[1]
-            self.urls.append(f"{scheme}://{self._shown(host)}:{bound}/")
-        logger.info("REST API at %s", ", ".join(self.urls))
+            urls.append(f"{scheme}://{self._shown(host)}:{bound}/")
+        return urls
 
     @property
     def advertised_url(self) -> str:
@@ -84,7 +103,8 @@ class RestServer:
         return f"{scheme}://{self._shown(host)}:{config.rest_advertised_port or port}/"
 
     async def close(self) -> None:
-        await self._runner.cleanup()
+        for runner in self._runners:
+            await runner.cleanup()
 
     def _shown(self, host: str) -> str:
         name = host or "localhost"
@@ -92,13 +112,7 @@ class RestServer:
 
     def _tls(self) -> ssl.SSLContext:
         settings = given_settings(self._config, ListenerSslSettings)
-        prefix = "listeners.https."
-        properties = self._herder.worker.properties
-        settings |= {
-            key.removeprefix(prefix): value
-            for key, value in properties.items()
-            if key.startswith(prefix)
-        }
+        settings |= with_prefix(self._herder.worker.properties, "listeners.https.")
         context: ssl.SSLContext = server_context(ListenerSslSettings.parse(settings))
         return context
 
@@ -133,12 +147,37 @@ class RestServer:
             web.get("/connector-plugins", self._get_plugins),
             web.get(plugin, self._get_plugin),
             web.put(f"{plugin}/validate", self._validate),
+        ]
+
+    def _admin_routes(self) -> list[web.RouteDef]:
+        return [
             web.get("/admin/loggers", self._get_loggers),
             web.get("/admin/loggers/{logger}", self._get_logger),
             web.put("/admin/loggers/{logger}", self._put_logger),
         ]
 
     # Who may ask, and how errors are told
+
+    @web.middleware
+    async def _share(self, request: web.Request, handler: Reply) -> web.StreamResponse:
+        """Let pages of other origins ask, where access.control.allow.origin names them (CORS)."""
+        origin = request.headers.get("Origin")
+        allowed = LIST.parse("", self._config.access_control_allow_origin)
+        is_allowed = origin is not None and any(fnmatchcase(origin, each) for each in allowed)
+        is_question = request.method == "OPTIONS" and "Access-Control-Request-Method" in (
+            request.headers
+        )
+        if not is_allowed or origin is None:
+            return await handler(request)
+        answer = web.Response() if is_question else await handler(request)
+        answer.headers["Access-Control-Allow-Origin"] = origin
+        answer.headers["Access-Control-Allow-Credentials"] = "true"
+        answer.headers["Vary"] = "Origin"
+        if is_question:
+            methods = self._config.access_control_allow_methods or SHARED_METHODS
+            answer.headers["Access-Control-Allow-Methods"] = methods
+            answer.headers["Access-Control-Allow-Headers"] = SHARED_HEADERS
+        return answer
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
@@ -180,9 +219,12 @@ class RestServer:
         query = {**request.query, "forward": "true" if hop is None else "false"}
         url = error.url.rstrip("/") + request.raw_path.partition("?")[0]
         headers = {k: v for k, v in request.headers.items() if k.lower() in FORWARDED}
+        connector = connector_to(url, self._config, self._herder.worker.properties)
         try:
             async with (
-                ClientSession(timeout=ClientTimeout(total=REQUEST_LIMIT_S)) as session,
+                ClientSession(
+                    connector=connector, timeout=ClientTimeout(total=REQUEST_LIMIT_S)
+                ) as session,
                 session.request(
                     request.method, url, params=query, data=await request.read(), headers=headers
                 ) as answer,
@@ -400,7 +442,9 @@ FORWARDED: Final = ("authorization", "content-type", SIGNATURE.lower(), ALGORITH
 class WorkerRequests:
     """What a worker sends to another one of its group, with the user and password of its own."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, properties: Mapping[str, str]) -> None:
+        self._config = config
+        self._properties = properties
         self._auth: BasicAuth | None = None
         if config.rest_basic_auth_username is not None:
             password = config.rest_basic_auth_password
@@ -410,9 +454,11 @@ class WorkerRequests:
     async def ask(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> bool:
         """Whether the other worker has done it; why not is in the log."""
         sent = {"Content-Type": "application/json", **headers}
+        connector = connector_to(url, self._config, self._properties)
+        limit = ClientTimeout(total=REQUEST_LIMIT_S)
         try:
             async with (
-                ClientSession(timeout=ClientTimeout(total=REQUEST_LIMIT_S), auth=self._auth) as s,
+                ClientSession(connector=connector, timeout=limit, auth=self._auth) as s,
                 s.request(method, url, data=body or None, headers=sent) as answer,
             ):
                 if answer.status < HTTP_ERROR:
@@ -421,6 +467,18 @@ class WorkerRequests:
         except (ClientError, TimeoutError) as error:
             logger.info("%s: %s", url, error)
         return False
+
+
+def connector_to(
+    url: str, config: WorkerConfig, properties: Mapping[str, str]
+) -> TCPConnector | None:
+    """How another worker is reached: over TLS it is trusted as this worker's settings say."""
+    if not url.startswith("https:"):
+        return None
+    settings = given_settings(config, SslSettings)
+    settings |= with_prefix(properties, "listeners.https.")
+    known = {key: value for key, value in settings.items() if key in SslSettings.keys}
+    return TCPConnector(ssl=client_context(SslSettings.parse(known)))
 
 
 def _error(status: int, message: str) -> web.Response:

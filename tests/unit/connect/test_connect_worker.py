@@ -178,15 +178,31 @@ def test_source_that_hangs_leaves_others_alone(broker, worker, method):
     assert ask(worker, "DELETE", "/connectors/hanging")[0] == 204
 
 
-def test_sink_that_hangs_leaves_others_alone(broker, worker):
-    """A put that never returns keeps the records of its own topics back, and nothing else."""
+@pytest.mark.parametrize("method", ["start", "put", "stop"])
+def test_sink_that_hangs_leaves_others_alone(broker, worker, method):
+    """A call that never returns keeps the records of its own topics back, and nothing else."""
+    topic = f"stuck-{method}"
     with Producer(broker.bootstrap_servers) as producer:
-        producer.send("stuck", b"1")
-    worker.create(sink("stuck", "stuck", hangs="put"))
-    worker.create(sink("free", "stuck"))
+        producer.send(topic, b"1")
+    worker.create(sink("stuck", topic, hangs=method))
+    worker.create(sink(f"free-{method}", topic))
 
-    wait_until(lambda: MoodySink.got.get("free") == ["1"], "the record at the other sink")
+    wait_until(lambda: MoodySink.got.get(f"free-{method}") == ["1"], "the other sink")
+    assert state_of(worker, "stuck")[0] == "RUNNING"
     assert ask(worker, "DELETE", "/connectors/stuck")[0] == 204
+
+
+@pytest.mark.parametrize("method", ["start", "put"])
+def test_sink_that_raises_is_failed_with_its_trace(broker, worker, method):
+    """What it raised stands in the status of the task."""
+    topic = f"raised-{method}"
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"1")
+    worker.create(sink(f"raising-{method}", topic, raises=method))
+    wait_for_state(worker, f"raising-{method}", "RUNNING", "FAILED")
+
+    _, status = ask(worker, "GET", f"/connectors/raising-{method}/status")
+    assert f"RuntimeError: raised in {method}" in status["tasks"][0]["trace"]
 
 
 @pytest.mark.parametrize("method", ["tasks", "start", "poll"])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import ssl
+import urllib.error
+import urllib.request
 
 import pytest
-from connect_kit import ask, standalone, wait_for_state
+from connect_kit import ask, distributed, standalone, wait_for_state
 
-from ottla.testing import InProcessBroker
+from ottla.testing import InProcessBroker, wait_until
 
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
@@ -219,3 +222,69 @@ def test_worker_listens_on_loopback(worker):
     assert worker.url.startswith("http://127.0.0.1:")
     assert worker.config.listeners == ("http://127.0.0.1:0",)
     assert type(worker.config).keys["listeners"].default == ("http://127.0.0.1:8083",)
+
+
+def raw(url, method="GET", context=None, **headers):
+    """Status and headers of an answer."""
+    request = urllib.request.Request(url, method=method)
+    for name, value in headers.items():
+        request.add_header(name.replace("_", "-"), value)
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            return answer.status, answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers
+
+
+def test_pages_of_other_origins_ask_where_they_are_named(broker, worker, tmp_path):
+    """Kafka's settings for that (CORS); by default no page may."""
+    assert raw(worker.url, Origin="http://ui.example")[1]["Access-Control-Allow-Origin"] is None
+    shared = {
+        "access_control_allow_origin": "http://*.example",
+        "access_control_allow_methods": "GET,PUT",
+    }
+    with standalone(broker, tmp_path, **shared) as running:
+        status, found = raw(running.url, Origin="http://ui.example")
+        assert (status, found["Access-Control-Allow-Origin"]) == (200, "http://ui.example")
+        assert raw(running.url, Origin="http://other")[1]["Access-Control-Allow-Origin"] is None
+        asked = {"Origin": "http://ui.example", "Access_Control_Request_Method": "PUT"}
+        status, found = raw(f"{running.url}connectors/x/pause", "OPTIONS", **asked)
+        assert (status, found["Access-Control-Allow-Methods"]) == (200, "GET,PUT")
+
+
+def test_levels_of_the_log_have_a_listener_of_their_own(broker, tmp_path):
+    """admin.listeners moves them there; left empty it takes them away."""
+    with standalone(broker, tmp_path, admin_listeners="http://127.0.0.1:0") as running:
+        (url,) = running.rest.admin_urls
+        assert raw(f"{url}admin/loggers")[0] == 200
+        assert raw(f"{url}connectors")[0] == 404
+        assert raw(f"{running.url}admin/loggers")[0] == 404
+    with standalone(broker, tmp_path, admin_listeners="") as running:
+        assert raw(f"{running.url}admin/loggers")[0] == 404
+
+
+def test_workers_reach_each_other_over_tls(broker, certificates, tmp_path):
+    """What one cannot do itself it sends on, and trusts the other as its settings say."""
+    settings = {
+        "listeners": "https://127.0.0.1:0",
+        "rest_advertised_host_name": "localhost",
+        "listeners_https_ssl_keystore_location": certificates.server,
+        "listeners_https_ssl_truststore_location": certificates.ca,
+    }
+    context = ssl.create_default_context(cafile=certificates.ca)
+    workers = [distributed(broker, **settings) for _ in range(2)]
+    try:
+        for each in workers:
+            assert each.url.startswith("https://localhost:")
+            wait_until(
+                lambda each=each: raw(f"{each.url}health", context=context)[0] == 200, "the group"
+            )
+        for each in workers:  # one of them does not lead
+            path = f"{each.url}connectors/none/pause"
+            wait_until(
+                lambda path=path: raw(path, "PUT", context=context)[0] == 404, "the leader's word"
+            )
+    finally:
+        for each in workers:
+            each.close()
