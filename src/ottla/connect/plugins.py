@@ -82,6 +82,7 @@ _OUR_CONNECTORS: Final = {
     "objects": ["FilesSink"],
     "postgres": ["PostgresSource"],
     "sql": ["SqlSource", "SqlSink"],
+    "warehouse": ["WarehouseSink"],
 }
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     CONNECTORS: {

@@ -1,0 +1,300 @@
+"""WarehouseSink: topics into a Delta table, by a Spark driver that a task starts and watches.
+
+    connector.class=WarehouseSink
+    bootstrap.servers=localhost:9092
+    topics=pages
+    table=lake/pages
+
+Bulk loads divide among many cores, so no record passes through the worker: the task runs
+`ottla warehouse load --continuous` as a process, writes its lines into the log, and starts it again
+when it dies. Where the load has come to stands in the table, in the same commit as the rows. The
+task reads it there and commits it for its group, so that offsets and lag show the progress as of
+any sink. A driver ends with the worker that has started it, also with one that is killed. Needs the
+extra `spark`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
+from ottla.config.config_type import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    at_least,
+    not_empty,
+    one_of,
+)
+from ottla.connect.connector import SinkConnector, TryAgainError
+from ottla.connect.connectors import needed
+from ottla.connect.data import SinkRecord
+from ottla.errors import ConfigError
+from ottla.network.timing import Backoff
+from ottla.runtime import Chance
+from ottla.runtime.io_thread import run_in_thread
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+EXTRA: Final = "spark"
+STOP_S: Final = 3.0
+"""Less than task.shutdown.graceful.timeout.ms; then it is killed, which loses nothing."""
+LINES_KEPT: Final = 20
+LONGEST_PAUSE_MS: Final = 60_000
+PARENT_DEATH_SIGNAL: Final = 1
+"""Linux's PR_SET_PDEATHSIG."""
+COMMIT: Final = "version "
+"""In the line that a driver prints for each commit of the table."""
+
+
+class WarehouseSinkSettings(ConfigTable):
+    """What WarehouseSink is told; most are options of `ottla warehouse load`."""
+
+    bootstrap_servers: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The brokers, as Spark's executors reach them.",
+    )
+    table: str = config_key(
+        default=REQUIRED,
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The folder or URL of the Delta table, which is made if it is not there.",
+    )
+    load_name: str = config_key(
+        default="warehouse",
+        type=STRING,
+        rule=not_empty(),
+        doc="Under which name the table has the offsets of this load.",
+    )
+    fields: str = config_key(
+        default="", type=STRING, doc="Columns to read from values that are JSON, as in DDL."
+    )
+    partition_by: str = config_key(
+        default="none",
+        type=STRING,
+        rule=one_of("none", "day", "hour"),
+        doc="Whether the table has a folder for each day or hour.",
+    )
+    time_column: str = config_key(
+        default="timestamp", type=STRING, doc="The column that gives day and hour."
+    )
+    with_headers: bool = config_key(
+        default=False, type=BOOLEAN, doc="Whether a column keeps the headers of records."
+    )
+    every_s: int = config_key(
+        default=10, type=INT, rule=at_least(1), doc="How often it looks for new records."
+    )
+    max_records: int = config_key(
+        default=0,
+        type=LONG,
+        rule=at_least(0),
+        doc="How many records a commit has, at most; 0: all there are.",
+    )
+    spark_master: str = config_key(default="local[2]", type=STRING, doc="Spark's master.")
+    spark_conf: tuple[str, ...] = config_key(
+        default=(), type=LIST, doc="Settings of Spark, as key=value."
+    )
+    spark_log: str = config_key(
+        default="warehouse-spark.log", type=STRING, importance=LOW, doc="Where Spark logs to."
+    )
+    restart_backoff_ms: int = config_key(
+        default=1000,
+        type=LONG,
+        rule=at_least(1),
+        importance=LOW,
+        doc="The first pause before a driver that died is started again; it doubles.",
+    )
+    max_restarts: int = config_key(
+        default=5,
+        type=INT,
+        rule=at_least(0),
+        doc="After so many starts in a row without a commit the task fails.",
+    )
+
+
+class LoadProcess:
+    """A driver in a process group of its own, which ends with the thread that has started it."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        is_linux = sys.platform.startswith("linux")
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+            preexec_fn=_end_with_parent if is_linux else None,  # noqa: PLW1509 # takes no lock
+        )
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, until it ends."""
+        assert self._process.stdout is not None, "a pipe"
+        with self._process.stdout as lines:
+            for line in lines:
+                yield line.rstrip()
+
+    def wait(self) -> int:
+        """Its exit status."""
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """Have it end after the commit that it makes; kill it if that takes too long."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+_LIBC: Final = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+
+
+def _end_with_parent() -> None:
+    """In the new process: have the kernel kill it when the worker is killed."""
+    if _LIBC is not None:
+        _LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+class WarehouseSink(SinkConnector):
+    """Keeps a load running, and shows in its group's offsets how far it has come.
+
+    Its partitions are paused, so that `put` is given nothing.
+    """
+
+    Settings = WarehouseSinkSettings
+    settings: WarehouseSinkSettings
+
+    _process: LoadProcess | None = None
+    _watch: Future[None] | None = None
+
+    def start(self) -> None:
+        self._deltalake = needed("deltalake", EXTRA, WarehouseSink)
+        words = self.command()
+        self._is_stopping = False
+        self._watch = run_in_thread(lambda: self._supervise(words), f"load-{self.context.name}")
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        if self._process is not None:
+            self._process.stop()
+        if self._watch is not None:
+            self._watch.result(STOP_S)
+
+    def command(self) -> list[str]:
+        """The command line of the driver."""
+        settings = self.settings
+        topics = self.context.properties.get("topics", "").replace(" ", "")
+        if not topics:
+            raise ConfigError("topics: must be set; topics.regex is not loaded by a WarehouseSink")
+        words = [sys.executable, "-m", "ottla", "warehouse", "load", "--continuous"]
+        options: dict[str, Any] = {
+            "--bootstrap-server": settings.bootstrap_servers,
+            "--topic": topics,
+            "--table": settings.table,
+            "--name": settings.load_name,
+            "--partition-by": settings.partition_by,
+            "--time-column": settings.time_column,
+            "--every": settings.every_s,
+            "--master": settings.spark_master,
+            "--spark-log": settings.spark_log,
+        }
+        if settings.fields:
+            options["--fields"] = settings.fields
+        if settings.max_records:
+            options["--max-records"] = settings.max_records
+        pairs = [*options.items(), *(("--conf", pair) for pair in settings.spark_conf)]
+        words += [str(word) for pair in pairs for word in pair]
+        return [*words, "--headers"] if settings.with_headers else words
+
+    def _supervise(self, words: Sequence[str]) -> None:
+        """In a thread: run drivers one after the other, until the task stops or none comes far."""
+        backoff = Backoff(self.settings.restart_backoff_ms, LONGEST_PAUSE_MS, Chance().random)
+        failures = 0
+        last: deque[str] = deque(maxlen=LINES_KEPT)
+        while not self._is_over():
+            self._process = process = LoadProcess(words)
+            if self._is_over():
+                process.stop()
+            for line in process.lines():
+                logger.info("%s: %s", self.context.name, line)
+                last.append(line)
+                if COMMIT in line:
+                    failures = 0
+                    self.context.request_commit()
+            status = process.wait()
+            if self._is_over():
+                return
+            failures += 1
+            said = "\n".join(last)
+            if failures > self.settings.max_restarts:
+                self.context.fail(
+                    ConfigError(f"the load ended {failures} times, with {status}, saying:\n{said}")
+                )
+                return
+            delay_ms = backoff.delay_ms(failures)
+            logger.warning("%s: the load ended with %s", self.context.name, status)
+            self.context.wait(delay_ms / 1000)
+
+    def _is_over(self) -> bool:
+        """A method, as its answer changes while a driver runs."""
+        return self._is_stopping or self.context.is_stopping
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Read nothing of them: that is the driver's work."""
+        self.context.pause(partitions)
+
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        """What was fetched before the pause is read by the driver as well."""
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """What is in the table; what is further than the consumer is committed the next time."""
+        loaded = self._loaded(offsets)
+        elsewhere = {place: end for place, end in loaded.items() if end != offsets[place]}
+        if elsewhere:
+            self.context.rewind(elsewhere)
+            self.context.request_commit()
+        return {place: end for place, end in loaded.items() if end <= offsets[place]}
+
+    def _loaded(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset of each partition that the table has rows of."""
+        errors = self._deltalake.exceptions
+        try:
+            table = self._deltalake.DeltaTable(self.settings.table)
+            name = self.settings.load_name
+            found = {p: table.transaction_version(f"{name}/{p[0]}/{p[1]}") for p in partitions}
+        except errors.TableNotFoundError:
+            return {}
+        except errors.DeltaError as error:
+            raise TryAgainError(f"table {self.settings.table}: {error}") from error
+        return {place: offset for place, offset in found.items() if offset is not None}
+
+    @classmethod
+    def alter_offsets(
+        cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
+    ) -> bool:
+        """They are the table's."""
+        raise ConfigError(
+            "the offsets of a WarehouseSink are in its table: to go back, use "
+            "`ottla warehouse rewind`"
+        )
