@@ -10,6 +10,9 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
+from ottla import Admin
+from ottla.testing import InProcessBroker, wait_until
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 50
 
@@ -247,3 +250,44 @@ def test_features_are_changed_by_either_tool(kafka, broker):
     finally:
         disabled = ottla(broker, "features", "disable", "--feature", "transaction.version")
     assert disabled == "transaction.version was disabled.\n"
+
+
+USER = ("--entity-type", "users")
+CLIENT = ("--entity-type", "clients")
+DEFAULT = ("--entity-default",)
+ME = ("--entity-name", "ANONYMOUS")
+APP = ("--entity-name", "app")
+LEVELS = (
+    (*CLIENT, *DEFAULT),
+    (*CLIENT, *APP),
+    (*USER, *DEFAULT),
+    (*USER, *DEFAULT, *CLIENT, *DEFAULT),
+    (*USER, *DEFAULT, *CLIENT, *APP),
+    (*USER, *ME),
+    (*USER, *ME, *CLIENT, *DEFAULT),
+    (*USER, *ME, *CLIENT, *APP),
+)
+"""Where a quota of ANONYMOUS and app can stand, the weakest first."""
+
+
+def test_quotas_of_each_level_are_set_and_removed(tools):
+    """The broker follows the strongest level that has a limit, and forgets it again (E13, Y05)."""
+    with InProcessBroker() as broker:
+        server = ("--bootstrap-server", broker.bootstrap_servers)
+
+        def is_in_force(limit):
+            found = broker.broker.quotas.produce.limit_of("ANONYMOUS", "app")
+            return (found and found[1]) == limit
+
+        for limit, words in enumerate(LEVELS, 1000):
+            change = ("--add-config", f"producer_byte_rate={limit}")
+            assert "Completed updating" in tools.run("configs", *server, "--alter", *change, *words)
+            wait_until(lambda limit=limit: is_in_force(limit), f"{words} is in force")
+        shown = tools.run("configs", *server, "--describe", *LEVELS[-1])
+        assert "Quota configs for user-principal 'ANONYMOUS', client-id 'app'" in shown
+        assert "producer_byte_rate=1007.0" in shown
+        with Admin(broker.bootstrap_servers) as admin:
+            assert len(admin.describe_client_quotas()) == len(LEVELS)
+        undo = ("--delete-config", "producer_byte_rate")
+        tools.run("configs", *server, "--alter", *undo, *LEVELS[-1])
+        wait_until(lambda: is_in_force(1006), "the next level is in force")
