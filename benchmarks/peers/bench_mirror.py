@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from benchmarks import machine
 from benchmarks.bench_clients import value_of
-from benchmarks.bench_mirror import LIMIT_S, PARTITIONS, SIZE, end_of, fill
+from benchmarks.bench_mirror import PARTITIONS, SIZE, end_of, fill
 from benchmarks.peers.comparison import MILLION, Measured, cpu_seconds, table
 from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_broker import KafkaBroker
@@ -31,6 +31,7 @@ from ottla.testing.processes import BrokerProcess
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 RECORDS = int(os.environ.get("BENCH_RECORDS", "300000"))
 CODECS = os.environ.get("BENCH_CODECS", "none,lz4").split(",")
+LIMIT_S = 1800
 RATE, COST = "MB/s", "CPU s per GB"
 
 
@@ -49,7 +50,6 @@ class Way(NamedTuple):
             f"{alias}->there.enabled": "true",
             "topics": topic,
             "emit.heartbeats.enabled": "false",
-            "emit.checkpoints.enabled": "false",
             "replication.factor": "1",
             "heartbeats.topic.replication.factor": "1",
             "offset-syncs.topic.replication.factor": "1",
