@@ -39,6 +39,7 @@ SIZE = 100
 STORED_SIZE = 1000
 STORED_PARTS = 4
 READ_FACTOR = 8
+WINDOW_SECONDS = 5
 
 REFERENCE_BROKERS, REFERENCE_PARTITIONS = 60, 50_000
 REFERENCE_RECORDS, REFERENCE_MB = 800_000, 300
@@ -221,6 +222,12 @@ def part_name(number: int) -> str:
     return f"{RATE}, part {number + 1} of {STORED_PARTS}"
 
 
+def seconds_of(window: Produced) -> float:
+    """How long a window lasted; the tool prints each five seconds, even where nothing was sent."""
+    rate = window.records_per_second
+    return window.records / rate if rate else WINDOW_SECONDS
+
+
 def rates_by_part(windows: Sequence[Produced], count: int) -> Mapping[str, float]:
     """The mean rate of the windows that begin in each part of the records; none, if none does."""
     parts: list[list[Produced]] = [[] for _ in range(STORED_PARTS)]
@@ -229,8 +236,7 @@ def rates_by_part(windows: Sequence[Produced], count: int) -> Mapping[str, float
         parts[min(STORED_PARTS - 1, sent * STORED_PARTS // count)].append(window)
         sent += window.records
     return {
-        part_name(number): sum(each.records for each in part)
-        / sum(each.records / each.records_per_second for each in part)
+        part_name(number): sum(each.records for each in part) / sum(map(seconds_of, part))
         for number, part in enumerate(parts)
         if part
     }

@@ -189,6 +189,8 @@ def test_stored_data_are_shown_in_parts():
         part_name(0): 10,
         part_name(2): 10,
     }
+    nothing = Produced(0, 0, 0)
+    assert rates_by_part([nothing, Produced(100, 20, 0)], 400) == {part_name(0): 10}
 
 
 def test_a_run_that_was_cut_short_continues(tmp_path):
