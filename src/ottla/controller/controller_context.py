@@ -230,6 +230,15 @@ class ControllerContext:
     def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
         return self.topics[topic_partition.topic].full_assignment(topic_partition.partition)
 
+    def held_back(self) -> list[PartitionReplica]:
+        """The replicas of topics being deleted that cannot be, as a broker or a disk is away."""
+        return [
+            replica
+            for name in self.topics_to_delete
+            for replica in self.replicas_of(self.topics[name].partitions)
+            if self.replica_statuses.get(replica) is ReplicaStatus.DELETION_INELIGIBLE
+        ]
+
     def all_partitions(self) -> Iterator[TopicPartition]:
         for topic in self.topics.values():
             yield from topic.partitions

@@ -532,6 +532,14 @@ def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
                 for name in each.topics_to_delete
             ),
         ),
+        "TopicsIneligibleToDeleteCount": (
+            "Topics whose deletion waits for a broker or a disk that is away.",
+            lambda each: len({replica.topic_partition.topic for replica in each.held_back()}),
+        ),
+        "ReplicasIneligibleToDeleteCount": (
+            "Replicas whose deletion waits for it.",
+            lambda each: len(each.held_back()),
+        ),
     }
     for name, (doc, read) in gauges.items():
         family = FamilyName(CONTROLLER, "KafkaController", name)

@@ -39,9 +39,13 @@ def test_topic_waits_for_a_dead_broker(world):
     assert (0, T0, True) in world.orders.stopped
     assert "t" in world.orders.deleted
     assert again.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    held_back = world.controller.context.held_back
+    assert T0 in {replica.topic_partition for replica in held_back()}
+    assert {replica.broker_id for replica in held_back()} == {1}
     world.come(1)
     assert (1, T0, True) in world.orders.stopped
     assert marked(world) == []
+    assert held_back() == []
     assert world.run(world.registry.children(paths.TOPICS)) == []
 
 
