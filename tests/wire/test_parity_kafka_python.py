@@ -56,7 +56,7 @@ WITHOUT_PEER = {
     ),
     *(
         f"{api}{kind}"
-        for api in ("GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources")
+        for api in ("GetTelemetrySubscriptions", "PushTelemetry")
         for kind in ("Request", "Response")
     ),
     "AlterPartitionRequest",
