@@ -6,7 +6,7 @@ import json
 
 from benchmarks.peers.bench_performance import main
 from benchmarks.peers.perf_page import Numbers
-from benchmarks.peers.perf_rows import APART, COST, RATE
+from benchmarks.peers.perf_rows import APART, MEMORY, RATE
 
 
 def test_a_row_alone_is_measured_and_shown(tmp_path):
@@ -19,5 +19,5 @@ def test_a_row_alone_is_measured_and_shown(tmp_path):
     rates = numbers.medians("alone-producer", APART, RATE)
     assert len(rates) == 3
     assert all(rate is not None and rate > 0 for rate in rates)
-    assert None not in numbers.medians("alone-producer", APART, COST)
+    assert None not in numbers.medians("alone-producer", APART, MEMORY)
     assert f"| one producer | {rates[0]:,.0f} |" in page.read_text(encoding="utf-8")
