@@ -66,8 +66,8 @@ loopback. Rates are not comparable with those, only side by side.
   These are what consumers read later. A tool is a new JVM each time, which gets warm while it
   measures; that is alike for all.
 - CPU seconds are those of all brokers together, from the start of the tools to their end, minus
-  what the brokers take while nobody asks them for anything; there is a dash where that is the
-  larger part. They hold on a busy machine as well; rates hardly do. Ottla's three brokers need a
+  what the brokers take while nobody asks them for anything. They hold on a busy machine as well;
+  rates hardly do. Ottla's three brokers need a
   ZooKeeper server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
 - A ratio is Ottla's number divided by Kafka's: better above 1 for rates, and below 1 for CPU
   seconds, latency and memory.

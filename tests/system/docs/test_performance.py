@@ -165,9 +165,10 @@ def test_what_the_tools_print_is_understood():
 
 
 def test_cpu_time_is_told_where_it_can_be():
-    """What a broker takes without clients does not count, and must not be the larger part."""
+    """What a broker takes without clients does not count, and no round is left out."""
     assert cost(3.0, 1.0, 500_000) == {COST: 4.0}
-    assert cost(1.5, 1.0, 500_000) == {}
+    assert cost(1.5, 1.0, 500_000) == {COST: 1.0}
+    assert cost(0.9, 1.0, 500_000) == {COST: 0.0}
 
 
 def test_stored_data_are_shown_in_parts():
