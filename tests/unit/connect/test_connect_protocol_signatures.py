@@ -27,7 +27,7 @@ def test_own_signature_is_taken():
         ({SIGNATURE: "AAAA", ALGORITHM: "HmacSHA256"}, None, 503),
         ({SIGNATURE: "AAAA", ALGORITHM: "HmacSHA256"}, KEY, 403),
         ({SIGNATURE: "not base64", ALGORITHM: "HmacSHA256"}, KEY, 403),
-        (sign([{"a": "2"}], KEY), KEY, 403),
+        (sign(body_of([{"a": "2"}]), KEY), KEY, 403),
     ],
 )
 def test_others_are_refused(headers, key, status):
