@@ -23,6 +23,9 @@ from ottla.pipelines.tables import ResultTable
 from ottla.site.ledger import Entry
 from ottla.site.whole_site import Flow, ReaderRow, TopicRow, write_page
 
+# A page is opened and looked at four times by a browser that a busy machine starves.
+pytestmark = pytest.mark.timeout(1200)
+
 PICTURES = Path(__file__).resolve().parents[2] / "artifacts" / "pages"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWS = list(itertools.product((1280, 390), ("light", "dark")))
