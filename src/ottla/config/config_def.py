@@ -12,12 +12,13 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Final, Self, dataclass_transform
+from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 from ottla.config.config_type import ConfigType, Rule
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
 from ottla.errors import ConfigError
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -171,6 +172,11 @@ class ConfigTable(metaclass=ConfigTableType):
             else:
                 known[row.attribute] = value
         return cls(**known)
+
+    @classmethod
+    def known_of(cls, settings: Mapping[str, T]) -> dict[str, T]:
+        """Those of the settings that the table has a row for, to be parsed without a warning."""
+        return {name: value for name, value in settings.items() if name in cls.keys}
 
     @classmethod
     def pass_over(cls, name: str, value: Any) -> None:

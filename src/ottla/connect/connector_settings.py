@@ -185,7 +185,7 @@ def parse_connector(
 ) -> tuple[ConnectorConfig, ConfigTable]:
     """The common and the own settings; ConfigError for the first that is wrong."""
     table = common_table(connector_class)
-    config = table.parse({key: value for key, value in properties.items() if key in table.keys})
+    config = table.parse(table.known_of(properties))
     return config, connector_class.Settings.parse(own_properties(connector_class, properties))
 
 

@@ -477,8 +477,7 @@ def connector_to(
         return None
     settings = given_settings(config, SslSettings)
     settings |= with_prefix(properties, "listeners.https.")
-    known = {key: value for key, value in settings.items() if key in SslSettings.keys}
-    return TCPConnector(ssl=client_context(SslSettings.parse(known)))
+    return TCPConnector(ssl=client_context(SslSettings.parse(SslSettings.known_of(settings))))
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -30,7 +30,7 @@ def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> Cluste
     """A cluster by the settings of its clients: `source.cluster.bootstrap.servers` and its like."""
     own = {k[len(prefix) :]: v for k, v in properties.items() if k.startswith(prefix)}
     clients = {
-        kind: {k: v for k, v in own.items() if k in table.keys}
+        kind: table.known_of(own)
         | {k[len(kind) + 1 :]: v for k, v in own.items() if k.startswith(f"{kind}.")}
         for kind, table in CLIENTS.items()
     }
@@ -39,10 +39,8 @@ def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> Cluste
 
 def flow_of(properties: Mapping[str, str], **switches: bool) -> Flow:
     """The flow of a connector's properties, with only that switched on which it is for."""
-    settings = MirrorConnectorConfig.parse(
-        {k: v for k, v in properties.items() if k in MirrorConnectorConfig.keys}
-    )
-    known = {k: v for k, v in properties.items() if k in MirrorConfig.keys}
+    settings = MirrorConnectorConfig.parse(MirrorConnectorConfig.known_of(properties))
+    known = MirrorConfig.known_of(properties)
     config = MirrorConfig.parse(known).replace(tasks_max=1, **switches)  # a worker deals tasks
     flow = Flow(
         cluster_of(settings.source_cluster_alias, SOURCE_PREFIX, properties),

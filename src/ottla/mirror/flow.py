@@ -184,8 +184,8 @@ def parse_cluster(alias: str, properties: Mapping[str, str]) -> Cluster:
     own = dict(_with_prefix(properties, f"{alias}."))
     clients = {}
     for kind, table in CLIENTS.items():
-        settings = {k: v for k, v in properties.items() if k in table.keys}
-        settings |= {k: v for k, v in own.items() if k in table.keys}
+        settings = table.known_of(properties)
+        settings |= table.known_of(own)
         settings |= dict(_with_prefix(properties, f"{kind}."))
         settings |= dict(_with_prefix(own, f"{kind}."))
         clients[kind] = settings

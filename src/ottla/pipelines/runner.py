@@ -131,7 +131,8 @@ def _signals_deferred() -> Iterator[None]:
 
 logger = logging.getLogger(__name__)
 
-RESTARTS = 5
+# Each lasts 10 s and more: a query is given up after some minutes without a micro-batch.
+RESTARTS = 20
 POLL_S = 0.01
 STOP_LIMIT_S = 10
 # The query's own error: a task that failed for this reason reads otherwise.
@@ -170,6 +171,8 @@ class PatientQuery:
         try:
             self.current.awaitTermination()
         except StreamingQueryException as error:
+            if self.current.lastProgress is not None:
+                self._restarts_left = RESTARTS
             if self._is_stopped or not self._restarts_left or not is_late_python(error):
                 raise
             self._restarts_left -= 1

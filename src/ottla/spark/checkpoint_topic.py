@@ -126,11 +126,10 @@ class CheckpointCopy(ClosedOnExit):
     def __init__(self, topic: str, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
         self._where = TopicPartition(topic, 0)
-        known = {key: value for key, value in settings.items() if key in ConsumerConfig.keys}
         self._consumer = Consumer(
             settings={
                 "client.id": connections.CLIENT_ID,
-                **known,
+                **ConsumerConfig.known_of(settings),
                 "isolation.level": "read_committed",
                 "enable.auto.commit": "false",
                 "auto.offset.reset": "earliest",

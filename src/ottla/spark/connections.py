@@ -65,5 +65,4 @@ def _admin_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings of a consumer that an admin client has, too."""
     from ottla.config.client_config import AdminConfig
 
-    known = {key: value for key, value in settings.items() if key in AdminConfig.keys}
-    return {"client.id": CLIENT_ID, **known}
+    return {"client.id": CLIENT_ID, **AdminConfig.known_of(settings)}

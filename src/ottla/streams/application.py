@@ -160,6 +160,7 @@ class Streams(StreamsBuilder):
         instance, self._instance = self._instance, None
         if instance is not None:
             instance.stop()
+            self._session = None
         for query in self._queries:
             query.stop()
 

@@ -50,12 +50,11 @@ class StreamsInstance:
         begin: Begin,
         follow: Follow,
     ) -> None:
-        known = {key: value for key, value in client.items() if key in ConsumerConfig.keys}
         own = {"group.id": application_id, "enable.auto.commit": "false"}
         if instance_id is not None:
             own["group.instance.id"] = f"{instance_id}-{MEMBER}"
         strategy = {"partition.assignment.strategy": ASSIGNOR}
-        self._settings = {**strategy, **known, **own}
+        self._settings = {**strategy, **ConsumerConfig.known_of(client), **own}
         self._name = instance_id or application_id
         self._topics = topics
         self._begin = begin
@@ -133,12 +132,15 @@ class StreamsInstance:
             self._queries[topic] = self._begin(topic, copy)
             return
         try:
-            query.has_ended()
+            has_ended = query.has_ended()
         except Exception as error:
+            # It comes through the JVM, which keeps its name and text.
             if TakenOverError.__name__ not in str(error):
                 raise
-            # Membership will say whose it is; if it is this one's, it begins again.
             logger.warning("%s: %s", topic, error)
+            has_ended = True
+        if has_ended:
+            # Membership says whose it is; if it is still this instance's, it begins again.
             del self._queries[topic]
 
     def _keep_warm(self, topic: str) -> None:

@@ -27,7 +27,9 @@ from ottla.testing.processes import ZooKeeperProcess
 
 LIMIT_S = 60
 SASL = {"zookeeper.sasl.username": "broker", "zookeeper.sasl.password": "of-brokers"}
-CONNECTION_TIMEOUT = {"zookeeper.connection.timeout.ms": "5000"}
+CONNECTION_TIMEOUT = {"zookeeper.connection.timeout.ms": "60000"}
+# Of brokers that must not be let in: they try until then.
+IN_VAIN = {"zookeeper.connection.timeout.ms": "10000"}
 
 
 def pkcs8(pem: Path, copy: Path) -> str:
@@ -116,7 +118,7 @@ def test_connection_is_encrypted(server, certificates):
 
 def test_server_that_is_not_trusted_gets_nothing(server, certificates, tmp_path):
     """The start fails, and says why."""
-    settings = tls(server, certificates)
+    settings = tls(server, certificates) | IN_VAIN
     del settings["zookeeper.ssl.truststore.location"]
     with pytest.raises(KafkaError, match=r"TLS with localhost: .*CERTIFICATE_VERIFY_FAILED"):
         InProcessBroker(**settings).__enter__()
@@ -124,7 +126,8 @@ def test_server_that_is_not_trusted_gets_nothing(server, certificates, tmp_path)
 
 def test_plain_port_is_no_place_for_tls(server, certificates):
     """Nothing is sent in the clear instead."""
-    settings = tls(server, certificates) | {"zookeeper.connect": server.process.connect}
+    plain = {"zookeeper.connect": server.process.connect}
+    settings = tls(server, certificates) | plain | IN_VAIN
     with pytest.raises(KafkaError, match="no ZooKeeper server answered"):
         InProcessBroker(**settings).__enter__()
 

@@ -70,6 +70,10 @@ def test_config_is_frozen():
         config.new_size = 2
 
 
+def test_settings_of_several_clients_are_told_apart_by_table():
+    assert Left.known_of({"left.size": "1", "right.name": "2"}) == {"left.size": "1"}
+
+
 def test_constructor_refuses_unknown_attributes():
     """A misspelt attribute is a bug of ours, not a warning."""
     with pytest.raises(TypeError, match="left_sise"):

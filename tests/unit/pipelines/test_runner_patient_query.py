@@ -31,6 +31,7 @@ class FakeQuery:
         self.failure = failure
         self.is_stopped = False
         self.status = {"isTriggerActive": False}
+        self.lastProgress = None
 
     @property
     def isActive(self):  # noqa: N802
@@ -79,6 +80,17 @@ def test_query_is_started_again_only_so_many_times():
     with pytest.raises(StreamingQueryException, match="failed to connect back"):
         query.has_ended()
     assert writer.started == 1 + RESTARTS
+
+
+def test_query_that_has_read_something_has_all_its_restarts_again():
+    """Only those in a row count: a stream runs for months."""
+    writer = FakeWriter(LATE)
+    query = PatientQuery(writer)
+
+    for _ in range(2 * RESTARTS):
+        query.current.lastProgress = {"batchId": 0}
+        assert not query.has_ended()
+    assert writer.started == 1 + 2 * RESTARTS
 
 
 @pytest.mark.parametrize("failure", [LATE_IN_A_TASK, "[STREAM_FAILED] records are lost"])

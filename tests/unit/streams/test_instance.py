@@ -22,7 +22,7 @@ class Query:
     def has_ended(self):
         if self.error is not None:
             raise self.error
-        return False
+        return self.is_stopped
 
     def stop(self):
         self.is_stopped = True
@@ -132,6 +132,15 @@ def test_restart_of_a_static_member_moves_nothing(start, ottla_fresh_broker):
     with ottla.Admin(ottla_fresh_broker.bootstrap_servers) as admin:
         members = admin.describe_groups(["app"])["app"].members
     assert {member.instance_id for member in members} == {"host-1-1", "host-2-1"}
+
+
+def test_query_that_someone_has_stopped_begins_again_where_it_is_assigned(start):
+    """Membership decides who runs a query; none is left without one."""
+    member = start()
+    wait_until(lambda: member.runs == 1, "the query to run")
+    member.begun[0][1].stop()
+    wait_until(lambda: len(member.begun) == 2, "it to begin again")
+    assert member.runs == 1
 
 
 def test_query_that_was_taken_over_begins_again_where_it_is_assigned(start):
