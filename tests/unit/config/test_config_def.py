@@ -71,6 +71,7 @@ def test_config_is_frozen():
 
 
 def test_settings_of_several_clients_are_told_apart_by_table():
+    """A table takes those that it has a row for."""
     assert Left.known_of({"left.size": "1", "right.name": "2"}) == {"left.size": "1"}
 
 
