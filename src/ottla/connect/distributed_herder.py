@@ -39,25 +39,23 @@ from ottla.connect.config_topic import (
     task_entries,
 )
 from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment, body_of, sign
-from ottla.connect.exactly_once import FENCED
 from ottla.connect.herder import Herder
 from ottla.connect.offset_storage import TopicOffsetStorage
 from ottla.connect.statuses import Status, TopicStatuses
-from ottla.connect.topic_table import TableTopic, TopicTable
-from ottla.connect.worker import ConnectRestError, Worker, refusal
+from ottla.connect.topic_table import FENCED, TableTopic, TopicTable
+from ottla.connect.worker import PLUGIN_LIMIT_S, ConnectRestError, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients, with_prefix
 from ottla.connect.worker_group import WorkerGroup
 from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 
 logger = logging.getLogger(__name__)
 
 WRITE_LIMIT_MS: Final = 30_000
 TICK_S: Final = 1.0
 CLOSE_WAIT_S: Final = 5.0
-POST_ATTEMPTS: Final = 20
 POST_PAUSE_S: Final = 0.25
-FENCE_LIMIT_S: Final = 120.0
 READ_COMMITTED: Final = {"isolation.level": "read_committed"}
 
 
@@ -143,6 +141,7 @@ class DistributedHerder(Herder):
         self._reconciling = asyncio.Lock()
         self._is_closing = False
         self._has_joined = False
+        self._is_rebalancing = False
         self._rejoin: asyncio.TimerHandle | None = None
         self._configs = self._table(
             "config.storage",
@@ -242,7 +241,11 @@ class DistributedHerder(Herder):
                     error, member.error = member.error, None
                     raise error
                 if member.needs_join:
-                    await self._rebalance()
+                    self._is_rebalancing = True
+                    try:
+                        await self._rebalance()
+                    finally:
+                        self._is_rebalancing = False
                 await self._reconcile()
             except KafkaError as error:
                 logger.error("group %s: %s", self.config_of_group.group_id, error)
@@ -265,8 +268,8 @@ class DistributedHerder(Herder):
         self._has_joined = True
         if self.group.is_leader:
             await self._lead_duties()
-        else:
-            self._configs.release()
+        elif self.config_of_group.has_transactional_leader:
+            await self.worker.ask(self._configs.release, "leaving the config topic to the leader")
 
     async def _take(self, assignment: Assignment) -> None:
         if not self.group.is_incremental:
@@ -454,19 +457,36 @@ class DistributedHerder(Herder):
 
     async def store_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
         """The leader writes them; another worker asks it to, with a signature."""
-        for _ in range(POST_ATTEMPTS):
-            if self.group.is_leader:
-                with suppress(NotLeaderError):  # another one may lead by now
-                    await self.write_tasks(name, tasks)
-                    return
-            url = self.group.assignment.leader_url
-            body = body_of(tasks)
-            headers = sign(body, self.session_key)
-            path = f"{url}connectors/{name}/tasks?forward=false"
-            if url and await self.post("POST", path, body, headers):
-                return
+        limit = self.next_leader_limit()
+        while not await self._have_written(name, tasks):
+            if limit.has_passed:
+                raise refusal(409, f"the leader does not take the tasks of {name}")
             await asyncio.sleep(POST_PAUSE_S)
-        raise KafkaError(refusal(409, "").error, f"the leader does not take the tasks of {name}")
+
+    async def _have_written(self, name: str, tasks: list[dict[str, str]]) -> bool:
+        if self.group.is_leader:
+            with suppress(NotLeaderError):  # another one may lead by now
+                await self.write_tasks(name, tasks)
+                return True
+        return await self.ask_leader("POST", f"connectors/{name}/tasks", body_of(tasks))
+
+    def next_leader_limit(self) -> Deadline:
+        """Until when the group must have a leader, although the last one may just have died.
+
+        That is noticed after session.timeout.ms, and the others then join within
+        rebalance.timeout.ms.
+        """
+        config = self.config_of_group
+        limit_ms = config.session_timeout_ms + config.rebalance_timeout_ms
+        return Deadline(self.worker.runtime.clock, limit_ms)
+
+    async def ask_leader(self, method: str, path: str, body: bytes) -> bool:
+        """Whether the leader, if it is another worker, has done it; signed as by a worker."""
+        url = self.group.assignment.leader_url
+        if self.group.is_leader or not url:
+            return False
+        headers = sign(body, self.session_key)
+        return bool(await self.post(method, f"{url}{path}?forward=false", body, headers))
 
     async def write_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
         """As the leader: tasks first, then the commit that makes them count."""
@@ -512,9 +532,9 @@ class DistributedHerder(Herder):
                 lambda: self._configs.write(entries, WRITE_LIMIT_MS), "writing to the config topic"
             )
         except KafkaError as error:
-            if error.error in FENCED:  # another worker leads by now
-                self._configs.release()
-                self.group.member.request_join()
+            if error.error in FENCED:  # another worker leads by now, or this one again
+                if not self._is_rebalancing:
+                    self.group.member.request_join()
                 raise NotLeaderError(None) from error
             raise
         await self.refresh()
@@ -554,11 +574,12 @@ class ZombieFencing:
         generation = self._herder.state.generations.get(name, 0)
 
         def wait_for(work: Coroutine[Any, Any, None]) -> None:
-            asyncio.run_coroutine_threadsafe(work, self._loop).result(FENCE_LIMIT_S)
+            limit_s = self._herder.next_leader_limit().left_ms / 1000 + PLUGIN_LIMIT_S
+            asyncio.run_coroutine_threadsafe(work, self._loop).result(limit_s)
 
         return ExactlyOnce(
             self._transactional_id(name, number),
-            lambda: wait_for(self._have_fenced(name)),
+            lambda: wait_for(self._have_fenced(task_id)),
             lambda: wait_for(self._check_generation(task_id, generation)),
         )
 
@@ -572,20 +593,26 @@ class ZombieFencing:
         if has_moved or herder.state.generations.get(task_id.connector) != generation:
             raise refusal(409, f"task {task_id} has moved, or has other settings by now")
 
-    async def _have_fenced(self, name: str) -> None:
-        """Have the leader fence, here or elsewhere."""
-        herder = self._herder
-        for _ in range(POST_ATTEMPTS):
-            if herder.group.is_leader:
-                await herder.fence(name)
-                return
-            url = herder.group.assignment.leader_url
-            headers = sign(b"", herder.session_key)
-            path = f"{url}connectors/{name}/fence?forward=false"
-            if url and await herder.post("PUT", path, b"", headers):
-                return
+    async def _have_fenced(self, task_id: TaskId) -> None:
+        """Have the leader fence, here or elsewhere; one that has died is not the last one."""
+        herder, name = self._herder, task_id.connector
+        limit = herder.next_leader_limit()
+        while True:
+            try:
+                if herder.group.is_leader:
+                    await herder.fence(name)
+                    return
+                if await herder.ask_leader("PUT", f"connectors/{name}/fence", b""):
+                    return
+                why = "it is another worker's, whose log says why"
+            except KafkaError as error:
+                why = error.message
+                logger.info("Tasks of %s are not fenced yet: %s", name, why)
+            if task_id not in herder.owned:
+                raise refusal(409, f"task {task_id} has moved")
+            if limit.has_passed:
+                raise refusal(409, f"the leader does not fence the tasks of {name}: {why}")
             await asyncio.sleep(POST_PAUSE_S)
-        raise KafkaError(refusal(409, "").error, f"the leader does not fence the tasks of {name}")
 
     async def fence(self, name: str, config: Mapping[str, str]) -> None:
         """Once for each planning.

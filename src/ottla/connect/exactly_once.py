@@ -22,8 +22,9 @@ from ottla.connect.connector import SourceBatch, TransactionContext
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import SourceOffset
 from ottla.connect.source_task import SentRecord, WorkerSourceTask
+from ottla.connect.topic_table import FENCED
 from ottla.connect.worker_task import TargetState, TaskParts
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 
 logger = logging.getLogger(__name__)
@@ -37,13 +38,6 @@ HINT: Final = (
     "another task has the transactional id, or the transaction took longer than "
     "transaction.timeout.ms; then producer.override.transaction.timeout.ms must be greater, "
     "transaction.boundary.interval.ms smaller, or transaction.boundary poll"
-)
-FENCED: Final = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,  # of what was sent after that
-    }
 )
 
 

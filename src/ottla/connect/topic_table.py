@@ -29,6 +29,14 @@ POLL_MS: Final = 500
 START_LIMIT_S: Final = 120.0
 SAFE: Final = {"acks": "all", "enable.idempotence": "true"}
 CLEANUP_POLICY: Final = "cleanup.policy"
+FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,  # of what was sent after that
+    }
+)
+"""What a transactional producer is told from which another one has taken over."""
 
 
 class TableTopic(NamedTuple):
@@ -123,17 +131,27 @@ class TopicTable:
         return future
 
     def write(self, entries: Sequence[tuple[bytes, bytes | None]], timeout_ms: int) -> None:
-        """Write records, in order; raises the error of the first that was not acknowledged."""
+        """Write records, in order; raises the error of the first that was not acknowledged.
+
+        One of `FENCED` says that another one writes by now: until the next `claim` this does not.
+        """
         with self._writing:
             producer = self._producer
             if producer is None:
                 error = ErrorCode.OPERATION_NOT_ATTEMPTED
                 raise KafkaError(error, f"{self.topic.name} is not open for writing")
-            with nullcontext() if self._transactional_id is None else producer.transaction():
-                futures = [producer.send(self.topic.name, value, key=key) for key, value in entries]
-                producer.flush(timeout_ms / 1000)
-                for future in futures:
-                    future.result(0)
+            try:
+                with nullcontext() if self._transactional_id is None else producer.transaction():
+                    name = self.topic.name
+                    futures = [producer.send(name, value, key=key) for key, value in entries]
+                    producer.flush(timeout_ms / 1000)
+                    for future in futures:
+                        future.result(0)
+            except KafkaError as error:
+                if self._transactional_id is not None and error.error in FENCED:
+                    self._producer = None
+                    producer.close(0)
+                raise
 
     def claim(self) -> None:
         """Become the one that writes; whoever did before is fenced."""
@@ -151,7 +169,7 @@ class TopicTable:
                 self._producer = producer
 
     def release(self) -> None:
-        """Write no longer, where another one may."""
+        """Write no longer, where another one may; it waits for what is being written."""
         if self._transactional_id is not None:
             with self._writing:
                 producer, self._producer = self._producer, None

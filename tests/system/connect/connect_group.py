@@ -221,8 +221,8 @@ def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[st
     return {
         "seed": seed,
         "killed at": int(seen),
-        "delay_ms": delay_ms,
-        "back_s": round(back_s, 1),
+        "back after s": round(back_s, 1),
+        "session and delay": (SESSION_MS + delay_ms) / 1000,
         "lost": len(wanted - found.keys()),
         "twice": sum(found.values()) - len(found),
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from connect_kit import ask, distributed, state_of, wait_for_state
 
 from ottla import Producer
+from ottla.connect import distributed_herder
 from ottla.errors import KafkaError
 from ottla.testing import InProcessBroker, wait_until
 
@@ -174,6 +176,41 @@ def test_leader_of_before_cannot_write(broker, workers):
     assert ask(leader, "PUT", "/connectors/l/pause")[0] == 409
     wait_until(lambda: ask(other, "PUT", "/connectors/l/pause")[0] == 202, "a leader that writes")
     wait_until(lambda: state_of(other, "l")[0] == "PAUSED", "a pause")
+
+
+def test_leader_may_be_away_while_tasks_are_planned_and_fenced(broker, workers, monkeypatch):
+    """A worker asks until the group has the next leader: its tasks wait, and do not fail."""
+    monkeypatch.setattr(distributed_herder, "POST_PAUSE_S", 0)
+    first, second = workers(2)
+    leader, other = (first, second) if first.herder.group.is_leader else (second, first)
+    post, refused = other.herder.post, Counter()
+
+    async def nobody_answers_at_first(method, url, body, headers):
+        refused[method] += 1
+        return refused[method] > 100 and await post(method, url, body, headers)
+
+    other.herder.post = nobody_answers_at_first
+    for name in "ab":
+        do(leader, "PUT", f"/connectors/{name}/config", counting(name, count=1, tasks_max=2))
+    for name in "ab":
+        wait_for_state(leader, name, *["RUNNING"] * 3)
+    assert refused["POST"] > 100, "the tasks of a connector"
+    assert refused["PUT"] > 100, "the fencing of tasks of before"
+
+
+def test_worker_that_waits_for_the_config_topic_answers(workers):
+    """A rebalance ends its right to write, once what is being written is; REST does not wait."""
+    first, second = workers(2)
+    leader, other = (first, second) if first.herder.group.is_leader else (second, first)
+    table = other.herder._configs
+    table._writing.acquire()  # as while a claim, or a write, takes its time
+    try:
+        before = other.herder.group.member.generation
+        leader.herder.group.member.request_join()
+        wait_until(lambda: other.herder.group.member.generation > before, "a rebalance")
+        assert ask(other, "GET", "/health")[0] == 200
+    finally:
+        table._writing.release()
 
 
 def test_what_cannot_be_exactly_once_is_refused(broker, workers):
