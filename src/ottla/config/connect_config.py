@@ -104,6 +104,14 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
         importance=LOW,
         doc="How long all tasks together have to stop; then their clients are closed under them.",
     )
+    plugin_call_warn_ms: int = config_key(
+        default=30_000,
+        type=LONG,
+        rule=at_least(1),
+        importance=LOW,
+        doc="A call of a connector that has not returned for so long is told in the log and in the "
+        "status of the connector or task, with the place in its code. The setting is Ottla's own.",
+    )
     listeners: tuple[str, ...] = config_key(
         default=("http://127.0.0.1:8083",),
         type=LIST,

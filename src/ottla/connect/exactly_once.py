@@ -164,9 +164,9 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         source, committed = self._source, self._committed_records
         assert source is not None, "started"
         self._committed_records = []
-        for sent in committed:
-            source.commit_record(sent.record, sent.metadata)
-        source.commit()
+        self.commit_records(source, committed)
+        with self.calls.during("commit"):
+            source.commit()
 
     def _raise_what_failed(self) -> None:
         failed = self.pending.first_error()

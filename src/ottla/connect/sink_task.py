@@ -130,7 +130,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self.consumer = self.parts.clients.consumer(self.id, self.id.connector)
         made = self.parts.connector_class(self.parts.settings, self._context)
         self._sink = cast(SinkConnector, made)
-        self._sink.start()
+        with self.calls.during("start"):
+            self._sink.start()
         if self.config.topics_regex:
             self.consumer.subscribe(pattern=java_pattern(self.config.topics_regex), listener=self)
         else:
@@ -216,7 +217,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
     def _deliver(self, records: list[SinkRecord], behind: dict[TopicPartition, int]) -> None:
         assert self._sink is not None, "started"
         try:
-            self._sink.put(records)
+            with self.calls.during("put"):
+                self._sink.put(records)
         except Exception as error:
             if not may_succeed_later(error):
                 raise
@@ -250,7 +252,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         if self._queue is not None:
             self._queue.flush()
         try:
-            kept = self._sink.pre_commit(dict(current))
+            with self.calls.during("pre_commit"):
+                kept = self._sink.pre_commit(dict(current))
         except Exception as error:
             logger.error("%s: offsets cannot be committed, going back: %s", self.id, error)
             again = {p: self._committed[p] for p in current if p in self._committed}
@@ -283,7 +286,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             self._consumed[place] = self._committed[place] = self.consumer.position(place)
         self.pause_consumer()
         if partitions:
-            self._sink.open(list(partitions))
+            with self.calls.during("open"):
+                self._sink.open(list(partitions))
             self._rewind()
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -296,7 +300,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
     def _close_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         assert self._sink is not None, "started"
         if partitions:
-            self._sink.close(list(partitions))
+            with self.calls.during("close"):
+                self._sink.close(list(partitions))
         gone = set(partitions)
         self.assigned -= gone
         self._context.paused -= gone
@@ -316,7 +321,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         finally:
             try:
                 if self._sink is not None:
-                    self._sink.stop()
+                    with self.calls.during("stop"):
+                        self._sink.stop()
             finally:
                 if self._queue_producer is not None:
                     self._queue_producer.close(0)

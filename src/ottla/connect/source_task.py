@@ -192,7 +192,8 @@ class WorkerSourceTask(WorkerTask):
     def work(self) -> None:
         self.producer = self.open_producer()
         self._source = self._make_source()
-        self._source.start()
+        with self.calls.during("start"):
+            self._source.start()
         while not self.is_stopping:
             if self.is_paused:
                 self.on_pause()
@@ -226,7 +227,8 @@ class WorkerSourceTask(WorkerTask):
         source = self._source
         assert source is not None, "started"
         try:
-            return source.poll() or ()
+            with self.calls.during("poll"):
+                return source.poll() or ()
         except Exception as error:
             if self.is_stopping or not may_succeed_later(error):
                 raise
@@ -315,8 +317,7 @@ class WorkerSourceTask(WorkerTask):
         """Tell the source what has arrived; raise, or skip, what never will."""
         source = self._source
         assert source is not None, "started"
-        for sent in self.pending.take_arrived():
-            source.commit_record(sent.record, sent.metadata)
+        self.commit_records(source, self.pending.take_arrived())
         failed = self.pending.first_error()
         if failed is not None:
             assert failed.error is not None, "it has failed"
@@ -325,14 +326,23 @@ class WorkerSourceTask(WorkerTask):
             failed.error = None  # tolerated: it counts as dropped
         if self._has_committed:
             self._has_committed = False
-            source.commit()
+            with self.calls.during("commit"):
+                source.commit()
+
+    def commit_records(self, source: SourceConnector, arrived: Sequence[SentRecord]) -> None:
+        """Tell the source what has arrived."""
+        if arrived:
+            with self.calls.during("commit_record"):
+                for sent in arrived:
+                    source.commit_record(sent.record, sent.metadata)
 
     def close(self) -> None:
         if self.producer is not None and not self._is_abandoned:
             self._finish_sending()
         try:
             if self._source is not None:
-                self._source.stop()
+                with self.calls.during("stop"):
+                    self._source.stop()
         finally:
             self._topics_made.close()
             self.close_clients()

@@ -23,9 +23,17 @@ from ottla.connect.plugins import Plugins
 from ottla.connect.sink_task import WorkerSinkTask
 from ottla.connect.source_task import WorkerSourceTask
 from ottla.connect.worker_clients import WorkerClients
-from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId, TaskParts, WorkerTask
+from ottla.connect.worker_task import (
+    ExactlyOnce,
+    PluginCalls,
+    State,
+    TargetState,
+    TaskId,
+    TaskParts,
+    WorkerTask,
+)
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.runtime import Runtime
+from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Condition, run_in_thread
 
 logger = logging.getLogger(__name__)
@@ -33,6 +41,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PLUGIN_LIMIT_S: Final = 90.0
 """How long a question to a plug-in may take, as long as a request of Kafka's REST API."""
+
+MOST_LOOK_PAUSE_S: Final = 1.0
 
 
 class PlanContext(Context):
@@ -48,7 +58,8 @@ class PlanContext(Context):
         return not self._running.may_watch
 
     def wait(self, seconds: float) -> bool:
-        return self._running.wait(seconds)
+        with self._running.calls.waiting():
+            return self._running.wait(seconds)
 
     def request_task_reconfiguration(self) -> None:
         self._running.request_reconfiguration()
@@ -70,6 +81,7 @@ class RunningConnector:
         offsets: OffsetStorage,
         on_status: Callable[[str, State, str | None], object],
         request_reconfiguration: Callable[[], object],
+        clock: Clock,
     ) -> None:
         self.name = name
         self.properties = properties
@@ -84,6 +96,7 @@ class RunningConnector:
         self._is_stopping = False
         self._is_abandoned = False
         self._shown: State | None = None
+        self.calls = PluginCalls(clock, self._tell_of_call)
 
     def begin(self, plugins: Plugins, target: TargetState) -> None:
         self._target = target
@@ -109,8 +122,11 @@ class RunningConnector:
 
     def abandon(self) -> None:
         """It does not stop: nothing is heard of it any longer."""
-        self._is_abandoned = True
-        logger.error("Connector %s does not stop: it is left behind.", self.name)
+        trace = self.calls.under_way()
+        with self._changed:
+            self._is_abandoned = True
+            self._on_status(self.name, State.UNASSIGNED, trace and f"Left behind: {trace}")
+        logger.error("Connector %s does not stop: it is left behind. %s", self.name, trace or "")
 
     def fail(self, error: BaseException) -> None:
         self._show(State.FAILED, "".join(traceback.format_exception(error)))
@@ -120,7 +136,8 @@ class RunningConnector:
         try:
             connector_class = plugins.connector(self.properties["connector.class"])
             _, settings = parse_connector(connector_class, self.properties)
-            connector = connector_class(settings, PlanContext(self))
+            with self.calls.during("the constructor"):
+                connector = connector_class(settings, PlanContext(self))
             self.made.set_result(connector)
             self._serve(connector)
         except BaseException as error:
@@ -149,9 +166,23 @@ class RunningConnector:
             self._changed.wait_for(lambda: self._is_stopping or self._target is not target)
 
     def _show(self, state: State, trace: str | None = None) -> None:
-        if state is not self._shown and not self._is_abandoned:
-            self._shown = state
-            self._on_status(self.name, state, trace)
+        with self._changed:
+            if state is not self._shown and not self._is_abandoned:
+                self._shown = state
+                self._on_status(self.name, state, trace)
+
+    def split(self, tasks_max: int) -> Sequence[Mapping[str, str]]:
+        """Ask it for its tasks, in the thread that waits for them."""
+        connector = self.made.result()
+        with self.calls.during("tasks"):
+            return connector.tasks(tasks_max)
+
+    def _tell_of_call(self, trace: str | None) -> None:
+        """Report the state that it is in once more, with what is known of its call."""
+        with self._changed:
+            if self._shown is not State.FAILED and not self._is_abandoned:
+                self._on_status(self.name, self._shown or State.UNASSIGNED, trace)
+                logger.warning("Connector %s: %s", self.name, trace or "the call has returned")
 
 
 class Worker:
@@ -189,6 +220,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._committing: dict[TaskId, Future[Any]] = {}
         self._commits = asyncio.create_task(self._commit_at_intervals(), name="commit offsets")
+        self._looks = asyncio.create_task(self._look_at_intervals(), name="look at calls")
 
     async def ask(self, work: Callable[[], T], what: str, limit_s: float = PLUGIN_LIMIT_S) -> T:
         """Run code of a plug-in in a thread; KafkaTimeoutError if it does not return in time."""
@@ -215,16 +247,21 @@ class Worker:
             self.offsets_of(properties),
             self._from_thread(self.on_connector_status),
             self._from_thread(lambda: self.on_reconfiguration(name)),
+            self.runtime.clock,
         )
         self.connectors[name] = running
         running.begin(self.plugins, target)
 
     async def stop_connector(self, name: str) -> None:
         """Stop the planning object, or leave it behind."""
-        running = self.connectors.pop(name, None)
-        if running is not None:
+        await self.stop_connectors([name])
+
+    async def stop_connectors(self, names: Iterable[str]) -> None:
+        """Stop planning objects, all at once."""
+        stopping = [self.connectors.pop(each) for each in list(names) if each in self.connectors]
+        for running in stopping:
             running.request_stop()
-            await self._end([running])
+        await self._end(stopping)
 
     async def plan(self, name: str) -> list[dict[str, str]]:
         """The settings of the tasks into which the connector splits its work."""
@@ -232,11 +269,10 @@ class Worker:
         connector_class = self.plugins.connector(running.properties["connector.class"])
         config, _ = parse_connector(connector_class, running.properties)
 
-        def split() -> Sequence[Mapping[str, str]]:
-            return running.made.result().tasks(config.tasks_max)
-
         try:
-            planned = await self.ask(split, f"asking connector {name} for its tasks")
+            planned = await self.ask(
+                lambda: running.split(config.tasks_max), f"asking connector {name} for its tasks"
+            )
         except Exception as error:
             running.fail(error)
             raise
@@ -344,9 +380,9 @@ class Worker:
     async def close(self) -> None:
         """Stop everything."""
         self._commits.cancel()
+        self._looks.cancel()
         await self.stop_tasks(list(self.tasks))
-        for name in list(self.connectors):
-            await self.stop_connector(name)
+        await self.stop_connectors(self.connectors)
         for storage in (*self._own_offsets.values(), self.offsets):
             await self.ask(storage.close, "closing the offset store")
 
@@ -359,7 +395,9 @@ class Worker:
         await asyncio.wait(waits, timeout=limit_s)
         for each, wait in zip(ending, waits, strict=True):
             if not wait.done():
-                run_in_thread(each.abandon, "connect-abandon")
+                each.abandon()
+                if isinstance(each, WorkerTask):
+                    run_in_thread(each.close_clients, "connect-abandon")
 
     async def _commit_at_intervals(self) -> None:
         """Store the offsets of sources; a store that hangs delays its own task alone."""
@@ -371,6 +409,16 @@ class Worker:
                     work = run_in_thread(task.commit_offsets, f"connect-commit-{task_id}")
                     self._committing[task_id] = work
             self._committing = {t: f for t, f in self._committing.items() if not f.done()}
+
+    async def _look_at_intervals(self) -> None:
+        """Have calls told that do not return."""
+        limit_ms = self.config.plugin_call_warn_ms
+        while True:
+            await asyncio.sleep(min(limit_ms / 2000, MOST_LOOK_PAUSE_S))
+            calls = [running.calls for running in self.connectors.values()]
+            calls += [task.calls for task in self.tasks.values()]
+            for each in calls:
+                each.look(limit_ms)
 
     def _resolved(self, properties: Mapping[str, str]) -> dict[str, str]:
         return resolve(self.properties, properties)

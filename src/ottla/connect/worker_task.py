@@ -4,8 +4,10 @@
                      '----------'-> FAILED    it raised: its trace is the status's
                      '----------'-> UNASSIGNED, when it has stopped
 
-A task that does not stop in time is abandoned: its clients are closed under it, so that it can
-write nothing any longer, and what it reports is not heard.
+A call of the connector that does not return for long is told in the trace of the state that the
+task is in, which stays as it is: nobody knows whether the call will return. A task that does not
+stop in time is abandoned: its clients are closed under it, so that it can write nothing any longer,
+and what it reports is not heard.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import logging
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +29,8 @@ from ottla.connect.connector import Connector
 from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
 from ottla.connect.worker_clients import WorkerClients
-from ottla.runtime import Runtime
-from ottla.runtime.io_thread import Condition, run_in_thread
+from ottla.runtime import Clock, Runtime
+from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, stack_of
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +109,87 @@ class TaskParts:
     """Of a source in a group that supports it."""
 
 
+class PluginCall(NamedTuple):
+    """A method of a plug-in that a thread is in."""
+
+    method: str
+    thread: int
+    began_ms: int
+    since_ms: int
+    """The same moment by the clock on the wall."""
+
+
+class PluginCalls:
+    """The calls of one plug-in that have not returned, and what is told of one that lasts long.
+
+    `tell` gets a text when a call has lasted too long, and None when that call has returned.
+    """
+
+    def __init__(self, clock: Clock, tell: Callable[[str | None], object]) -> None:
+        self._clock = clock
+        self._tell = tell
+        self._lock = Lock()
+        self._calls: dict[int, PluginCall] = {}
+        self._told: PluginCall | None = None
+
+    @contextmanager
+    def during(self, method: str) -> Iterator[None]:
+        """Around a call of the plug-in, in the thread that makes it."""
+        self._begin(method)
+        try:
+            yield
+        finally:
+            self._end()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a sleep that a plug-in asks for, which ends when it is to stop: it is no hang."""
+        call = self._end()
+        try:
+            yield
+        finally:
+            if call is not None:
+                self._begin(call.method)
+
+    def _begin(self, method: str) -> None:
+        clock = self._clock
+        call = PluginCall(method, get_ident(), clock.monotonic_ms(), clock.now_ms())
+        with self._lock:
+            self._calls[call.thread] = call
+
+    def _end(self) -> PluginCall | None:
+        with self._lock:
+            call = self._calls.pop(get_ident(), None)
+            if call is not None and self._told is call:
+                self._told = None
+                self._tell(None)
+        return call
+
+    def look(self, limit_ms: int) -> None:
+        """Tell of a call that has lasted so long, once; for the loop, at intervals."""
+        with self._lock:
+            call = self._longest()
+            if call is None or self._told is not None:
+                return
+            if self._clock.monotonic_ms() - call.began_ms >= limit_ms:
+                self._told = call
+                self._tell(_told(call))
+
+    def under_way(self) -> str | None:
+        """What is told of the call that has lasted longest; None if there is none."""
+        with self._lock:
+            call = self._longest()
+            return None if call is None else _told(call)
+
+    def _longest(self) -> PluginCall | None:
+        return min(self._calls.values(), key=lambda call: call.began_ms, default=None)
+
+
+def _told(call: PluginCall) -> str:
+    since = datetime.fromtimestamp(call.since_ms // 1000, UTC).isoformat()
+    return f"{call.method} has not returned since {since}:\n{stack_of(call.thread)}"
+
+
 class WorkerTask(ABC):
     """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
 
@@ -121,6 +206,7 @@ class WorkerTask(ABC):
         self._is_abandoned = False
         self._shown: State | None = None
         self._topics: set[str] = set()
+        self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
 
     # From the worker, in any thread
 
@@ -142,12 +228,17 @@ class WorkerTask(ABC):
         self.wake()
 
     def abandon(self) -> None:
-        """It has not stopped in time: nothing more is heard of it, nor written by it."""
-        self._is_abandoned = True
+        """It has not stopped in time: nothing more is heard of it, nor, once its clients are
+        closed, written by it."""
+        trace = self.calls.under_way()
+        with self._changed:
+            self._is_abandoned = True
+            self.parts.on_status(self.id, State.UNASSIGNED, trace and f"Left behind: {trace}")
         logger.error(
-            "Graceful stop of task %s failed: it is left behind, with its clients closed.", self.id
+            "Graceful stop of task %s failed: it is left behind, with its clients closed. %s",
+            self.id,
+            trace or "",
         )
-        self.close_clients()
 
     def wake(self) -> None:
         """End a wait of the task for records."""
@@ -178,9 +269,17 @@ class WorkerTask(ABC):
 
     def show(self, state: State, trace: str | None = None) -> None:
         """Report a state, if it is a new one."""
-        if state is not self._shown and not self._is_abandoned:
-            self._shown = state
-            self.parts.on_status(self.id, state, trace)
+        with self._changed:
+            if state is not self._shown and not self._is_abandoned:
+                self._shown = state
+                self.parts.on_status(self.id, state, trace)
+
+    def _tell_of_call(self, trace: str | None) -> None:
+        """Report the state that it is in once more, with what is known of its call."""
+        with self._changed:
+            if self._shown is not State.FAILED and not self._is_abandoned:
+                self.parts.on_status(self.id, self._shown or State.UNASSIGNED, trace)
+                logger.warning("Task %s: %s", self.id, trace or "the call has returned")
 
     def note_topic(self, topic: str) -> None:
         """Report a topic that it uses, once."""
@@ -228,7 +327,8 @@ class TaskContext:
         return self._task.is_stopping
 
     def wait(self, seconds: float) -> bool:
-        return self._task.wait(seconds)
+        with self._task.calls.waiting():
+            return self._task.wait(seconds)
 
     def request_task_reconfiguration(self) -> None:
         self._task.parts.request_reconfiguration()

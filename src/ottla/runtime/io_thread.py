@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from threading import Condition, Event, Lock, RLock
+from threading import Condition, Event, Lock, RLock, get_ident
 from typing import Any, TypeVar
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import Runtime, real_runtime
 
-__all__ = ["MARGIN_MS", "Condition", "Event", "IoThread", "Lock", "RLock", "run_in_thread"]
+__all__ = [
+    "MARGIN_MS",
+    "Condition",
+    "Event",
+    "IoThread",
+    "Lock",
+    "RLock",
+    "get_ident",
+    "run_in_thread",
+    "stack_of",
+]
 
 T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
@@ -47,6 +59,12 @@ def run_in_thread(work: Callable[[], T], name: str) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+def stack_of(thread_id: int) -> str:
+    """Where a thread is now, as a traceback shows it; empty if it has ended."""
+    frame = sys._current_frames().get(thread_id)
+    return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 class IoThread:

@@ -27,6 +27,7 @@ def worker_properties(broker, folder, **more):
         "offset.storage.file.filename": str(folder / "offsets"),
         "offset.flush.interval.ms": "50",
         "task.shutdown.graceful.timeout.ms": "2000",
+        "plugin.call.warn.ms": "100",
         "listeners": "http://127.0.0.1:0",
     }
     return properties | {key.replace("_", "."): str(value) for key, value in more.items()}
@@ -190,7 +191,7 @@ def distributed(broker, **more):
         "heartbeat.interval.ms": "200",
         "session.timeout.ms": "6000",
         "scheduled.rebalance.max.delay.ms": "0",
-        "task.shutdown.graceful.timeout.ms": "2000",
+        "task.shutdown.graceful.timeout.ms": "60000",
         "listeners": "http://127.0.0.1:0",
     }
     return ConnectWorker.distributed(

@@ -89,6 +89,7 @@ def test_files_to_topic_to_file(broker, tmp_path):
         )
 
     settings = {"key_converter": JSON, "value_converter": JSON}
+    settings["task_shutdown_graceful_timeout_ms"] = settings["offset_flush_timeout_ms"] = "60000"
     with standalone(broker, tmp_path, **settings) as worker:
         worker.create(file_source)
         worker.create(file_sink)
@@ -165,6 +166,14 @@ def test_tasks_share_the_work(broker, worker):
     )
 
 
+def trace(worker, name):
+    """What the status of a connector or of its task says beside the state."""
+    _, status = ask(worker, "GET", f"/connectors/{name}/status")
+    return next(
+        (each["trace"] for each in (status["connector"], *status["tasks"]) if "trace" in each), ""
+    )
+
+
 @pytest.mark.parametrize("method", ["tasks", "start", "poll", "stop"])
 def test_source_that_hangs_leaves_others_alone(broker, worker, method):
     """Wherever a source hangs, REST answers, a neighbour works, and the worker can be closed."""
@@ -173,13 +182,17 @@ def test_source_that_hangs_leaves_others_alone(broker, worker, method):
     broker.wait_for_records(f"beside-{method}", 3)
 
     assert state_of(worker, "hanging")[0] == "RUNNING"
+    if method != "stop":
+        wait_until(lambda: trace(worker, "hanging"), "a word of the call")
+        assert trace(worker, "hanging").startswith(f"{method} has not returned since 2")
+        assert "GATE.wait()" in trace(worker, "hanging")
     assert ask(worker, "PUT", "/connectors/hanging/stop")[0] == 204
     wait_for_state(worker, "hanging", "STOPPED")
     assert ask(worker, "DELETE", "/connectors/hanging")[0] == 204
 
 
 @pytest.mark.parametrize("method", ["start", "put", "stop"])
-def test_sink_that_hangs_leaves_others_alone(broker, worker, method):
+def test_sink_that_hangs_leaves_others_alone(broker, worker, method, caplog):
     """A call that never returns keeps the records of its own topics back, and nothing else."""
     topic = f"stuck-{method}"
     with Producer(broker.bootstrap_servers) as producer:
@@ -189,7 +202,26 @@ def test_sink_that_hangs_leaves_others_alone(broker, worker, method):
 
     wait_until(lambda: MoodySink.got.get(f"free-{method}") == ["1"], "the other sink")
     assert state_of(worker, "stuck")[0] == "RUNNING"
+    if method != "stop":
+        wait_until(lambda: trace(worker, "stuck"), "a word of the call")
+        assert trace(worker, "stuck").startswith(f"{method} has not returned since 2")
     assert ask(worker, "DELETE", "/connectors/stuck")[0] == 204
+    assert "Graceful stop of task stuck-0 failed" in caplog.text
+    assert f"{method} has not returned since 2" in caplog.text
+
+
+def test_call_that_returns_after_all_is_told_no_longer(broker, worker):
+    """The state has been RUNNING all the while, as with Kafka; its trace comes and goes."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("slow", b"1")
+    worker.create(sink("slow", "slow", hangs="put"))
+    wait_until(lambda: trace(worker, "slow"), "a word of the call")
+    assert state_of(worker, "slow") == ("RUNNING", "RUNNING")
+    GATE.set()
+
+    wait_until(lambda: not trace(worker, "slow"), "a status without it")
+    wait_for_state(worker, "slow", "RUNNING", "RUNNING")
+    assert MoodySink.got["slow"] == ["1"]
 
 
 @pytest.mark.parametrize("method", ["start", "put"])
@@ -232,13 +264,17 @@ def test_failed_task_is_restarted(broker, worker):
     wait_for_state(worker, "back", "RUNNING", "RUNNING")
 
 
-def test_stop_that_raises_is_no_failure(broker, worker):
-    """A task that cannot close in order is gone all the same."""
-    worker.create(source("rude", "rude", raises="stop"))
-    broker.wait_for_records("rude", 3)
+@pytest.mark.parametrize("make", [source, sink])
+def test_stop_that_raises_is_no_failure(broker, worker, make, caplog):
+    """A task that cannot close in order is gone all the same; the log says what it raised."""
+    worker.create(source("polite", f"rude-{make.__name__}"))
+    broker.wait_for_records(f"rude-{make.__name__}", 3)
+    worker.create(make("rude", f"rude-{make.__name__}", raises="stop"))
+    wait_for_state(worker, "rude", "RUNNING", "RUNNING")
 
     assert ask(worker, "PUT", "/connectors/rude/stop")[0] == 204
     wait_for_state(worker, "rude", "STOPPED")
+    assert "Task rude-0 did not close in order: RuntimeError('raised in stop')" in caplog.text
 
 
 def test_pause_and_resume(broker, worker):
