@@ -113,8 +113,10 @@ class ConnectWorker:
         """Stop all that runs, store offsets, end the REST API."""
         if not self._io.is_alive:
             return
+        # Tasks may take that long to stop, and then connectors.
+        limit_ms = 2 * self.config.task_shutdown_graceful_timeout_ms + CLOSE_LIMIT_MS
         try:
-            self._io.run(self._close(), CLOSE_LIMIT_MS)
+            self._io.run(self._close(), limit_ms)
         finally:
             self._io.close()
 

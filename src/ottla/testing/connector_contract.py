@@ -34,13 +34,19 @@ TOPIC = "contract-topic"
 
 
 def worker_properties(broker: InProcessBroker, folder: Path) -> dict[str, str]:
-    """A standalone worker's, for a test: it stores offsets often and listens at any free port."""
+    """A standalone worker's, for a test: it stores offsets often and listens at any free port.
+
+    It is patient: a task that a busy machine stops slowly is not left behind.
+    """
+    limit_ms = str(int(LIMIT_S * 1000))
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "key.converter": STRINGS,
         "value.converter": STRINGS,
         "offset.storage.file.filename": str(folder / "connect.offsets"),
         "offset.flush.interval.ms": "50",
+        "offset.flush.timeout.ms": limit_ms,
+        "task.shutdown.graceful.timeout.ms": limit_ms,
         "listeners": "http://127.0.0.1:0",
     }
 
@@ -101,7 +107,7 @@ class ConnectorContract:
         assert all(row.doc for row in self.connector.Settings.keys.values())
 
     def test_it_stops_in_time(self) -> None:
-        """A worker that closes need not leave it behind."""
+        """A worker that closes need not leave it behind, although it waits for a minute."""
         self.prepare()
         with self.worker() as worker:
             worker.create(self.properties())

@@ -443,7 +443,8 @@ class MqttSink(SinkConnector):
         deadline = session.deadline()
         while not self._is_all_there(session):
             session.check()
-            if deadline.has_passed or self.context.is_stopping:
+            is_left = self.context.is_stopping and not session.is_connected
+            if deadline.has_passed or is_left:
                 raise TryAgainError(f"{self.settings.host}: messages are not acknowledged")
         self._published.clear()
 

@@ -63,6 +63,9 @@ class Mosquitto:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(30)
 
+    def signal(self, number):
+        self._process.send_signal(number)
+
     def publish(self, *messages, topic="a/b", retain=False):
         publish.multiple(
             [(topic, message, 1, retain) for message in messages], "127.0.0.1", self.port
@@ -308,6 +311,26 @@ def test_an_outage_repeats_no_message(mosquitto):
     made.stop()
     listener.close()
     assert [each.payload for each in listener.got] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_stop_waits_for_what_the_broker_has_not_acknowledged(mosquitto):
+    """A broker that is slow has the message all the same: it must not come again."""
+
+    class Stopping(SinkContext):
+        @property
+        def is_stopping(self):
+            mosquitto.signal(signal.SIGCONT)
+            return True
+
+    listener = Listener(mosquitto)
+    made = sink(mosquitto)
+    made.put([record(0, value=b"0")])
+    made.context = Stopping()
+    mosquitto.signal(signal.SIGSTOP)
+    made.put([record(1, value=b"1")])
+    made.stop()
+    wait_until(lambda: len(listener.got) == 2, "both messages")
+    listener.close()
 
 
 def test_each_task_of_a_sink_has_a_session():
