@@ -78,7 +78,11 @@ class Mosquitto:
 
 
 class Listener:
-    """A client that keeps what it gets."""
+    """A client that keeps what it gets.
+
+    What the broker sends once more, as it was stopped before it had the listener's word, is known
+    by its number.
+    """
 
     def __init__(self, broker, name="listener", filters="#"):
         self.got = []
@@ -86,10 +90,14 @@ class Listener:
         self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
         self.client.on_connect = lambda client, *_: client.subscribe(filters, 1)
         self.client.on_subscribe = self._subscribed
-        self.client.on_message = lambda _c, _u, message: self.got.append(message)
+        self.client.on_message = self._take
         self.client.connect("127.0.0.1", broker.port)
         self.client.loop_start()
         wait_until(lambda: self.is_ready, "the subscription")
+
+    def _take(self, _client, _user, message):
+        if not (message.dup and message.mid in [known.mid for known in self.got]):
+            self.got.append(message)
 
     def _subscribed(self, *_):
         self.is_ready = True
