@@ -172,6 +172,9 @@ class MqttSession:
             self.client.loop_stop()
         except AttributeError:
             pass  # paho's thread has ended between its look at it and its join
+        # Without references in a circle paho closes its pair of sockets when it is let go.
+        self.client.on_connect = self.client.on_disconnect = None
+        self.client.on_message = self.client.on_publish = None
 
     def deadline(self) -> Deadline:
         """By when the broker is to have answered."""
@@ -256,8 +259,9 @@ class MqttSource(SourceConnector):
         session.client.on_message = self._on_message
 
     def stop(self) -> None:
-        if self._session is not None:
-            self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def poll(self) -> Sequence[SourceRecord]:
         """The messages that have come since; after a wait, if there are none."""
@@ -410,8 +414,9 @@ class MqttSink(SinkConnector):
         self._is_begun = False
 
     def stop(self) -> None:
-        if self._session is not None:
-            self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         self._published = {

@@ -105,6 +105,7 @@ class Listener:
     def close(self):
         self.client.loop_stop()
         self.client.disconnect()
+        self.client.on_connect = self.client.on_subscribe = self.client.on_message = None
 
 
 @pytest.fixture
