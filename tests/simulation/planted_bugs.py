@@ -218,11 +218,12 @@ SHOWN_BY: dict[Plant, int] = {
     truncate_to_the_high_watermark: 129,
     acknowledge_before_the_in_sync_replicas_have_it: 49,
     batch_is_cut_off_that_the_leaders_log_begins_within: 21,
-    no_fencing_of_transactional_ids: 116,
+    no_fencing_of_transactional_ids: 44,
     markers_before_the_decision_is_in_the_log: 12,
-    partitions_given_away_before_they_are_revoked: 14,
+    partitions_given_away_before_they_are_revoked: 26,
+    forgotten_partitions_stay_in_fetch_sessions: 5,
     commits_of_stale_epochs_are_taken: 34,
-    gap_after_refused_batches_looks_like_a_lost_record: 91,
+    gap_after_refused_batches_looks_like_a_lost_record: 75,
     decisions_outlive_their_acls: 57,
 }
 """A seed that has shown the bug, with which the search for it begins. Whatever changes how a world
