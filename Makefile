@@ -70,7 +70,13 @@ system: $(READY)  ## real processes, real ZooKeeper, the commands
 # What the rooms test with Spark is here as well: a session more would take a minute of a core.
 SPARK_UNITS = $(shell grep -rl 'pytest.mark.spark' tests/unit --include='test_*.py')
 
-spark: $(READY)  ## real Spark: source, sink, pipelines, tables
+# Classes that Spark's JVM has read once: each session of the tests takes half as long to start.
+CLASSES := $(VENV)/spark-classes.jsa
+
+$(CLASSES): $(READY)
+	@$(PY) tests/system/spark_sink/spark_classes.py $@ || echo "sessions of Spark start without $@"
+
+spark: $(READY) $(CLASSES)  ## real Spark: source, sink, pipelines, tables
 	$(VENV)/bin/pytest tests/system $(SPARK_UNITS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)

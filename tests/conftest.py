@@ -34,6 +34,12 @@ sys.dont_write_bytecode = False
 # A ZooKeeper of a test lives for seconds: what is compiled once, and quickly, serves it better.
 os.environ.setdefault("KAFKA_HEAP_OPTS", "-Xmx512M -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# `make spark` keeps the classes of Spark's JVM there; one of another Java does not look at them.
+SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+if SPARK_CLASSES.exists():
+    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={SPARK_CLASSES} {quiet}")
+
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
