@@ -43,7 +43,7 @@ def tell(seed: int) -> Outcome:
 
 @contextmanager
 def garbage_kept_for_long() -> Iterator[None]:
-    """Collect garbage seldom: a world makes many objects, of which most are in use."""
+    """Collect garbage seldom: a world makes many objects, and uses most of them."""
     before = gc.get_threshold()
     gc.set_threshold(NEW_OBJECTS)
     try:
