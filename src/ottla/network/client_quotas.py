@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.config.config_type import DOUBLE, INT, LONG, ConfigType
@@ -30,10 +30,11 @@ from ottla.network.connection import (
     RequestContext,
     RequestQuota,
 )
+from ottla.network.transport import Transport
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import Response
-from ottla.runtime import Clock
+from ottla.runtime import Buffer, Clock, File
 from ottla.structs import ClientEntity
 
 logger = logging.getLogger(__name__)
@@ -400,11 +401,12 @@ class ClientQuotas:
         """The context of a request of `size` bytes, whose handling began at `start_ns`."""
         client = (connection.principal.name, header.client_id or "")
         budgets = self._budgets.get(client) or self._find(client)
+        network = time_network(connection, budgets.request, self.clock)
         if budgets is UNLIMITED or (budgets.request is None and header.api_key not in MEASURED):
             return RequestContext(connection, header, received_ms)
         if header.api_key != ApiKey.PRODUCE:
             size = 0
-        charges = RequestCharges(self, budgets, size, start_ns)
+        charges = RequestCharges(self, budgets, size, start_ns, network)
         return MeteredContext(connection, header, received_ms, charges)
 
     def _find(self, client: Client) -> Budgets:
@@ -427,6 +429,82 @@ class ClientQuotas:
 # What one request is charged with.
 
 
+class TimedTransport:
+    """A connection's transport whose time is charged to a budget: encryption and the kernel's part.
+
+    Nobody is held for it at once: the next request finds it there, as in Kafka.
+    """
+
+    __slots__ = ("_clock", "budget", "plain")
+
+    def __init__(self, plain: Transport, clock: Clock) -> None:
+        self.plain = plain
+        self._clock = clock
+        self.budget: Budget | None = None
+        """Of the client's last request; None where that was exempt."""
+
+    def recv_into(self, target: memoryview) -> int:
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return self.plain.recv_into(target)
+        finally:
+            self._charge(began_ns)
+
+    def send(self, data: Buffer) -> int:
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return self.plain.send(data)
+        finally:
+            self._charge(began_ns)
+
+    def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return self.plain.send_all_of(buffers, more_follows)
+        finally:
+            self._charge(began_ns)
+
+    def send_file(self, file: File, position: int, count: int) -> int:
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return self.plain.send_file(file, position, count)
+        finally:
+            self._charge(began_ns)
+
+    def _charge(self, began_ns: int) -> None:
+        budget = self.budget
+        if budget is not None:
+            percent = (self._clock.monotonic_ns() - began_ns) * PERCENT_PER_NS
+            budget.meter.record(percent, budget.limit, self._clock.monotonic_ms())
+
+    def fileno(self) -> int:
+        return self.plain.fileno()
+
+    def has_ended(self) -> bool:
+        return self.plain.has_ended()
+
+    def probe_peer(self) -> None:
+        self.plain.probe_peer()
+
+    def close(self) -> None:
+        self.plain.close()
+
+
+def time_network(
+    connection: Connection, budget: Budget | None, clock: Clock
+) -> TimedTransport | None:
+    """Charge what passes over a connection to a budget from now on; None: to nobody."""
+    transport = connection.transport
+    if budget is None:
+        if isinstance(transport, TimedTransport):
+            connection.transport = transport.plain
+        return None
+    if not isinstance(transport, TimedTransport):
+        transport = connection.transport = TimedTransport(transport, clock)
+    transport.budget = budget
+    return transport
+
+
 class RequestCharges(RequestQuota):
     """The charges of one request: its bytes, its mutations, and the time of its handler."""
 
@@ -435,14 +513,23 @@ class RequestCharges(RequestQuota):
         "_delay_ms",
         "_handled_ns",
         "_is_exempt",
+        "_network",
         "_size",
         "_start_ns",
         "quotas",
     )
 
-    def __init__(self, quotas: ClientQuotas, budgets: Budgets, size: int, start_ns: int) -> None:
+    def __init__(
+        self,
+        quotas: ClientQuotas,
+        budgets: Budgets,
+        size: int,
+        start_ns: int,
+        network: TimedTransport | None = None,
+    ) -> None:
         self.quotas = quotas
         self._budgets = budgets
+        self._network = network
         self._size = size
         self._start_ns = start_ns
         self._handled_ns = 0
@@ -491,6 +578,8 @@ class RequestCharges(RequestQuota):
 
     def exempt(self) -> None:
         self._is_exempt = True
+        if self._network is not None:
+            self._network.budget = None
 
     def begin_step(self) -> None:
         """The handler begins, or continues after a wait."""
@@ -508,9 +597,11 @@ class RequestCharges(RequestQuota):
 
     def settle(self, *, is_answered: bool) -> int:
         """Charge what was used; returns for how many milliseconds the client must wait."""
+        if not is_answered:
+            self.exempt()
         quotas, budgets = self.quotas, self._budgets
         produce = budgets.produce if self._size else None
-        request = budgets.request if is_answered and not self._is_exempt else None
+        request = None if self._is_exempt else budgets.request
         if produce is None and request is None:
             return self._delay_ms
         now_ms = quotas.clock.monotonic_ms()

@@ -229,11 +229,49 @@ def test_limits_are_read_as_kafka_writes_them():
         parse_limit("bogus", 1)
 
 
+class SlowTransport:
+    """Takes a time for each call, as encryption and the kernel do."""
+
+    def __init__(self, clock: NsClock, ns: int = 0) -> None:
+        self.clock, self.ns = clock, ns
+        self.is_closed = False
+
+    def recv_into(self, target):
+        self.clock.ns += self.ns
+        target[:1] = b"x"
+        return 1
+
+    def send(self, data):
+        self.clock.ns += self.ns
+        raise BlockingIOError
+
+    def send_all_of(self, buffers, more_follows):
+        self.clock.ns += self.ns
+        return sum(map(len, buffers)) if more_follows else 0
+
+    def send_file(self, file, position, count):
+        self.clock.ns += self.ns
+        return count - position
+
+    def fileno(self):
+        return 7
+
+    def has_ended(self):
+        return True
+
+    def probe_peer(self):
+        raise ConnectionError
+
+    def close(self):
+        self.is_closed = True
+
+
 class FakeConnection:
     """Takes answers, and notes until when it is muted."""
 
-    def __init__(self, principal: KafkaPrincipal = ANONYMOUS) -> None:
+    def __init__(self, clock: NsClock, principal: KafkaPrincipal = ANONYMOUS) -> None:
         self.principal = principal
+        self.transport = SlowTransport(clock)
         self.sent = 0
         self.muted_until_ms = 0
 
@@ -264,7 +302,7 @@ class World:
         self.clock = NsClock()
         config = BrokerConfig.parse({key.replace("_", "."): settings[key] for key in settings})
         self.quotas = ClientQuotas(self.clock, config)
-        self.connection = FakeConnection()
+        self.connection = FakeConnection(self.clock)
 
     def limit(self, entity: ClientEntity = APP, **overrides: object):
         self.quotas.update(entity, {key: str(value) for key, value in overrides.items()})
@@ -347,6 +385,58 @@ def test_time_of_the_handler_counts_as_a_percentage_of_a_thread(world):
     context.respond(response)
     assert response.throttle_time_ms == 500
     assert world.connection.muted_until_ms == 500
+
+
+def test_time_of_the_network_counts_at_the_next_request(world):
+    """Receiving and sending are charged as they happen, and hold nobody until the next request."""
+    world.limit(request_percentage=20)
+    plain = world.connection.transport
+    plain.ns = 525_000_000
+    world.context(3).respond(MetadataResponse())
+    timed = world.connection.transport
+    assert timed.recv_into(memoryview(bytearray(1))) == 1
+    with pytest.raises(BlockingIOError):
+        timed.send(b"")
+    assert timed.send_all_of([b"ab", b"c"], True) == 3
+    assert timed.send_file(None, 4, 9) == 5
+    assert world.connection.muted_until_ms == 0
+
+    world.context(3).respond(MetadataResponse())
+    assert world.connection.muted_until_ms == 500
+
+
+def test_network_is_not_timed_where_nobody_is_charged(world):
+    """After an exempt request, one without an answer, and when there is no limit any more."""
+    world.limit(request_percentage=1, producer_byte_rate=10**9)
+    plain = world.connection.transport
+    plain.ns = 10**12
+    for api_key in (1, 0):
+        context = world.context(api_key)
+        if api_key:
+            context.quota.exempt()
+            context.respond(MetadataResponse())
+        else:
+            context.no_response()
+        world.connection.transport.recv_into(memoryview(bytearray(1)))
+    world.context(3).respond(MetadataResponse())
+    assert world.connection.muted_until_ms == 0
+
+    world.limit(producer_byte_rate=10**9)
+    world.context(0)
+    assert world.connection.transport is plain
+
+
+def test_timed_transport_is_the_plain_one_in_all_else(world):
+    """What costs no time is asked of the transport itself."""
+    world.limit(request_percentage=1)
+    world.context(3)
+    timed = world.connection.transport
+    assert timed.fileno() == 7
+    assert timed.has_ended()
+    with pytest.raises(ConnectionError):
+        timed.probe_peer()
+    timed.close()
+    assert timed.plain.is_closed
 
 
 def test_wait_of_a_request_is_free(world):
