@@ -125,7 +125,7 @@ class Broker:
             await self._start_parts()
         except BaseException:
             await self.registry.close()  # or the cluster would think that the broker lives
-            await self._close_metrics()
+            await self.close_metrics()
             raise
         self.state = BrokerState.RUNNING
 
@@ -159,7 +159,7 @@ class Broker:
             self.reporters.measure(parts, self.processor, lambda: self.state)
         self.runtime.scheduler.spawn(self.reporters.follow(config), "follow metric.reporters")
 
-    async def _close_metrics(self) -> None:
+    async def close_metrics(self) -> None:
         """Measure, report and serve nothing any longer; the listener last."""
         for each in (self.reporters, self.metrics):
             if each is not None:
@@ -505,7 +505,7 @@ class Broker:
             self.link.close()
         await self.registry.close()
         await self.log_manager.shutdown()
-        await self._close_metrics()
+        await self.close_metrics()
         await self.runtime.close()
 
     def _topic_config(self, topic: str) -> TopicConfig:
