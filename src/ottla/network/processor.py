@@ -34,7 +34,7 @@ import asyncio
 import logging
 import socket
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -211,6 +211,8 @@ TURN_RECEIVE_BYTES = 8 * RECEIVE_BYTES
 LARGE_FRAME_BYTES = 1024 * 1024
 TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
+TURNS_AT_ONCE = 8
+MOST_UNLOOKED = 31
 
 IN = READABLE
 OUT = WRITABLE
@@ -289,6 +291,38 @@ class Sent:
             self.on_sent(connection)
 
 
+class Turns:
+    """Runs a turn when the poller tells of something, and others at once for what came meanwhile.
+
+    The way around the asyncio loop costs as much as a small request. Looking at the poller costs
+    little; but where clients wait for each answer it finds nothing, so that after each time in vain
+    more turns pass without it, up to MOST_UNLOOKED.
+    """
+
+    __slots__ = ("_poller", "_processor", "_unlooked", "_until_look")
+
+    def __init__(self, processor: Processor, poller: Poller) -> None:
+        self._processor, self._poller = processor, poller
+        self._unlooked = self._until_look = 0
+
+    def run(self) -> None:
+        """At most TURNS_AT_ONCE: the loop has other work, and timers."""
+        processor, poller = self._processor, self._poller
+        processor.drain()
+        for _ in range(TURNS_AT_ONCE - 1):
+            if self._until_look:
+                self._until_look -= 1
+                return
+            if poller.closed or processor.turn_is_due:
+                return
+            ready = poller.poll(0, MAX_EVENTS)
+            if not ready:
+                self._unlooked = self._until_look = min(MOST_UNLOOKED, 2 * self._unlooked + 1)
+                return
+            self._unlooked = 0
+            processor.drain(ready)
+
+
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
@@ -329,7 +363,7 @@ class Processor:
         self._ready: list[Connection] = []
         self._to_send: list[Connection] = []
         self._to_close: list[Connection] = []
-        self._in_turn = self._turn_is_due = False
+        self._in_turn = self.turn_is_due = False
 
     @property
     def listeners(self) -> list[Listener]:
@@ -362,7 +396,7 @@ class Processor:
     def start(self) -> None:
         """Serve from now on, on the running asyncio loop."""
         self._loop = asyncio.get_running_loop()
-        self._poller.attach(self._loop, self.drain)
+        self._poller.attach(self._loop, Turns(self, self._poller).run)
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
@@ -391,16 +425,16 @@ class Processor:
 
     # The turn
 
-    def drain(self) -> None:
+    def drain(self, ready: Sequence[tuple[int, int]] = ()) -> None:
         """One turn. The order of the stages is the design; see the head of this file."""
-        self._turn_is_due = False
+        self.turn_is_due = False
         if self._poller.closed:
             return  # a turn was due when the processor stopped
         self._in_turn = True
         self._now_ns = self._clock.monotonic_ns()
         self._now_ms = self._now_ns // 1_000_000
         try:
-            self._poll()
+            self._poll(ready)
             self._accept()
             self._receive()
             self._handle()
@@ -416,18 +450,19 @@ class Processor:
 
     def _schedule_turn(self) -> None:
         """Have another turn soon, although no socket may have anything to say."""
-        if not self._turn_is_due and self._loop is not None:
-            self._turn_is_due = True
+        if not self.turn_is_due and self._loop is not None:
+            self.turn_is_due = True
             self._loop.call_soon(self.drain)
 
-    def _poll(self) -> None:
+    def _poll(self, ready: Sequence[tuple[int, int]]) -> None:
         """Sort what is ready; not before all connections of the last poll were read from.
 
         New clients do not wait for that, nor for a long list of connections that are ready: the
         backlog overflows within milliseconds when all clients come back at once, and the kernel of
         a client that found no room asks again after a second.
         """
-        ready = [] if self._readable else self._poller.poll(0, MAX_EVENTS)
+        if not ready and not self._readable:
+            ready = self._poller.poll(0, MAX_EVENTS)
         if self._readable or len(ready) == MAX_EVENTS:
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:

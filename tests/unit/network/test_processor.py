@@ -12,6 +12,7 @@ from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import Connection
+from ottla.network.processor import MOST_UNLOOKED, TURNS_AT_ONCE, Turns
 from ottla.network.transport import PROBE_SECONDS
 
 MANY = [f"request {number}".encode() for number in range(40)]
@@ -637,3 +638,56 @@ def test_throttled_connection_is_closed_at_once_when_the_broker_stops(world: Net
     world.receive(client, 7)
     world.loop.run_until_complete(world.processor.stop(60_000))
     assert world.is_closed(client)
+
+
+class Busy:
+    """A processor and its poller, which has something to tell in some of the looks."""
+
+    def __init__(self, *found: bool) -> None:
+        self.found = list(found)
+        self.looks = self.turns = 0
+        self.closed = self.turn_is_due = False
+
+    def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
+        self.looks += 1
+        return [(7, 1)] if self.found and self.found.pop(0) else []
+
+    def drain(self, ready: object = ()) -> None:
+        self.turns += 1
+
+
+def test_turns_follow_at_once_while_more_has_come() -> None:
+    """Until a look finds nothing, or the loop must have its turn."""
+    few = Busy(True, True, False)
+    Turns(few, few).run()
+    assert few.turns == 3
+
+    many = Busy(*[True] * 100)
+    turns = Turns(many, many)
+    turns.run()
+    assert many.turns == TURNS_AT_ONCE
+    turns.run()
+    assert many.turns == 2 * TURNS_AT_ONCE
+
+
+def test_looks_in_vain_become_rare_and_one_that_finds_makes_them_frequent() -> None:
+    """Clients that wait for each answer do not pay for a look at each request."""
+    quiet = Busy()
+    turns = Turns(quiet, quiet)
+    for _ in range(10 * (MOST_UNLOOKED + 1)):
+        turns.run()
+    assert quiet.looks < 16
+
+    quiet.found = [True] * 3
+    for _ in range(MOST_UNLOOKED + 1):
+        turns.run()
+    assert not quiet.found
+
+
+def test_turn_that_is_due_or_closes_the_processor_is_the_last() -> None:
+    """What a turn leaves over comes after all else that the loop has to do."""
+    for name in ("turn_is_due", "closed"):
+        busy = Busy(True)
+        setattr(busy, name, True)
+        Turns(busy, busy).run()
+        assert (busy.turns, busy.looks) == (1, 0)
