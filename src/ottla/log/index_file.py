@@ -30,6 +30,7 @@ class IndexFile:
         "_count",
         "_disk",
         "_entries",
+        "_newest",
         "_written",
         "base_offset",
         "is_full",
@@ -48,6 +49,8 @@ class IndexFile:
         self.max_entries = max_bytes // self.ENTRY.size
         self._entries: bytearray | None = None
         self._written = 0
+        self._newest: int | None = None
+        """What the last entry begins with, where that was asked for since entries were cut."""
         self._set_count(0)
 
     def create(self) -> None:
@@ -115,10 +118,12 @@ class IndexFile:
         if entries is None:
             entries = self.raw_entries()
         entries += self.ENTRY.pack(*numbers)
-        self._set_count(self._count + 1)
+        self._count += 1
+        self.is_full = self._count >= self.max_entries - self.KEPT_FREE
 
     def _set_count(self, count: int) -> None:
         self._count = count
+        self._newest = None
         # Asked with every append, and another answer only after an entry that was added or cut.
         self.is_full = count >= self.max_entries - self.KEPT_FREE
 
@@ -261,8 +266,12 @@ class TimeIndex(IndexFile):
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """Add an entry if the timestamp is later than all before; else it would say nothing."""
-        if timestamp_ms > self.last_entry().timestamp_ms:
+        newest_ms = self._newest
+        if newest_ms is None:
+            newest_ms = self._newest = self.last_entry().timestamp_ms
+        if timestamp_ms > newest_ms:
             self._append(timestamp_ms, offset - self.base_offset)
+            self._newest = timestamp_ms
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
         """The last entry at or before a time; (-1, base offset) if there is none."""

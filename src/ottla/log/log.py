@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import AbortedTxn, CorruptIndexError
+from ottla.log.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, CorruptIndexError
 from ottla.log.log_dir import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, LogDir, write_topic_id
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments
@@ -78,9 +78,10 @@ class LogRoller:
         size = segment.size
         if size and (
             size > self._segment_bytes - added_bytes
+            or segment.offset_index.is_full
+            or segment.time_index.is_full
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
-            or segment.is_full
-            or not segment.fits(last_offset)
         ):
             self.roll()
             return self._log.segments.active
@@ -187,7 +188,9 @@ class ReadableLog:
 
     def update_high_watermark(self, offset: int) -> None:
         """Set the high watermark, within the bounds of the log."""
-        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        self.high_watermark = offset if offset > self.log_start_offset else self.log_start_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -397,9 +400,9 @@ class LogFlusher:
         "_runtime",
         "_timer",
         "_unsynced_paths",
-        "_wanted",
         "closed_point",
         "recovery_point",
+        "wanted",
     )
 
     def __init__(
@@ -410,7 +413,8 @@ class LogFlusher:
         self._timer: Timer | None = None
         self._is_busy = False
         self._generation = 0
-        self._wanted = recovery_point
+        self.wanted = recovery_point
+        """What was asked to be brought to disk ends here."""
         self._has_new_names = has_new_names
         self._unsynced_paths: list[str] = []
         self.recovery_point = recovery_point
@@ -432,32 +436,32 @@ class LogFlusher:
 
     def flush(self, up_to: int) -> None:
         """Bring everything before `up_to` to disk soon."""
-        self._wanted = max(self._wanted, up_to)
+        self.wanted = max(self.wanted, up_to)
         if not self._is_busy and self._is_wanted and self._log.is_available:
             self._begin()
 
     @property
     def _is_wanted(self) -> bool:
         """Whether batches were asked for, or the indexes of segments that are closed now."""
-        if self._wanted > self.recovery_point:
+        if self.wanted > self.recovery_point:
             return True
-        return self.closed_point < self._log.segments.active.base_offset <= self._wanted
+        return self.closed_point < self._log.segments.active.base_offset <= self.wanted
 
     @property
     def safe_end_offset(self) -> int:
         """Before this offset everything is as safe as flush.messages asks for."""
-        if self._wanted > self.recovery_point and self._log.config.flush_messages < LONG_MAX:
+        if self.wanted > self.recovery_point and self._log.config.flush_messages < LONG_MAX:
             return self.recovery_point
         return self._log.log_end_offset  # flushes for other reasons are not waited for
 
     def awaits(self, offset: int) -> bool:
         """Whether a flush of the record at `offset` was asked for and is not done yet."""
-        return self.recovery_point <= offset < self._wanted
+        return self.recovery_point <= offset < self.wanted
 
     def truncate(self, offset: int) -> None:
         """The log was cut: what is written in its place has not been flushed."""
         self._generation += 1
-        self._wanted = min(self._wanted, offset)
+        self.wanted = min(self.wanted, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.closed_point = min(self.closed_point, offset)
 
@@ -509,7 +513,7 @@ class LogFlusher:
         self.flush(self._log.log_end_offset)
 
     def _begin(self) -> None:
-        up_to, generation = self._wanted, self._generation
+        up_to, generation = self.wanted, self._generation
         log_dir = self._log.log_dir
         segments = self._log.segments
         closed_point = segments.base_offsets[segments.index_of(up_to)]
@@ -523,7 +527,7 @@ class LogFlusher:
             if generation == self._generation:
                 self.recovery_point = max(self.recovery_point, up_to)
                 self.closed_point = max(self.closed_point, closed_point)
-            self.flush(self._wanted)
+            self.flush(self.wanted)
             self._log.on_flushed()
 
         def on_error(error: BaseException) -> None:
@@ -548,7 +552,7 @@ class LogFlusher:
             log_dir.fail(error)
         self._has_new_names = log.leader_epoch_cache.is_dirty = True
         if log.log_dir is not log_dir:  # the log has moved meanwhile
-            self.flush(self._wanted)
+            self.flush(self.wanted)
         elif job is not None:
             self._unsynced_paths += job.paths
         log.on_flushed()
@@ -707,7 +711,10 @@ class Log(ReadableLog):
     @property
     def safe_end_offset(self) -> int:
         """The end of the records that await no flush: a replica claims nothing beyond it."""
-        return self._flusher.safe_end_offset
+        flusher = self._flusher
+        if flusher.wanted <= flusher.recovery_point:  # asked with every append
+            return self.log_end_offset
+        return flusher.safe_end_offset
 
     # -- appending
 
@@ -758,7 +765,8 @@ class Log(ReadableLog):
             epochs.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
             self._note_producer(segment, batch, base_offset, max_timestamp_ms)
-        self._flusher.flush_if_due()
+        flusher = self._flusher
+        flusher.flush_if_due()
         return LogAppendInfo(
             base_offset,
             last_offset,
@@ -767,7 +775,8 @@ class Log(ReadableLog):
             self.log_start_offset,
             batch.record_count,
             len(data),
-            awaits_flush=self._flusher.awaits(last_offset),
+            False,
+            flusher.wanted > flusher.recovery_point and flusher.awaits(last_offset),
         )
 
     def _note_producer(

@@ -384,7 +384,8 @@ class LogSegment:
     ) -> None:
         """Write one batch at the end; after an OSError the segment is as it was before."""
         size = len(data)
-        self.file.pwrite(data, self.size)
+        file = self._file or self.file
+        file.pwrite(data, self.size)
         self.add_batch(size, base_offset, last_offset, max_timestamp_ms)
 
     def add_batch(

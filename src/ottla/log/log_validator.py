@@ -106,7 +106,7 @@ def validate_records(
     try:
         if batch.attributes & COMPRESSION_MASK:
             survey = kernel.survey_records(batch, batch.payload(max_bytes))
-        elif batch.position == 0 and batch.size_in_bytes == len(batch.buffer):
+        elif batch.position == 0 and batch.batch_length + LOG_OVERHEAD == len(batch.buffer):
             survey = kernel.survey_records(batch, batch.buffer, BATCH_OVERHEAD)
         else:
             survey = kernel.survey_records(batch, batch.payload())

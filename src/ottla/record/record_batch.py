@@ -93,11 +93,11 @@ class RecordBatch(BatchHeader):
     __slots__ = ("buffer", "position")
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        self.buffer = as_view(buffer)
+        view = self.buffer = as_view(buffer)
         self.position = position
-        if len(self.buffer) - position < BATCH_OVERHEAD:
+        if len(view) - position < BATCH_OVERHEAD:
             raise CorruptRecordError(
-                f"{max(0, len(self.buffer) - position)} bytes are too few for the header of a batch"
+                f"{max(0, len(view) - position)} bytes are too few for the header of a batch"
             )
         (
             self.base_offset,
@@ -113,7 +113,7 @@ class RecordBatch(BatchHeader):
             self.producer_epoch,
             self.base_sequence,
             self.record_count,
-        ) = HEADER.unpack_from(self.buffer, position)
+        ) = HEADER.unpack_from(view, position)
 
     def __repr__(self) -> str:
         return (
@@ -148,10 +148,11 @@ class RecordBatch(BatchHeader):
             raise self._corrupt(f"magic {self.magic} is not {MAGIC}")
         if self.batch_length < _MIN_BATCH_LENGTH:
             raise self._corrupt(f"batch length {self.batch_length} is below {_MIN_BATCH_LENGTH}")
-        if self.position + self.size_in_bytes > len(self.buffer):
+        end = self.position + self.batch_length + LOG_OVERHEAD
+        if end > len(self.buffer):
             left = len(self.buffer) - self.position
             raise self._corrupt(f"of its {self.size_in_bytes} bytes only {left} are there")
-        crc = crc32c(self.buffer[self.position + CRC_START : self.position + self.size_in_bytes])
+        crc = crc32c(self.buffer[self.position + CRC_START : end])
         if crc != self.crc:
             raise self._corrupt(f"CRC-32C is {crc:#010x} and should be {self.crc:#010x}")
 

@@ -622,7 +622,7 @@ class ReplicaManager:
             if isinstance(records, KafkaError):
                 raise records
             check_may_write(topic_partition, origin)
-            partition = self.partition(topic_partition)
+            partition = self.partitions.get(topic_partition) or self.partition(topic_partition)
             before = partition.log.high_watermark
             now_ms = self.runtime.clock.now_ms()
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
@@ -639,8 +639,9 @@ class ReplicaManager:
 
     def _note_news(self, partition: Partition) -> None:
         """Let the followers of the partition fetch, once this turn of the loop is over."""
-        if partition.leadership is not None:
+        if partition.idle_fetches:
             partition.wake_followers()
+        if partition.leadership is not None and partition.leadership.followers:
             self.delayed.followers.update(dict.fromkeys(partition.leadership.followers))
 
     def _is_unflushed(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:

@@ -52,6 +52,23 @@ def test_truncate_drops_entries_at_and_behind_the_offset():
     assert list(index.entries()) == [TimestampOffset(1000, 104), TimestampOffset(2000, 111)]
 
 
+def test_time_that_was_cut_off_can_come_again():
+    """What the newest time is follows the entries, also when these are read from the file."""
+    disk = MemoryDisk()
+    index = new_index(disk)
+    index.truncate_to(120)
+    index.maybe_append(2500, 118)
+    index.maybe_append(2500, 119)
+    index.write_out()
+    again = TimeIndex(disk, PATH, 100, 120)
+    again.open()
+    again.maybe_append(2500, 121)
+    again.maybe_append(2501, 122)
+
+    assert again.last_entry() == (2501, 122)
+    assert len(again) == 4
+
+
 def test_index_is_full_one_entry_early():
     """The last place is for the entry that closes the segment."""
     assert new_index(max_bytes=48).is_full

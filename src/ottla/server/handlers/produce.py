@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
@@ -149,8 +149,9 @@ def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:
 
 
 BATCH_LENGTH = Struct(">8xi")
-ATTRIBUTES = Struct(">21xh")
+LENGTH_MAGIC_AND_ATTRIBUTES: Final = Struct(">8xi4xb4xh").unpack_from
 CODEC_MASK = 0x07
+ZSTD: Final = int(CompressionType.ZSTD)
 
 
 class ProduceHandler:
@@ -175,11 +176,13 @@ class ProduceHandler:
             context.expect_no_response()
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
+        version = context.api_version
         for topic in body.topic_data:
+            name = topic.name
             for data in topic.partition_data:
-                topic_partition = TopicPartition(topic.name, data.index)
+                topic_partition = TopicPartition(name, data.index)
                 records = data.records
-                problem = refusal or refuse_records(records, context.api_version)
+                problem = refusal or refuse_records(records, version)
                 if problem is not None:
                     refused[topic_partition] = problem
                 elif records:
@@ -223,6 +226,18 @@ def refuse_records(records: memoryview | None, api_version: int) -> PartitionApp
 
     Message sets of old versions are left to the log, which makes a batch of them.
     """
+    if records is not None and len(records) >= BATCH_OVERHEAD:
+        length, magic, attributes = LENGTH_MAGIC_AND_ATTRIBUTES(records)
+        if magic == MAGIC and length + LOG_OVERHEAD == len(records):
+            if api_version < FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == ZSTD:
+                return PartitionAppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            return None
+    return _refuse_all_but_message_sets(records, api_version)
+
+
+def _refuse_all_but_message_sets(
+    records: memoryview | None, api_version: int
+) -> PartitionAppendResult | None:
     if records is not None and not is_batch(records):
         if api_version < FIRST_VERSION_WITH_BATCHES:
             return None
@@ -238,16 +253,11 @@ def refuse_records(records: memoryview | None, api_version: int) -> PartitionApp
             error_message=f"{len(records or b'')} bytes are too few for a record batch",
         )
     (length,) = BATCH_LENGTH.unpack_from(records)
-    if length + LOG_OVERHEAD != len(records):
-        return PartitionAppendResult(
-            ErrorCode.INVALID_RECORD,
-            error_message=f"a partition takes one record batch a request: its length is "
-            f"{length + LOG_OVERHEAD} and {len(records)} bytes were sent",
-        )
-    codec = ATTRIBUTES.unpack_from(records)[0] & CODEC_MASK
-    if codec == CompressionType.ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
-        return PartitionAppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    return None
+    return PartitionAppendResult(
+        ErrorCode.INVALID_RECORD,
+        error_message=f"a partition takes one record batch a request: its length is "
+        f"{length + LOG_OVERHEAD} and {len(records)} bytes were sent",
+    )
 
 
 def answer(
@@ -265,17 +275,19 @@ def answer(
     names_leaders = context.api_version >= FIRST_VERSION_WITH_LEADERS
     endpoints: dict[int, NodeEndpoint] = {}
     response = ProduceResponse()
+    # A TopicPartition is a pair; to make one for each look-up costs more than all else here.
+    by_pair = cast("dict[tuple[str, int], PartitionAppendResult]", results)
     for topic in body.topic_data:
-        answered = TopicProduceResponse(name=topic.name)
+        name, lines = topic.name, []
         for data in topic.partition_data:
-            topic_partition = TopicPartition(topic.name, data.index)
-            result = results[topic_partition]
-            line = partition_response(data.index, result)
+            index = data.index
+            result = by_pair[name, index]
+            line = partition_response(index, result)
             if names_leaders and result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                listener = context.listener_name
+                listener, topic_partition = context.listener_name, TopicPartition(name, index)
                 line.current_leader = leaders.find(topic_partition, listener, endpoints)
-            answered.partition_responses.append(line)
-        response.responses.append(answered)
+            lines.append(line)
+        response.responses.append(TopicProduceResponse(name=name, partition_responses=lines))
     response.node_endpoints.extend(endpoints.values())
     context.respond(response)
 
