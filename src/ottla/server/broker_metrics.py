@@ -33,7 +33,7 @@ from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
-from ottla.server.log_metrics import of_cleaner, of_log_dirs
+from ottla.server.log_metrics import of_cleaner, of_log_dirs, of_open_transactions
 from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas, of_tokens
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
@@ -90,6 +90,8 @@ class BrokerMetrics:
         of_controller(registry, parts.controller)
         of_groups(registry, parts.coordinators.groups.manager)
         of_transactions(registry, parts.coordinators.transactions)
+        verifier, longest_ms = parts.coordinators.verifier, parts.config.transaction_max_timeout_ms
+        of_open_transactions(registry, replicas, verifier, longest_ms)
         self.lag = ConsumerLag(parts, registry)
         of_processor(registry, processor)
         of_logins(registry, lambda: iter(processor.sasl.values()))

@@ -1,4 +1,4 @@
-"""Log directories, flushes and compaction, as metrics.
+"""Log directories, flushes, compaction, and the transactions in logs, as metrics.
 
 Wing: attaches to `log_manager` and `log_cleaner`, for metrics; the core works without it.
 """
@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 
 if TYPE_CHECKING:
+    from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
     from ottla.log.log import Log
     from ottla.log.log_cleaner import LogCleaner
     from ottla.log.log_manager import LogManager
+    from ottla.replication.replica_manager import ReplicaManager
 
 LOG: Final = "kafka.log"
+LATE_MS: Final = 5 * 60 * 1000
+"""By so much must a transaction have outlived the longest timeout to count as late, as in Kafka."""
 
 
 def of_log_dirs(registry: MetricsRegistry, logs: LogManager) -> None:
@@ -111,3 +115,39 @@ def _of_uncleanable(registry: MetricsRegistry, cleaner: LogCleaner, logs: LogMan
     ):
         family = FamilyName(LOG, "LogCleanerManager", name)
         registry.register(Family(family, Kind.GAUGE, doc, read))
+
+
+def of_open_transactions(
+    registry: MetricsRegistry,
+    replicas: ReplicaManager,
+    verifier: TransactionVerifier,
+    max_timeout_ms: int,
+) -> None:
+    """Transactions that stay open, and what coordinators say of those that a log does not know."""
+
+    def is_late(log: Log, now_ms: int) -> bool:
+        state = log.producer_state_manager
+        first = next(iter(state.ongoing_txns.values()), None)
+        entry = None if first is None else state.producers.get(first)
+        return entry is not None and now_ms - entry.last_timestamp_ms > max_timeout_ms + LATE_MS
+
+    def late_count() -> int:
+        now_ms = registry.runtime.clock.now_ms()
+        led = [each.log for each in replicas.partitions.values() if each.is_leader]
+        return sum(is_late(log, now_ms) for log in led)
+
+    registry.gauge(
+        FamilyName("kafka.server", "ReplicaManager", "PartitionsWithLateTransactionsCount"),
+        "Partitions led here whose oldest open transaction should have timed out.",
+        late_count,
+    )
+    times = registry.histogram(
+        FamilyName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs"),
+        "How long coordinators took to confirm that partitions are in a transaction, in ms.",
+    )
+    registry.meter(
+        FamilyName("kafka.server", "AddPartitionsToTxnManager", "VerificationFailureRate"),
+        "Partitions of transactions that were not confirmed.",
+        lambda: verifier.failure_count,
+    )
+    verifier.on_answer = lambda took_ms: times.update(took_ms, registry.now_ms)

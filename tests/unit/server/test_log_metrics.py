@@ -63,3 +63,29 @@ def test_log_that_cannot_be_cleaned_is_counted_in_its_directory():
 
         tags = (("logDirectory", log.log_dir.path),)
         assert found["kafka_log_logcleanermanager_uncleanable_partitions_count", tags] == 1
+
+
+def test_open_transactions_are_confirmed_timed_and_late_at_last():
+    """A coordinator is asked about the first batch; one that never ends is an alert."""
+    of_verifier = "kafka.server:type=AddPartitionsToTxnManager,name="
+    late = "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount"
+    with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
+        url = str(broker.broker.metrics.end_point)
+        broker.create_topic("moves")
+        with ottla.Producer(broker.bootstrap_servers, transactional_id="mover") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("moves", b"x").result(60)
+            assert bean(url, of_verifier + "VerificationTimeMs")["Count"] == 1
+            assert bean(url, of_verifier + "VerificationFailureRate")["Count"] == 0
+            assert bean(url, late)["Value"] == 0
+            (partition,) = (
+                each
+                for each in broker.broker.replica_manager.partitions.values()
+                if each.topic_partition.topic == "moves"
+            )
+            for entry in partition.log.producer_state_manager.producers.values():
+                entry.last_timestamp_ms -= 21 * 60 * 1000
+            assert bean(url, late)["Value"] == 1
+            producer.commit_transaction()
+        wait_until(lambda: bean(url, late)["Value"] == 0, "the end of the transaction")

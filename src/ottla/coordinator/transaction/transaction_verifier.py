@@ -54,6 +54,10 @@ class TransactionVerifier:
         self._scheduler = runtime.scheduler
         self._replica_manager = replica_manager
         self._ask = ask
+        self.failure_count = 0
+        """Of partitions that were not confirmed."""
+        self.on_answer: Callable[[int], object] | None = None
+        """Called with how many milliseconds a coordinator took to answer."""
 
     def verify(
         self,
@@ -89,7 +93,11 @@ class TransactionVerifier:
             on_verified({})
             return
 
+        asked_ms = self._clock.monotonic_ms()
+
         def on_answer(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+            if self.on_answer is not None:
+                self.on_answer(self._clock.monotonic_ms() - asked_ms)
             is_early = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
             if is_early and self._clock.monotonic_ms() < add_until_ms:
                 # The awaited marker cancels this verification, so the retry begins another.
@@ -98,6 +106,7 @@ class TransactionVerifier:
                     lambda: self._verify(producer, partitions, on_verified, add_until_ms),
                 )
                 return
+            self.failure_count += sum(map(bool, errors.values()))
             for topic_partition, verification in asked.items():
                 if not errors[topic_partition]:
                     verification.is_confirmed = True
