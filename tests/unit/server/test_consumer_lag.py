@@ -8,6 +8,7 @@ import pytest
 from http_pages import scrape
 
 import ottla
+from ottla.cli.main import main
 from ottla.server.consumer_lag import MAX_MARKS, EndHistory
 from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
@@ -107,6 +108,26 @@ def test_lag_is_what_is_not_committed():
 
         commit(broker.bootstrap_servers, "g", {ottla.TopicPartition("t", 0): 10})
         assert lag_of(url, "g", "t") == lag_of(url, "g", "t", name="lag_seconds") == 0
+
+
+def test_command_and_metric_agree(capsys):
+    """`ottla consumer-groups --describe` shows the lag that the broker serves."""
+    with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
+        url, servers = str(broker.broker.metrics.end_point), broker.bootstrap_servers
+        broker.create_topic("t", partitions=3)
+        with ottla.Producer(servers) as producer:
+            for number in range(30):
+                producer.send("t", b"x", partition=number % 3)
+        done = {ottla.TopicPartition("t", index): 3 * index for index in range(3)}
+        commit(servers, "g", done)
+        words = ["consumer-groups", "--bootstrap-server", servers, "--describe", "--group", "g"]
+        assert main(words) == 0
+
+        header, *rows = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+        column = {name: header.index(name) for name in ("PARTITION", "LAG")}
+        shown = {int(row[column["PARTITION"]]): float(row[column["LAG"]]) for row in rows}
+        assert shown == {0: 10, 1: 7, 2: 4}
+        assert {index: lag_of(url, "g", "t", partition=index) for index in shown} == shown
 
 
 def test_coordinator_asks_other_leaders_for_their_ends():
