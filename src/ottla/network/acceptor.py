@@ -26,7 +26,7 @@ from ottla.network.connection import Connection
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Clock, Runtime, Timer
-from ottla.runtime.network import AUTO, READABLE, WRITABLE, Poller
+from ottla.runtime.network import AUTO, READABLE, USE_SYSTEM_DEFAULT, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 from ottla.security.sasl import (
     MIN_REAUTHENTICATION_MS,
@@ -57,7 +57,7 @@ class SocketConfig:
     """
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
-    socket_send_buffer_bytes: int = 102_400
+    socket_send_buffer_bytes: int = USE_SYSTEM_DEFAULT
     socket_receive_buffer_bytes: int = 102_400
     socket_listen_backlog_size: int = NO_LIMIT
     """NO_LIMIT leaves it to the operating system, which cuts it to its own limit."""
