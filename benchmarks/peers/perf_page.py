@@ -220,13 +220,17 @@ def most(numbers: Numbers, keys: Sequence[str], subject: str) -> float | None:
     return max(values, default=None)
 
 
+def counted(rounds: int) -> str:
+    return "1 round" if rounds == 1 else f"{rounds} rounds"
+
+
 def conditions(numbers: Numbers) -> str:
     content = numbers.content
     others = numbers.all_values(OTHERS)
     busy = f"{statistics.median(others):.0f} %" if others else "-"
     names = ", ".join(numbers.subjects.values())
     return (
-        f"- {content['date']}: {content['rounds']} rounds, "
+        f"- {content['date']}: {counted(content['rounds'])}, "
         f"{content['sizes']['records']:,} records a client. {names}.\n"
         f"- Clients: the performance tools of Apache Kafka {content['client']}. "
         f"Python {content['python']}; {content['java']}.\n"
