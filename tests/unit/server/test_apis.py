@@ -33,6 +33,7 @@ class FakeConnection:
     client_host = "127.0.0.1"
     listener_name = "PLAINTEXT"
     authenticator = None
+    transport = None
 
     principal = ANONYMOUS
 
