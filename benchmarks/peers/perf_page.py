@@ -62,13 +62,14 @@ loopback. Rates are not comparable with those, only side by side.
 - *Apart*: brokers are bound to one core, clients to the others. *Shared*: everything runs on all
   cores, and the client often is the limit.
 - The subjects take turns in each round, and each round begins with another one. The tables show
-  medians. Before, each subject was warmed up: {records:,} records were written to it, and read.
-  These are what consumers read later. A tool is a new JVM each time, which gets warm while it
-  measures; that is alike for all.
+  medians; stored data and the reference load are measured in the first round alone. Before, each
+  subject was warmed up: {records:,} records were written to it, and read. These are what consumers
+  read later. A tool is a new JVM each time, which gets warm while it measures; that is alike for
+  all.
 - CPU seconds are those of all brokers together, from the start of the tools to their end, minus
-  what the brokers take while nobody asks them for anything. They hold on a busy machine as well;
-  rates hardly do. Ottla's three brokers need a
-  ZooKeeper server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
+  what the brokers take while nobody asks them for anything, which is measured before each round.
+  They hold on a busy machine as well; rates hardly do. Ottla's three brokers need a ZooKeeper
+  server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
 - A ratio is Ottla's number divided by Kafka's: better above 1 for rates, and below 1 for CPU
   seconds, latency and memory.
 """

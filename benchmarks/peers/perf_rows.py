@@ -250,6 +250,8 @@ class Row(NamedTuple):
     brokers: int
     measure: Callable[[Trial], dict[str, float]]
     layouts: tuple[str, ...] = (APART,)
+    is_long: bool = False
+    """It takes its time in one round, and is measured in no other."""
 
 
 CLUSTER = 3
@@ -279,8 +281,8 @@ ROWS = (
     Row("consumers", "three consumers", CLUSTER, lambda t: t.consume(3)),
     Row("both", "a producer and a consumer", CLUSTER, lambda t: t.produce_and_consume(), BOTH),
     Row("latency", "end-to-end latency", CLUSTER, lambda t: t.end_to_end()),
-    Row("stored", "throughput over stored data", CLUSTER, lambda t: t.store()),
-    Row("reference", "the reference load", CLUSTER, lambda t: t.refer(), (SHARED,)),
+    Row("stored", "throughput over stored data", CLUSTER, lambda t: t.store(), is_long=True),
+    Row("reference", "the reference load", CLUSTER, lambda t: t.refer(), (SHARED,), True),
     Row("alone-producer", "one producer", 1, lambda t: t.produce("1", 1)),
     Row("alone-consumer", "one consumer", 1, lambda t: t.consume(1)),
     Row("alone-consumers", "three consumers", 1, lambda t: t.consume(3)),
