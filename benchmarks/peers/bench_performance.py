@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -32,7 +33,7 @@ from benchmarks import machine
 from benchmarks.peers import perf_page, perf_subjects
 from benchmarks.peers.downloads import ROOT, kafka_jars
 from benchmarks.peers.kafka_tools import KafkaTools
-from benchmarks.peers.perf_rows import CLUSTER, ROWS, SHARED, Row, Sizes, Trial
+from benchmarks.peers.perf_rows import CLUSTER, MEMORY, ROWS, SHARE, SHARED, Row, Sizes, Trial
 from benchmarks.peers.perf_subjects import Subject, measure_idleness
 from benchmarks.peers.perf_tools import PerfTools
 from ottla.record.kernel import COMPILED
@@ -62,6 +63,8 @@ class Results:
             for key in chosen:
                 self.content["rows"].pop(key, None)
             self.content["pending"] = chosen
+            if not wanted:
+                self.content["idle"] = {}
         self.content |= context
         self.save()
 
@@ -89,9 +92,11 @@ class Results:
         self.save()
 
     def note_idle(self, brokers: int, subject: Subject) -> None:
-        measured = {"% of a core": 100 * subject.idle_share, "memory, MB": subject.resident_mb()}
-        of_all = self.content["idle"].setdefault(str(brokers), {})
-        of_all[subject.key] = {name: round(value, 2) for name, value in measured.items()}
+        """The least that was seen: a JVM that has worked goes on compiling for a while."""
+        measured = {SHARE: 100 * subject.idle_share, MEMORY: subject.resident_mb()}
+        least = self.content["idle"].setdefault(str(brokers), {}).setdefault(subject.key, {})
+        for name, value in measured.items():
+            least[name] = min(round(value, 2), least.get(name, math.inf))
         self.save()
 
     def finish(self, rows: Iterable[Row]) -> None:
@@ -143,7 +148,6 @@ def measure_session(count: int, rows: Sequence[Row], results: Results, rounds: i
             Trial(subject, tools, sizes, SHARED).consume(1)
             say(f"{subject.name}: warm")
         for number in range(rounds):
-            # Anew in each round: a JVM that has just begun to work compiles while nobody asks.
             measure_idleness(all_of_them)
             for subject in all_of_them:
                 results.note_idle(count, subject)
@@ -178,7 +182,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--rows", nargs="+", choices=keys, default=[], metavar="ROW", help=", ".join(keys)
     )
     parser.add_argument("--rounds", type=int, default=3, help="medians of so many")
-    parser.add_argument("--records", type=int, default=500_000, help="of 100 B, a client")
+    parser.add_argument("--records", type=int, default=300_000, help="of 100 B, a client")
     parser.add_argument("--stored-mb", type=int, default=1_500, help="to be stored, times three")
     parser.add_argument("--latency-records", type=int, default=3_000)
     parser.add_argument("--reference-seconds", type=int, default=30)

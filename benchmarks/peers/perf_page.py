@@ -13,6 +13,7 @@ from benchmarks.peers.perf_rows import (
     APART,
     CLUSTER,
     COST,
+    GROSS,
     IN_RATE,
     MEAN,
     MEMORY,
@@ -29,11 +30,13 @@ from benchmarks.peers.perf_rows import (
     REFERENCE_RECORDS,
     REFERENCE_SIZE,
     ROWS,
+    SECONDS,
     SHARE,
     SHARED,
     STORED_PARTS,
     STORED_SIZE,
     Row,
+    net_cost,
     part_name,
 )
 
@@ -67,7 +70,7 @@ loopback. Rates are not comparable with those, only side by side.
   read later. A tool is a new JVM each time, which gets warm while it measures; that is alike for
   all.
 - CPU seconds are those of all brokers together, from the start of the tools to their end, minus
-  what the brokers take while nobody asks them for anything, which is measured before each round.
+  what the brokers take while nobody asks them for anything: the least that was seen before a round.
   They hold on a busy machine as well; rates hardly do. Ottla's three brokers need a ZooKeeper
   server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
 - A ratio is Ottla's number divided by Kafka's: better above 1 for rates, and below 1 for CPU
@@ -86,7 +89,16 @@ class Numbers:
     def median(self, row: str, layout: str, subject: str, name: str) -> float | None:
         """None where it was not measured."""
         measured = self.content["rows"].get(row, {}).get(layout, {}).get(subject, {})
+        if name == COST and GROSS in measured:
+            share = self.idle_share(row, subject)
+            rounds = zip(measured[GROSS], measured[SECONDS], strict=True)
+            return statistics.median(net_cost(gross, seconds, share) for gross, seconds in rounds)
         return statistics.median(measured[name]) if name in measured else None
+
+    def idle_share(self, row: str, subject: str) -> float:
+        """Of a core, that the subject's brokers of this row take while nobody asks."""
+        (brokers,) = (each.brokers for each in ROWS if each.key == row)
+        return float(self.content["idle"][str(brokers)][subject][SHARE]) / 100
 
     def medians(self, row: str, layout: str, name: str) -> list[float | None]:
         """Of each subject."""
@@ -198,7 +210,7 @@ def memory(numbers: Numbers) -> list[str]:
     lines = []
     for count, words in ((1, "one broker"), (CLUSTER, "three brokers")):
         idle = numbers.content["idle"].get(str(count), {})
-        for name in ("memory, MB", "% of a core"):
+        for name in (MEMORY, SHARE):
             values = [idle.get(subject, {}).get(name) for subject in numbers.subjects]
             lines.append(line(f"{words}, before the load, {name}", values))
         keys = [row.key for row in ROWS if row.brokers == count]

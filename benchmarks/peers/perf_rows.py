@@ -29,6 +29,7 @@ from benchmarks.peers.perf_tools import (
 APART, SHARED = "apart", "shared"
 RATE = "records/s"
 COST = "CPU s per million"
+GROSS, SECONDS = "CPU s per million, gross", "s per million"
 CLIENT_COST = "client CPU s per million"
 MEMORY = "memory, MB"
 OTHERS = "others, % of the machine"
@@ -106,10 +107,7 @@ class Trial:
     # -- measuring
 
     def run(self, commands: Sequence[list[str]], records: int) -> tuple[Ran, dict[str, float]]:
-        """Run clients that move so many records together, and count what the brokers take.
-
-        What they take while nothing happens is not counted: a tool's JVM needs its time to start.
-        """
+        """Run clients that move so many records together, and count what the brokers take."""
         subject = self.subject
         subject.pin(self.broker_cores)
         machine, used = busy_seconds(), subject.cpu_seconds()
@@ -117,7 +115,9 @@ class Trial:
         used = subject.cpu_seconds() - used
         others = busy_seconds() - machine - used - ran.cpu_seconds
         whole = ran.seconds * (os.cpu_count() or 1)
-        return ran, cost(used, subject.idle_share * ran.seconds, records) | {
+        return ran, {
+            GROSS: used * MILLION / records,
+            SECONDS: ran.seconds * MILLION / records,
             CLIENT_COST: ran.cpu_seconds * MILLION / records,
             MEMORY: subject.resident_mb(),
             OTHERS: 100 * max(0, others) / whole,
@@ -199,12 +199,12 @@ class Trial:
         }
 
 
-def cost(used: float, idle: float, records: int) -> dict[str, float]:
-    """CPU seconds of the brokers without those that they take while nothing happens.
+def net_cost(gross: float, seconds: float, idle_share: float) -> float:
+    """CPU seconds without those that brokers take while nothing happens; a tool starts slowly.
 
     No round is left out: that would favour brokers that idle at less.
     """
-    return {COST: max(0.0, used - idle) * MILLION / records}
+    return max(0.0, gross - idle_share * seconds)
 
 
 def total(text: str) -> Produced:

@@ -10,6 +10,7 @@ from benchmarks.peers.perf_page import OTTLA, Numbers, line, page
 from benchmarks.peers.perf_rows import (
     APART,
     COST,
+    GROSS,
     IN_RATE,
     MEAN,
     MEMORY,
@@ -20,11 +21,12 @@ from benchmarks.peers.perf_rows import (
     P999,
     RATE,
     ROWS,
+    SECONDS,
     SHARE,
     SHARED,
     STORED_PARTS,
     Sizes,
-    cost,
+    net_cost,
     part_name,
     rates_by_part,
 )
@@ -69,7 +71,7 @@ def results(tmp_path):
     about = dict.fromkeys(("machine", "limits", "python", "java", "client"), "x")
     given = {"date": "2026-11-23", "subjects": SUBJECTS, "sizes": sizes._asdict(), "rounds": 2}
     results.begin([], about | given)
-    names = (RATE, COST, MEMORY, OTHERS, MEAN, P50, P99, P999, SHARE, IN_RATE, OUT_RATE)
+    names = (RATE, GROSS, SECONDS, MEMORY, OTHERS, MEAN, P50, P99, P999, SHARE, IN_RATE, OUT_RATE)
     parts = [part_name(number) for number in range(STORED_PARTS)]
     value = 1000.0
     for row in results.pending:
@@ -80,6 +82,8 @@ def results(tmp_path):
                     results.note(row, layout, subject, measured)
                     value += 1000
     results.finish(results.pending)
+    idle = {subject: {SHARE: 50.0, MEMORY: 100.0} for subject in SUBJECTS}
+    results.content["idle"] = {"1": idle, "3": idle}
     return results
 
 
@@ -164,11 +168,13 @@ def test_what_the_tools_print_is_understood():
             understand("Exception in thread main\n")
 
 
-def test_cpu_time_is_told_where_it_can_be():
+def test_cpu_time_is_told_where_it_can_be(results):
     """What a broker takes without clients does not count, and no round is left out."""
-    assert cost(3.0, 1.0, 500_000) == {COST: 4.0}
-    assert cost(1.5, 1.0, 500_000) == {COST: 1.0}
-    assert cost(0.9, 1.0, 500_000) == {COST: 0.0}
+    assert net_cost(3.0, 2.0, 0.5) == 2.0
+    assert net_cost(0.9, 2.0, 0.5) == 0.0
+    measured = results.content["rows"]["producers"][APART][OTTLA]
+    measured[GROSS], measured[SECONDS] = [9.0, 1.0], [4.0, 2.0]
+    assert Numbers(results.content).median("producers", APART, OTTLA, COST) == 3.5
 
 
 def test_stored_data_are_shown_in_parts():
