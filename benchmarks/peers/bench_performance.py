@@ -1,6 +1,6 @@
 """The classic table beside Apache Kafka 3.9 and 4.1, by Kafka's own performance tools.
 
-    make bench-peers                                    all rows, about half an hour
+    make bench-peers                                    all rows, about 45 minutes
     make bench-peers BENCH_ARGS="--rows latency both"   these rows again; the others stay
     make bench-peers BENCH_ARGS="--page"                only the page, from the numbers there are
 
