@@ -7,10 +7,11 @@
     tasks-fencing-<name>   {"task-count":n}: producers to fence before the next tasks (KIP-618)
     session-key            {"key":"<base64>","algorithm":"HmacSHA256","creation-timestamp":ms}
     restart-connector-<name>   {"include-tasks":true,"only-failed":false}
+    logger-cluster-<name>  {"level":"DEBUG"}: in all workers that run now (KIP-976)
 
-Keys, fields and their order are Kafka's; the leader alone writes. A commit whose tasks are not all
-there, or that stands before its connector as compaction may leave it, makes a connector
-inconsistent: it is asked for its tasks again.
+Keys, fields and their order are Kafka's. The leader alone writes, but for levels of the log. A
+commit whose tasks are not all there, or that stands before its connector as compaction may leave
+it, makes a connector inconsistent: it is asked for its tasks again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.connect.herder import ConfigState
+from ottla.connect.herder import ConfigState, is_level
 from ottla.connect.offset_storage import to_json
 from ottla.connect.worker_task import TargetState
 
@@ -35,6 +36,7 @@ COMMIT_PREFIX: Final = "commit-"
 TARGET_PREFIX: Final = "target-state-"
 RESTART_PREFIX: Final = "restart-connector-"
 FENCING_PREFIX: Final = "tasks-fencing-"
+LOGGER_PREFIX: Final = "logger-cluster-"
 SESSION_KEY: Final = "session-key"
 
 
@@ -47,7 +49,7 @@ class SessionKey(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """Something that a record has changed: connector, removed, tasks, target, key or restart."""
+    """What a record has changed: connector, removed, tasks, target, key, restart or level."""
 
     kind: str
     name: str
@@ -88,6 +90,7 @@ class ConfigTopic:
             CONNECTOR_PREFIX: self._take_connector,
             TASK_PREFIX: self._take_task,
             COMMIT_PREFIX: self._take_commit,
+            LOGGER_PREFIX: self._take_level,
         }
         for prefix, handler in handlers.items():
             if key.startswith(prefix):
@@ -171,8 +174,15 @@ class ConfigTopic:
             detail = (bool(value.get("include-tasks")), bool(value.get("only-failed")))
             self._on_change(ConfigChange("restart", name, detail))
 
+    def _take_level(self, name: str, value: Any) -> None:
+        level = value.get("level") if isinstance(value, dict) else None
+        if is_level(level):
+            self._on_change(ConfigChange("level", name, level))
+        else:
+            logger.error("level of the log of %s: %s is not known", name, level)
 
-# The records that the leader writes.
+
+# The records that workers write.
 
 
 def connector_entry(name: str, properties: Mapping[str, str]) -> Entry:
@@ -214,6 +224,10 @@ def target_entry(name: str, target: TargetState) -> Entry:
 def restart_entry(name: str, include_tasks: bool, only_failed: bool) -> Entry:
     value = {"include-tasks": include_tasks, "only-failed": only_failed}
     return _entry(RESTART_PREFIX + name, value)
+
+
+def logger_entry(name: str, level: str) -> Entry:
+    return _entry(LOGGER_PREFIX + name, {"level": level})
 
 
 def session_key_entry(found: SessionKey) -> Entry:

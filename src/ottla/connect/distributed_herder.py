@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -32,6 +32,7 @@ from ottla.connect.config_topic import (
     commit_entry,
     connector_entry,
     fencing_entry,
+    logger_entry,
     removal,
     restart_entry,
     session_key_entry,
@@ -103,6 +104,24 @@ def own_offset_topic(
     return TopicOffsetStorage(table, settings, config.is_exactly_once)
 
 
+def table_on_loop(
+    config: DistributedConfig,
+    topic: TableTopic,
+    settings: Mapping[str, Any],
+    apply: Callable[[ConsumerRecord], object],
+) -> TopicTable:
+    """A table whose records are applied on the running loop, in order."""
+    loop = asyncio.get_running_loop()
+
+    def on_record(record: ConsumerRecord) -> None:
+        loop.call_soon_threadsafe(apply, record)
+
+    if topic.name != config.config_storage_topic or not config.has_transactional_leader:
+        return TopicTable(topic, settings, on_record)
+    leader = f"connect-cluster-{config.group_id}"
+    return TopicTable(topic, settings, on_record, READ_COMMITTED, leader)
+
+
 class NotLeaderError(ConnectRestError):
     """Another worker has to carry a request out; `url` is that worker's, if it is known."""
 
@@ -140,23 +159,23 @@ class DistributedHerder(Herder):
         self._changed = asyncio.Event()
         self._reconciling = asyncio.Lock()
         self._is_closing = False
+        self._has_read = False
         self._has_joined = False
         self._is_rebalancing = False
         self._rejoin: asyncio.TimerHandle | None = None
-        self._configs = self._table(
-            "config.storage",
-            1,
-            config.config_storage_replication_factor,
-            client_settings,
-            self._topic.apply,
+        configs, statuses = (
+            table_topic(config, prefix, partitions, factor, worker.properties)
+            for prefix, partitions, factor in (
+                ("config.storage", 1, config.config_storage_replication_factor),
+                (
+                    "status.storage",
+                    config.status_storage_partitions,
+                    config.status_storage_replication_factor,
+                ),
+            )
         )
-        self._status_table = self._table(
-            "status.storage",
-            config.status_storage_partitions,
-            config.status_storage_replication_factor,
-            client_settings,
-            self._statuses.apply,
-        )
+        self._configs = table_on_loop(config, configs, client_settings, self._topic.apply)
+        self._status_table = table_on_loop(config, statuses, client_settings, self._statuses.apply)
         self.group = WorkerGroup(
             worker.runtime,
             config,
@@ -170,22 +189,6 @@ class DistributedHerder(Herder):
         self._status_writing: asyncio.Task[None] | None = None
         self._status_queue: list[Entry] = []
 
-    def _table(
-        self, prefix: str, partitions: int, factor: int, settings: Mapping[str, Any], apply: Any
-    ) -> TopicTable:
-        """A table whose records are applied on the loop, in order."""
-        topic = table_topic(
-            self.config_of_group, prefix, partitions, factor, self.worker.properties
-        )
-
-        def on_record(record: ConsumerRecord) -> None:
-            self._loop.call_soon_threadsafe(apply, record)
-
-        if prefix != "config.storage" or not self.config_of_group.has_transactional_leader:
-            return TopicTable(topic, settings, on_record)
-        leader = f"connect-cluster-{self.config_of_group.group_id}"
-        return TopicTable(topic, settings, on_record, READ_COMMITTED, leader)
-
     # Life
 
     async def start(self) -> None:
@@ -198,6 +201,7 @@ class DistributedHerder(Herder):
                 f"config.storage.topic={self._configs.topic.name}: must have one partition, not "
                 f"{self._configs.partitions}",
             )
+        self._has_read = True
 
     def begin(self, url: str) -> None:
         """Join the group, as the worker that is reached under `url`."""
@@ -352,6 +356,9 @@ class DistributedHerder(Herder):
 
     def _on_change(self, change: ConfigChange) -> None:
         """A record of the config topic has changed something."""
+        if change.kind == "level" and self._has_read:  # not one of before this worker's start
+            logger.info("Level of %s in all workers: %s", change.name, change.detail)
+            self.log_levels.set(change.name, change.detail)
         if not self._has_joined:
             return
         name = change.name
@@ -441,6 +448,15 @@ class DistributedHerder(Herder):
         if self.config_of_group.is_exactly_once and self.kind_of(self.config(name)) == "source":
             await self.fence(name)
         return await super()._write_offsets(name, wanted, verb)
+
+    async def set_group_level(self, name: str, level: str) -> None:
+        """Any worker writes it, whoever leads; all read it, this one before the answer."""
+        entries = [logger_entry(name, level)]
+        await self.worker.ask(
+            lambda: self._configs.write_unclaimed(entries, WRITE_LIMIT_MS),
+            "writing to the config topic",
+        )
+        await self.refresh()
 
     async def store_config(
         self, name: str, properties: dict[str, str], target: TargetState | None

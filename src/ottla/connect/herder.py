@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,6 +78,70 @@ class ConfigState:
         return [TaskId(name, number) for number in range(len(self.tasks.get(name, ())))]
 
 
+ROOT: Final = "root"
+LEVELS: Final[dict[str, int]] = {
+    "ALL": 1,
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 10,
+}
+"""Kafka's names, from the most that is logged to nothing."""
+
+
+def is_level(word: Any) -> bool:
+    """Whether a level of the log has this name, in any case."""
+    return isinstance(word, str) and word.upper() in LEVELS
+
+
+class LogLevels:
+    """The levels of the loggers of this process; a restart brings those of the start back."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._changed_ms: dict[str, int] = {}
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Those that were given a level; the others have that of the logger above them."""
+        names = sorted({ROOT, *logging.root.manager.loggerDict})
+        return {
+            name: self.of(name)
+            for name in names
+            if name == ROOT or _logger(name).level != logging.NOTSET
+        }
+
+    def of(self, name: str) -> dict[str, Any]:
+        """The level in force, and when it was changed; ConnectRestError 404 if there is none."""
+        if name != ROOT and name not in logging.root.manager.loggerDict:
+            raise refusal(404, f"Logger {name} not found.")
+        number = _logger(name).getEffectiveLevel()
+        level = next((level for level, least in LEVELS.items() if number <= least), "OFF")
+        return {"level": level, "last_modified": self._changed_ms.get(name)}
+
+    def set(self, name: str, level: str) -> list[str]:
+        """Change the level of a logger and of those below it; the names of those it changed."""
+        number = LEVELS[level.upper()]
+        _logger(name)  # from now on there is one of this name
+        known = logging.root.manager.loggerDict.items()
+        names = [each for each, found in known if isinstance(found, logging.Logger)]
+        below = [each for each in names if name == ROOT or each.startswith(f"{name}.")]
+        before = {each: _logger(each).getEffectiveLevel() for each in (name, *below)}
+        _logger(name).setLevel(number)
+        for each in below:
+            if _logger(each).level != logging.NOTSET:
+                _logger(each).setLevel(number)
+        changed = sorted(each for each, was in before.items() if was != number)
+        self._changed_ms |= dict.fromkeys(changed, self._now_ms())
+        return changed
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)
+
+
 class Herder(ABC):
     """What REST and commands ask. Every method is for the loop of the worker."""
 
@@ -88,6 +152,7 @@ class Herder(ABC):
         self.worker_id = ""
         """Host and port under which this worker's REST API is reached."""
         self.kafka_cluster_id: str | None = None
+        self.log_levels = LogLevels(worker.runtime.clock.now_ms)
         self._locks: dict[str, asyncio.Lock] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
         worker.on_connector_status = self._on_connector_status
@@ -296,6 +361,10 @@ class Herder(ABC):
         async with self._lock(task_id.connector):
             self._check_task(task_id)
             await self.carry_out_task_restart(task_id)
+
+    async def set_group_level(self, name: str, level: str) -> None:
+        """Change a level of the log in all workers; a worker that is alone is all of them."""
+        self.log_levels.set(name, level)
 
     async def settle(self, name: str) -> None:
         """Give a change a moment to take effect, before it is answered."""

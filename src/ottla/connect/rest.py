@@ -26,7 +26,7 @@ from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings, given_settings
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
-from ottla.connect.herder import Herder
+from ottla.connect.herder import Herder, is_level
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
@@ -42,7 +42,8 @@ HTTP_ERROR: Final = 400
 COMMIT: Final = "unknown"
 SHARED_METHODS: Final = "GET,POST,HEAD"
 SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
-LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+WORKER: Final = "worker"
+CLUSTER: Final = "cluster"
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,7 +54,6 @@ class RestServer:
     def __init__(self, config: WorkerConfig, herder: Herder) -> None:
         self._config = config
         self._herder = herder
-        self._levels_changed: dict[str, int] = {}
         self._runners: list[web.AppRunner] = []
         self.urls: list[str] = []
         """Where it listens, with the ports that it got."""
@@ -402,38 +402,26 @@ class RestServer:
     # Levels of the log (KIP-495)
 
     async def _get_loggers(self, request: web.Request) -> web.Response:
-        names = sorted({"root", *self._levels_changed, *logging.root.manager.loggerDict})
-        found = {name: self._level(name) for name in names if _has_level(name)}
-        return web.json_response(found)
+        return web.json_response(self._herder.log_levels.all())
 
     async def _get_logger(self, request: web.Request) -> web.Response:
-        name = request.match_info["logger"]
-        if not _is_logger(name):
-            raise refusal(404, f"Logger {name} not found.")
-        return web.json_response(self._level(name))
+        return web.json_response(self._herder.log_levels.of(request.match_info["logger"]))
 
     async def _put_logger(self, request: web.Request) -> web.Response:
+        """Of this worker, or with scope=cluster of all workers of the group (KIP-976)."""
         name = request.match_info["logger"]
         level = (await _mapping(request)).get("level")
         if level is None:
             raise refusal(400, "Desired 'level' parameter was not specified in request.")
-        if str(level).upper() not in LEVELS:
+        scope = request.query.get("scope", WORKER)
+        if scope.lower() not in (WORKER, CLUSTER):
+            raise refusal(400, f"scope={scope}: must be {WORKER} or {CLUSTER}")
+        if not is_level(level):
             raise refusal(404, f"invalid log level '{level}'.")
-        return web.json_response(self.set_level(name, str(level).upper()))
-
-    def set_level(self, name: str, level: str) -> list[str]:
-        """Change the level of a logger; the names that changed."""
-        python = {"TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL"}.get(level, level)
-        number = logging.CRITICAL + 10 if level == "OFF" else logging.getLevelName(python)
-        logging.getLogger(None if name == "root" else name).setLevel(number)
-        self._levels_changed[name] = self._herder.worker.runtime.clock.now_ms()
-        return [name]
-
-    def _level(self, name: str) -> dict[str, Any]:
-        number = logging.getLogger(None if name == "root" else name).getEffectiveLevel()
-        shown = "OFF" if number > logging.CRITICAL else logging.getLevelName(number)
-        level = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(shown, shown)
-        return {"level": level, "last_modified": self._levels_changed.get(name)}
+        if scope.lower() == WORKER:
+            return web.json_response(self._herder.log_levels.set(name, level))
+        await self._herder.set_group_level(name, level)
+        return web.Response(status=204)
 
 
 FORWARDED: Final = ("authorization", "content-type", SIGNATURE.lower(), ALGORITHM.lower())
@@ -528,11 +516,3 @@ def _credentials(request: web.Request) -> bytes:
         return b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
     except ValueError:
         return b""
-
-
-def _is_logger(name: str) -> bool:
-    return name == "root" or name in logging.root.manager.loggerDict
-
-
-def _has_level(name: str) -> bool:
-    return name == "root" or logging.getLogger(name).level != logging.NOTSET

@@ -142,16 +142,31 @@ class TopicTable:
                 raise KafkaError(error, f"{self.topic.name} is not open for writing")
             try:
                 with nullcontext() if self._transactional_id is None else producer.transaction():
-                    name = self.topic.name
-                    futures = [producer.send(name, value, key=key) for key, value in entries]
-                    producer.flush(timeout_ms / 1000)
-                    for future in futures:
-                        future.result(0)
+                    self._send(producer, entries, timeout_ms)
             except KafkaError as error:
                 if self._transactional_id is not None and error.error in FENCED:
                     self._producer = None
                     producer.close(0)
                 raise
+
+    def write_unclaimed(
+        self, entries: Sequence[tuple[bytes, bytes | None]], timeout_ms: int
+    ) -> None:
+        """Write records that need no claim: whoever has it writes on."""
+        if self._transactional_id is None:
+            self.write(entries, timeout_ms)
+            return
+        with Producer(self._settings | SAFE) as producer:
+            self._send(producer, entries, timeout_ms)
+
+    def _send(
+        self, producer: Producer, entries: Sequence[tuple[bytes, bytes | None]], timeout_ms: int
+    ) -> None:
+        name = self.topic.name
+        futures = [producer.send(name, value, key=key) for key, value in entries]
+        producer.flush(timeout_ms / 1000)
+        for future in futures:
+            future.result(0)
 
     def claim(self) -> None:
         """Become the one that writes; whoever did before is fenced."""

@@ -10,6 +10,7 @@ from ottla.connect.config_topic import (
     SessionKey,
     commit_entry,
     connector_entry,
+    logger_entry,
     removal,
     restart_entry,
     session_key_entry,
@@ -52,6 +53,7 @@ def test_bytes_are_kafkas():
     assert commit_entry("c", 2) == (b"commit-c", b'{"tasks":2}')
     assert target_entry("c", TargetState.STOPPED)[1] == b'{"state":"PAUSED","state.v2":"STOPPED"}'
     assert restart_entry("c", True, False)[1] == b'{"include-tasks":true,"only-failed":false}'
+    assert logger_entry("a.b", "DEBUG") == (b"logger-cluster-a.b", b'{"level":"DEBUG"}')
     assert session_key_entry(SessionKey(b"k", "HmacSHA256", 5)) == (
         b"session-key",
         b'{"key":"aw==","algorithm":"HmacSHA256","creation-timestamp":5}',
@@ -109,3 +111,12 @@ def test_record_that_is_no_json_changes_nothing(log):
     """Nor does one of a key that is not known."""
     log.add((b"connector-x", b"{"), (b"other", b"{}"))
     assert (log.topic.state.connectors, log.topic.offset) == ({}, 2)
+
+
+@pytest.mark.parametrize("value", [b'{"level":"LOUD"}', b'{"level":5}', b'"DEBUG"', b"{}", None])
+def test_level_that_is_not_known_changes_nothing(log, value):
+    """Nor does a tombstone; a known one counts in any case."""
+    log.add((b"logger-cluster-a.b", value))
+    assert not log.changes
+    log.add(logger_entry("a.b", "debug"))
+    assert log.changes == [("level", "a.b", "debug")]

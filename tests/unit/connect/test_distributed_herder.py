@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from connect_kit import ask, distributed, wait_for_state
@@ -237,3 +238,36 @@ def test_config_topic_that_is_not_compacted_is_refused(broker):
         admin.create_topics([NewTopic("connect-configs", 1, 1)])
     with pytest.raises(ConfigError, match=r"must have cleanup\.policy=compact, not delete"):
         distributed(broker)
+
+
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+def test_level_of_the_log_reaches_the_group(broker, workers, support):
+    """Any worker takes it, whoever leads; it is a record under Kafka's key (KIP-976)."""
+    started = workers(2, exactly_once_source_support=support)
+    set_by = {worker.url: [] for worker in started}  # they share the loggers of one process
+    for worker in started:
+        worker.herder.log_levels.set = lambda *change, url=worker.url: set_by[url].append(change)
+    for number, worker in enumerate(started):
+        change = (f"levels.of.{number}", "TRACE")
+        path = f"/admin/loggers/{change[0]}?scope=cluster"
+        assert ask(worker, "PUT", path, {"level": "TRACE"}) == (204, None)
+        assert set_by[worker.url][-1] == change
+        wait_until(
+            lambda change=change: all(found[-1:] == [change] for found in set_by.values()),
+            "the level in each worker",
+        )
+
+    assert latest(broker, "connect-configs")["logger-cluster-levels.of.1"] == {"level": "TRACE"}
+
+
+def test_level_of_before_is_not_taken_up(broker, workers):
+    """A restart brings the levels of the start back, whatever the topic still holds."""
+    (worker,) = workers(1)
+    path = "/admin/loggers/levels.of.before"
+    assert ask(worker, "PUT", f"{path}?scope=cluster", {"level": "OFF"})[0] == 204
+    assert ask(worker, "GET", path)[1]["level"] == "OFF"
+    worker.close()
+    logging.getLogger("levels.of.before").setLevel(logging.INFO)  # it is the same process
+    (again,) = workers(1)
+
+    assert ask(again, "GET", path)[1] == {"level": "INFO", "last_modified": None}

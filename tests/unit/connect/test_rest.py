@@ -127,6 +127,8 @@ def test_wrong_config_is_refused_with_all_that_is_wrong(worker):
         ("GET", "/connector-plugins/Nothing/config", None, 404),
         ("PUT", "/admin/loggers/root", {"level": "LOUD"}, 404),
         ("PUT", "/admin/loggers/root", {}, 400),
+        ("PUT", "/admin/loggers/root?scope=all", {"level": "INFO"}, 400),
+        ("PUT", "/admin/loggers/root?scope=cluster", {"level": "LOUD"}, 404),
         ("GET", "/admin/loggers/no.such.logger", None, 404),
     ],
 )
@@ -203,6 +205,15 @@ def test_levels_of_the_log_change(worker):
     assert (found["level"], found["last_modified"] > 0) == ("DEBUG", True)
     assert ask(worker, "GET", "/admin/loggers")[1]["ottla.connect.worker"] == found
     ask(worker, "PUT", path, {"level": "INFO"})
+
+
+def test_worker_of_its_own_is_the_whole_cluster(worker):
+    """scope=cluster answers without a body, and changes what the worker's scope would."""
+    path = "/admin/loggers/levels.of.all"
+
+    assert ask(worker, "PUT", f"{path}?scope=CLUSTER", {"level": "error"}) == (204, None)
+    assert ask(worker, "GET", path)[1]["level"] == "ERROR"
+    assert ask(worker, "PUT", f"{path}?scope=worker", {"level": "ERROR"}) == (200, [])
 
 
 def test_user_and_password(broker, tmp_path):
