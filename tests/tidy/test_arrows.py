@@ -31,7 +31,7 @@ ARROWS = {
     "server": BROKER_SIDE
     | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"},
     "clients": CLIENT_SIDE | {"metrics"},
-    "connect": USES_CLIENTS,
+    "connect": USES_CLIENTS | {"metrics"},
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},

@@ -45,7 +45,8 @@ class MetricsCommand(Command):
         parser.add_argument(
             "--url",
             default=DEFAULT_URL,
-            help=f"The broker's metrics.listener (default: {DEFAULT_URL}).",
+            help="The broker's metrics.listener, or a listener of a Connect worker "
+            f"(default: {DEFAULT_URL}).",
         )
         parser.add_argument(
             "--user",

@@ -161,7 +161,6 @@ class DistributedHerder(Herder):
         self._is_closing = False
         self._has_read = False
         self._has_joined = False
-        self._is_rebalancing = False
         self._rejoin: asyncio.TimerHandle | None = None
         configs, statuses = (
             table_topic(config, prefix, partitions, factor, worker.properties)
@@ -245,11 +244,8 @@ class DistributedHerder(Herder):
                     error, member.error = member.error, None
                     raise error
                 if member.needs_join:
-                    self._is_rebalancing = True
-                    try:
+                    with self.group.rebalances.one():
                         await self._rebalance()
-                    finally:
-                        self._is_rebalancing = False
                 await self._reconcile()
             except KafkaError as error:
                 logger.error("group %s: %s", self.config_of_group.group_id, error)
@@ -450,7 +446,7 @@ class DistributedHerder(Herder):
         return await super()._write_offsets(name, wanted, verb)
 
     async def set_group_level(self, name: str, level: str) -> None:
-        """Any worker writes it, whoever leads; all read it, this one before the answer."""
+        """Any worker may write it; all read it, this one before the answer."""
         entries = [logger_entry(name, level)]
         await self.worker.ask(
             lambda: self._configs.write_unclaimed(entries, WRITE_LIMIT_MS),
@@ -549,7 +545,7 @@ class DistributedHerder(Herder):
             )
         except KafkaError as error:
             if error.error in FENCED:  # another worker leads by now, or this one again
-                if not self._is_rebalancing:
+                if not self.group.rebalances.is_under_way:
                     self.group.member.request_join()
                 raise NotLeaderError(None) from error
             raise

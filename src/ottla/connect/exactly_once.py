@@ -29,6 +29,7 @@ from ottla.network.timing import Deadline
 
 logger = logging.getLogger(__name__)
 
+TRANSACTION_SIZE: Final = "transaction-size"
 POLL: Final = "poll"
 INTERVAL: Final = "interval"
 CONNECTOR: Final = "connector"
@@ -204,14 +205,16 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             self._begin()
             assert self.producer is not None, "started"
             topic, records = self.parts.offsets.encode(entries)
-            for key, value in records:
-                self.producer.send(topic, value, key=key)
-            self.producer.commit_transaction()
+            with self.measures.commit():
+                for key, value in records:
+                    self.producer.send(topic, value, key=key)
+                self.producer.commit_transaction()
         except KafkaError as error:
             raise _explained(error) from error
         self._is_open = False
         self._left = []
         self.parts.offsets.note_committed(entries)
+        self.measures.record(TRANSACTION_SIZE, self.note_ended(self._sent))
         self._committed_records += self._sent
         self._sent = []
         self._has_committed = True
@@ -223,6 +226,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         if self._is_open:
             self.producer.abort_transaction()
             self._is_open = False
+        self.note_ended(self._sent, are_written=False)
         self._sent = []
 
 

@@ -78,7 +78,7 @@ class ConfigState:
         return [TaskId(name, number) for number in range(len(self.tasks.get(name, ())))]
 
 
-ROOT: Final = "root"
+ROOT: Final = logging.root.name
 LEVELS: Final[dict[str, int]] = {
     "ALL": 1,
     "TRACE": 5,
@@ -110,36 +110,32 @@ class LogLevels:
         return {
             name: self.of(name)
             for name in names
-            if name == ROOT or _logger(name).level != logging.NOTSET
+            if name == ROOT or logging.getLogger(name).level != logging.NOTSET
         }
 
     def of(self, name: str) -> dict[str, Any]:
         """The level in force, and when it was changed; ConnectRestError 404 if there is none."""
         if name != ROOT and name not in logging.root.manager.loggerDict:
             raise refusal(404, f"Logger {name} not found.")
-        number = _logger(name).getEffectiveLevel()
+        number = logging.getLogger(name).getEffectiveLevel()
         level = next((level for level, least in LEVELS.items() if number <= least), "OFF")
         return {"level": level, "last_modified": self._changed_ms.get(name)}
 
     def set(self, name: str, level: str) -> list[str]:
         """Change the level of a logger and of those below it; the names of those it changed."""
         number = LEVELS[level.upper()]
-        _logger(name)  # from now on there is one of this name
-        known = logging.root.manager.loggerDict.items()
+        logging.getLogger(name)  # from now on there is one of this name
+        known = list(logging.root.manager.loggerDict.items())
         names = [each for each, found in known if isinstance(found, logging.Logger)]
         below = [each for each in names if name == ROOT or each.startswith(f"{name}.")]
-        before = {each: _logger(each).getEffectiveLevel() for each in (name, *below)}
-        _logger(name).setLevel(number)
+        before = {each: logging.getLogger(each).getEffectiveLevel() for each in (name, *below)}
+        logging.getLogger(name).setLevel(number)
         for each in below:
-            if _logger(each).level != logging.NOTSET:
-                _logger(each).setLevel(number)
+            if logging.getLogger(each).level != logging.NOTSET:
+                logging.getLogger(each).setLevel(number)
         changed = sorted(each for each, was in before.items() if was != number)
         self._changed_ms |= dict.fromkeys(changed, self._now_ms())
         return changed
-
-
-def _logger(name: str) -> logging.Logger:
-    return logging.getLogger(None if name == ROOT else name)
 
 
 class Herder(ABC):

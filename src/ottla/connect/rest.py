@@ -24,6 +24,7 @@ from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, TCPCon
 from ottla.config.config_type import LIST
 from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings, given_settings
+from ottla.connect.connect_metrics import worker_registry
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
 from ottla.connect.herder import Herder, is_level
@@ -31,6 +32,7 @@ from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.metrics.exposition import MetricsPages
 from ottla.network.tls_context import client_context, server_context
 from ottla.version import __version__
 
@@ -54,11 +56,12 @@ class RestServer:
     def __init__(self, config: WorkerConfig, herder: Herder) -> None:
         self._config = config
         self._herder = herder
+        self.metrics = worker_registry(herder)
         self._runners: list[web.AppRunner] = []
         self.urls: list[str] = []
         """Where it listens, with the ports that it got."""
         self.admin_urls: list[str] = []
-        """Where the levels of the log are, if that is elsewhere."""
+        """Where levels of the log and metrics are, if that is elsewhere."""
 
     async def start(self) -> None:
         """Listen; OSError where that is not possible."""
@@ -68,7 +71,8 @@ class RestServer:
         logger.info("REST API at %s", ", ".join(self.urls))
         if admin:
             self.admin_urls = await self._serve(self._admin_routes(), admin)
-            logger.info("levels of the log at %s", ", ".join(self.admin_urls))
+            logger.info("levels of the log and metrics at %s", ", ".join(self.admin_urls))
+        self.metrics.start()
 
     async def _serve(self, routes: list[web.RouteDef], listeners: tuple[str, ...]) -> list[str]:
         """Serve these paths; where, with the ports that it got."""
@@ -103,6 +107,7 @@ class RestServer:
         return f"{scheme}://{self._shown(host)}:{config.rest_advertised_port or port}/"
 
     async def close(self) -> None:
+        self.metrics.close()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -154,6 +159,7 @@ class RestServer:
             web.get("/admin/loggers", self._get_loggers),
             web.get("/admin/loggers/{logger}", self._get_logger),
             web.put("/admin/loggers/{logger}", self._put_logger),
+            *MetricsPages(self.metrics).routes(),
         ]
 
     # Who may ask, and how errors are told

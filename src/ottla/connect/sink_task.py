@@ -33,7 +33,15 @@ from ottla.connect.tolerance import (
     log_report,
     may_succeed_later,
 )
-from ottla.connect.worker_task import State, TargetState, TaskContext, TaskParts, WorkerTask
+from ottla.connect.worker_task import (
+    BATCH_SIZE,
+    COMMIT_SUCCESS,
+    State,
+    TargetState,
+    TaskContext,
+    TaskParts,
+    WorkerTask,
+)
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition
@@ -43,6 +51,11 @@ logger = logging.getLogger(__name__)
 POLL_MS: Final = 1000
 RETRY_MS: Final = 1000
 Offsets = Mapping[TopicPartition, int]
+READ: Final = "sink-record-read"
+SENT: Final = "sink-record-send"
+COMMITS: Final = "offset-commit-completion"
+PUT_TIME: Final = "put-batch"
+ACTIVE: Final = "sink-record-active-count"
 
 
 class SinkContext(TaskContext, SinkTaskContext):
@@ -95,6 +108,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
     are committed; both only of assigned partitions.
     """
 
+    MEASURED = (READ, SENT, COMMITS)
+
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
         super().__init__(parts, target)
         self.config = cast(SinkConnectorConfig, parts.config)
@@ -110,6 +125,10 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self._sink: SinkConnector | None = None
         self._again: list[SinkRecord] = []
         self._behind: dict[TopicPartition, int] = {}
+        self.commit_count = 0
+        """How often offsets were to be committed."""
+        self.active_count = 0
+        """Offsets between what is committed and what the sink was given."""
 
     # From the worker
 
@@ -122,6 +141,11 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self.wake()
         if self._queue_producer is not None:
             self._queue_producer.close(0)
+
+    @property
+    def queue(self) -> DeadLetterQueue | None:
+        """Where records go that fail, if the settings name a topic."""
+        return self._queue
 
     # In its thread
 
@@ -202,6 +226,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         """What the sink gets, and the offsets behind all that was read for it."""
         found, behind = [], {}
         decode, tolerance = self.parts.conversion.decode, self.tolerance
+        self.measures.add(READ, len(records))
+        self.measures.record(BATCH_SIZE, len(records))
         for record in records:
             try:
                 made = decode(record, tolerance)
@@ -216,6 +242,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
 
     def _deliver(self, records: list[SinkRecord], behind: dict[TopicPartition, int]) -> None:
         assert self._sink is not None, "started"
+        now_ms = self.parts.runtime.clock.monotonic_ms
+        began_ms = now_ms()
         try:
             with self.calls.during("put"):
                 self._sink.put(records)
@@ -228,11 +256,20 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             if is_first:
                 self.pause_consumer()
             return
+        self.measures.add(SENT, len(records))
+        self.measures.record(PUT_TIME, now_ms() - began_ms)
         was_again, self._again = self._again, []
         self._consumed |= {p: offset for p, offset in behind.items() if p in self.assigned}
+        self._note_active()
         self._context.retry_ms = RETRY_MS
         if was_again:
             self.pause_consumer()
+
+    def _note_active(self) -> None:
+        committed = self._committed
+        found = (offset - committed.get(place, 0) for place, offset in self._consumed.items())
+        self.active_count = sum(found)
+        self.measures.record(ACTIVE, self.active_count)
 
     def _rewind(self) -> None:
         assert self.consumer is not None, "started"
@@ -249,6 +286,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         current = {p: self._consumed[p] for p in partitions if p in self._consumed}
         if not current or self._is_abandoned:
             return
+        self.commit_count += 1
         if self._queue is not None:
             self._queue.flush()
         try:
@@ -256,6 +294,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 kept = self._sink.pre_commit(dict(current))
         except Exception as error:
             logger.error("%s: offsets cannot be committed, going back: %s", self.id, error)
+            self.measures.record(COMMIT_SUCCESS, 0.0)
             again = {p: self._committed[p] for p in current if p in self._committed}
             self._again = []
             self._context.rewind(again)
@@ -271,8 +310,11 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         if not changed:
             return
         try:
-            self.consumer.commit(changed, self.parts.worker_config.offset_flush_timeout_ms)
+            with self.measures.commit():
+                self.consumer.commit(changed, self.parts.worker_config.offset_flush_timeout_ms)
             self._committed |= changed
+            self.measures.add(COMMITS, 1)
+            self._note_active()
         except KafkaError as error:
             logger.warning("%s: offsets were not committed: %s", self.id, error)
 
@@ -308,6 +350,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         for place in partitions:
             self._consumed.pop(place, None)
             self._committed.pop(place, None)
+        self._note_active()
         self._again = [
             each
             for each in self._again

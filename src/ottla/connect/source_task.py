@@ -35,7 +35,14 @@ from ottla.connect.tolerance import (
     may_succeed_later,
 )
 from ottla.connect.topic_creation import TopicCreation
-from ottla.connect.worker_task import State, TargetState, TaskContext, TaskParts, WorkerTask
+from ottla.connect.worker_task import (
+    BATCH_SIZE,
+    State,
+    TargetState,
+    TaskContext,
+    TaskParts,
+    WorkerTask,
+)
 from ottla.errors import KafkaError
 from ottla.record.kernel import encode_values
 from ottla.record.rows import EncodedRecords
@@ -49,6 +56,10 @@ MOST_PENDING: Final = 50_000
 FULL_WAIT_S: Final = 0.01
 MOST_BATCH_BYTES: Final = 1 << 18
 """A quarter of what a broker takes at once, unless it is set otherwise."""
+POLLED: Final = "source-record-poll"
+WRITTEN: Final = "source-record-write"
+ACTIVE: Final = "source-record-active-count"
+POLL_TIME: Final = "poll-batch"
 OF_EACH_RECORD: Final = ("interceptor.classes", "partitioner.class", "max.request.size")
 """Settings of a producer by which it looks at each record."""
 
@@ -64,6 +75,16 @@ class SentRecord:
         self.metadata: RecordMetadata | None = None
         self.error: KafkaError | None = None
         self.batch: ProducerBatch | None = None
+
+    @property
+    def count(self) -> int:
+        """How many records it is."""
+        return self.record.content.record_count if isinstance(self.record, SourceBatch) else 1
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is in the topic: what was left out has no place."""
+        return self.metadata is not None
 
     def arrived(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
         """The producer's report, in its thread."""
@@ -167,6 +188,8 @@ class WorkerSourceTask(WorkerTask):
     """Sends what a source brings. At least once: a crash repeats what was sent since the last
     offsets were stored."""
 
+    MEASURED = (POLLED, WRITTEN)
+
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
         super().__init__(parts, target)
         config = cast(SourceConnectorConfig, parts.config)
@@ -186,6 +209,12 @@ class WorkerSourceTask(WorkerTask):
         settings = parts.clients.producer_settings()
         self._looks_at_records = any(settings.get(key) for key in OF_EACH_RECORD)
         self._has_committed = False
+        self._are_alike = True
+        """Whether each record on its way is one, and will be in the topic."""
+        self._batch_size = 0
+        self._poll_ms = 0
+        self.active_count = 0
+        """Records that the source has returned and whose end is not known."""
 
     # In its thread
 
@@ -205,7 +234,9 @@ class WorkerSourceTask(WorkerTask):
             if self.pending.count >= MOST_PENDING:
                 self.wait(FULL_WAIT_S)
                 continue
-            self.send_all(self._poll())
+            records = self._poll()
+            if records:
+                self._take(records)
 
     def open_producer(self) -> Producer:
         """The producer of this task."""
@@ -223,9 +254,47 @@ class WorkerSourceTask(WorkerTask):
         made = self.parts.connector_class(self.parts.settings, context)
         return cast(SourceConnector, made)
 
+    def _take(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
+        """Send what the source has returned, and count it."""
+        self._batch_size = 0
+        self._note_more(len(records))
+        self.measures.record(POLL_TIME, self._poll_ms)
+        self.measures.record(ACTIVE, self.active_count)
+        self.send_all(records)
+        self.measures.record(BATCH_SIZE, self._batch_size)
+
+    def _note_more(self, count: int) -> None:
+        self._batch_size += count
+        self.active_count += count
+        self.measures.add(POLLED, count)
+
+    def note_ended(self, ended: Sequence[SentRecord], are_written: bool = True) -> int:
+        """Count what has ended; how many records of it are in the topic.
+
+        Each is looked at only where they are not alike.
+        """
+        count = written = len(ended)
+        if not self._are_alike:
+            count = sum(each.count for each in ended)
+            written = sum(each.count for each in ended if each.is_written)
+        if not are_written:
+            written = 0
+        if count:
+            self.active_count -= count
+            self.measures.add(WRITTEN, written)
+            self.measures.record(ACTIVE, self.active_count)
+        return written
+
     def _poll(self) -> Sequence[SourceRecord | SourceBatch]:
         source = self._source
         assert source is not None, "started"
+        began_ms = self.parts.runtime.clock.monotonic_ms()
+        try:
+            return self._polled(source)
+        finally:
+            self._poll_ms = self.parts.runtime.clock.monotonic_ms() - began_ms
+
+    def _polled(self, source: SourceConnector) -> Sequence[SourceRecord | SourceBatch]:
         try:
             with self.calls.during("poll"):
                 return source.poll() or ()
@@ -256,6 +325,7 @@ class WorkerSourceTask(WorkerTask):
         except SkippedRecordError:
             encoded = None
         if encoded is None:
+            self._are_alike = False
             sent.arrived(None, None)
             return True
         assert self.producer is not None, "started"
@@ -309,6 +379,8 @@ class WorkerSourceTask(WorkerTask):
     def _send_batch(self, record: SourceBatch) -> None:
         assert self.producer is not None, "started"
         self._topics_made.ensure(record.topic)
+        self._are_alike = False
+        self._note_more(record.content.record_count - 1)
         sent = self.pending.add(record)
         sent.batch = self.producer.send_encoded(record.topic, record.content)
         self.note_topic(record.topic)
@@ -317,13 +389,16 @@ class WorkerSourceTask(WorkerTask):
         """Tell the source what has arrived; raise, or skip, what never will."""
         source = self._source
         assert source is not None, "started"
-        self.commit_records(source, self.pending.take_arrived())
+        arrived = self.pending.take_arrived()
+        self.note_ended(arrived)
+        self.commit_records(source, arrived)
         failed = self.pending.first_error()
         if failed is not None:
             assert failed.error is not None, "it has failed"
             operation = Operation(Stage.KAFKA_PRODUCE, "Producer", failed.record)
             self.tolerance.report(RecordFailure(operation, failed.error, 1))
-            failed.error = None  # tolerated: it counts as dropped
+            failed.error = failed.metadata = None  # tolerated: it counts as dropped
+            self._are_alike = False
         if self._has_committed:
             self._has_committed = False
             with self.calls.during("commit"):
@@ -378,7 +453,8 @@ class WorkerSourceTask(WorkerTask):
             entries = [SourceOffset(name, place, offset) for place, offset in offsets.values()]
             limit_ms = self.parts.worker_config.offset_flush_timeout_ms
             try:
-                self.parts.offsets.write(entries, limit_ms)
+                with self.measures.commit():
+                    self.parts.offsets.write(entries, limit_ms)
             except Exception as error:
                 self.pending.put_back(offsets)
                 logger.error("%s: offsets were not stored: %s", self.id, error)

@@ -107,8 +107,12 @@ class Tolerance:
         self._wait = wait
         self._reports = reports
         self.failures = 0
+        """Attempts that failed."""
+        self.errors = 0
+        """Operations that failed for good."""
         self.retries = 0
         self.skipped = 0
+        self.logged = 0
         self.last_error_ms: int | None = None
 
     def retry(
@@ -121,6 +125,7 @@ class Tolerance:
         attempts = 1
         began_ms = self._clock.monotonic_ms()
         while may_succeed_later(error) and self._may_wait(attempts, began_ms):
+            self.failures += 1
             self.retries += 1
             attempts += 1
             try:
@@ -133,6 +138,8 @@ class Tolerance:
     def report(self, failure: RecordFailure) -> Future[Any] | None:
         """Count and report it, and raise ToleranceExceededError unless it is tolerated."""
         self.failures += 1
+        self.errors += 1
+        self.logged += self._config.errors_log_enable
         self.last_error_ms = self._clock.now_ms()
         futures = [report(failure) for report in self._reports]
         if not self._is_tolerated(failure):
@@ -203,6 +210,8 @@ class DeadLetterQueue:
         self._config = config
         self._task = task
         self.pending: list[Future[None]] = []
+        self.requests = 0
+        self.failures = 0
 
     def prepare(self, admin: Admin) -> None:
         """Create the topic, with one partition, unless it is there."""
@@ -230,8 +239,10 @@ class DeadLetterQueue:
             if error is None:
                 future.set_result(None)
             else:
+                self.failures += 1
                 future.set_exception(error)
 
+        self.requests += 1
         self.pending = [each for each in self.pending if not each.done() or each.exception()]
         self.pending.append(future)
         self._producer.send(

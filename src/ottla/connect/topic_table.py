@@ -152,7 +152,7 @@ class TopicTable:
     def write_unclaimed(
         self, entries: Sequence[tuple[bytes, bytes | None]], timeout_ms: int
     ) -> None:
-        """Write records that need no claim: whoever has it writes on."""
+        """Write records that need no claim, and end nobody's."""
         if self._transactional_id is None:
             self.write(entries, timeout_ms)
             return

@@ -33,6 +33,7 @@ from ottla.connect.worker_task import (
     WorkerTask,
 )
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.metrics.sensors import WindowedValues
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Condition, run_in_thread
 
@@ -43,6 +44,7 @@ PLUGIN_LIMIT_S: Final = 90.0
 """How long a question to a plug-in may take, as long as a request of Kafka's REST API."""
 
 MOST_LOOK_PAUSE_S: Final = 1.0
+ENDS_OF_START: Final = (State.RUNNING, State.PAUSED, State.STOPPED, State.FAILED)
 
 
 class PlanContext(Context):
@@ -185,6 +187,31 @@ class RunningConnector:
                 logger.warning("Connector %s: %s", self.name, trace or "the call has returned")
 
 
+class Startups:
+    """How often connectors, or tasks, were started here, and how that ended."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.attempts = self.successes = self.failures = 0
+        self._under_way: set[object] = set()
+        self.successful = WindowedValues()
+        """1 for a start that succeeded, 0 for one that did not."""
+
+    def begin(self, what: object) -> None:
+        self.attempts += 1
+        self._under_way.add(what)
+
+    def follow(self, what: object, state: State) -> None:
+        """A start is at its end with the first state that says how."""
+        if state not in ENDS_OF_START or what not in self._under_way:
+            return
+        self._under_way.discard(what)
+        is_failed = state is State.FAILED
+        self.failures += is_failed
+        self.successes += not is_failed
+        self.successful.record(float(not is_failed), self._clock.monotonic_ms())
+
+
 class Worker:
     """All connectors and tasks that run here. Every method is for the loop of the worker.
 
@@ -208,6 +235,8 @@ class Worker:
         self.checker = Checker(self.plugins, config, properties)
         self.connectors: dict[str, RunningConnector] = {}
         self.tasks: dict[TaskId, WorkerTask] = {}
+        self.connector_starts = Startups(runtime.clock)
+        self.task_starts = Startups(runtime.clock)
         self.on_connector_status: Callable[[str, State, str | None], object] = _ignore
         self.on_task_status: Callable[[TaskId, State, str | None], object] = _ignore
         self.on_topic: Callable[[TaskId, str], object] = _ignore
@@ -241,11 +270,12 @@ class Worker:
     ) -> None:
         """Begin to run the planning object; its status says how it goes."""
         assert name not in self.connectors, f"{name} runs here"
+        self.connector_starts.begin(name)
         running = RunningConnector(
             name,
             self._resolved(properties),
             self.offsets_of(properties),
-            self._from_thread(self.on_connector_status),
+            self._from_thread(self._note_connector),
             self._from_thread(lambda: self.on_reconfiguration(name)),
             self.runtime.clock,
         )
@@ -297,12 +327,13 @@ class Worker:
     ) -> None:
         """Begin to run a task; what is wrong with it becomes its status."""
         assert task_id not in self.tasks, f"{task_id} runs here"
+        self.task_starts.begin(task_id)
         try:
             task = self._make_task(task_id, properties, target)
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
             logger.error("Task %s cannot be made: %s", task_id, error)
-            self.on_task_status(task_id, State.FAILED, trace)
+            self._note_task(task_id, State.FAILED, trace)
             return
         self.tasks[task_id] = task
         task.begin()
@@ -324,7 +355,7 @@ class Worker:
             clients=WorkerClients(self.config, self.properties, resolved),
             offsets=self.offsets_of(resolved),
             runtime=self.runtime,
-            on_status=self._from_thread(self.on_task_status),
+            on_status=self._from_thread(self._note_task),
             on_topic=self._from_thread(self.on_topic),
             request_reconfiguration=self._from_thread(
                 lambda: self.on_reconfiguration(task_id.connector)
@@ -419,6 +450,14 @@ class Worker:
             calls += [task.calls for task in self.tasks.values()]
             for each in calls:
                 each.look(limit_ms)
+
+    def _note_connector(self, name: str, state: State, trace: str | None) -> None:
+        self.connector_starts.follow(name, state)
+        self.on_connector_status(name, state, trace)
+
+    def _note_task(self, task_id: TaskId, state: State, trace: str | None) -> None:
+        self.task_starts.follow(task_id, state)
+        self.on_task_status(task_id, state, trace)
 
     def _resolved(self, properties: Mapping[str, str]) -> dict[str, str]:
         return resolve(self.properties, properties)

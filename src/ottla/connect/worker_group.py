@@ -7,7 +7,8 @@ Everything is on the loop of the worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ottla.clients.consumer.group_member import GroupMember
@@ -29,8 +30,9 @@ from ottla.connect.connect_protocol import (
 from ottla.connect.herder import ConfigState
 from ottla.connect.worker_assignor import Dealt, IncrementalAssignor, deal_all
 from ottla.connect.worker_task import TaskId
+from ottla.metrics.sensors import WindowedValues
 from ottla.protocol.group import JoinGroupResponseMember
-from ottla.runtime import Runtime
+from ottla.runtime import Clock, Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,31 @@ def configured_work(state: ConfigState) -> set[TaskId]:
     """All connectors and tasks that there are."""
     found = {TaskId(name, CONNECTOR) for name in state.connectors}
     return found | {task_id for name in state.connectors for task_id in state.task_ids(name)}
+
+
+class Rebalances:
+    """How often this worker has rebalanced, and how long that took."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.is_under_way = False
+        self.completed = 0
+        self.times = WindowedValues()
+        self.last_ms: int | None = None
+        """When the last one was completed, by the monotonic clock."""
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Around a rebalance; one that raises is not completed."""
+        began_ms = self._clock.monotonic_ms()
+        self.is_under_way = True
+        try:
+            yield
+            self.completed += 1
+            self.last_ms = self._clock.monotonic_ms()
+            self.times.record(self.last_ms - began_ms, self.last_ms)
+        finally:
+            self.is_under_way = False
 
 
 class WorkerGroup:
@@ -60,6 +87,7 @@ class WorkerGroup:
         self.running: Work = NO_WORK
         self.assignment = Assignment()
         self.protocol = ""
+        self.rebalances = Rebalances(runtime.clock)
         self._runtime = runtime
         self._config_view = config_view
         self._refresh = refresh

@@ -13,6 +13,7 @@ and what it reports is not heard.
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ottla.config.config_def import ConfigTable
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
@@ -29,6 +31,7 @@ from ottla.connect.connector import Connector
 from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
 from ottla.connect.worker_clients import WorkerClients
+from ottla.metrics.sensors import WindowedRate, WindowedValues
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, stack_of
 
@@ -72,6 +75,11 @@ class TaskId(NamedTuple):
     def __str__(self) -> str:
         return f"{self.connector}-{self.task}"
 
+
+BATCH_SIZE: Final = "batch-size"
+COMMIT_TIME: Final = "offset-commit"
+COMMIT_SUCCESS: Final = "offset-commit-success"
+"""1 for offsets that were stored, 0 for those that were not."""
 
 OnStatus = Callable[["TaskId", State, "str | None"], object]
 OnTopic = Callable[["TaskId", str], object]
@@ -190,11 +198,103 @@ def _told(call: PluginCall) -> str:
     return f"{call.method} has not returned since {since}:\n{stack_of(call.thread)}"
 
 
+class TaskMeasures:
+    """What a task does: its threads write once a batch, the worker's loop reads.
+
+    `totals` only grow; `times` are those that a task spent in each of its states.
+    """
+
+    def __init__(self, clock: Clock, *totals: str) -> None:
+        """`totals` are Kafka's names, without `-total`."""
+        self._clock = clock
+        self._lock = Lock()
+        self.totals = dict.fromkeys(totals, 0)
+        self._rates = {
+            name: WindowedRate(partial(self.totals.__getitem__, name), clock.monotonic_ms())
+            for name in totals
+        }
+        self._values: dict[str, WindowedValues] = {}
+        self._state: State | None = None
+        self._since_ms = self._began_ms = clock.monotonic_ms()
+        self._lasted_ms: dict[State | None, int] = {}
+
+    def add(self, name: str, count: int) -> None:
+        """So much more of a total."""
+        with self._lock:
+            self.totals[name] += count
+
+    def record(self, name: str, value: float) -> None:
+        """A value whose average and maximum are shown."""
+        with self._lock:
+            values = self._values.setdefault(name, WindowedValues())
+            values.record(value, self._clock.monotonic_ms())
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """Around storing offsets: how long it takes, and whether it raises."""
+        began_ms = self._clock.monotonic_ms()
+        is_done = False
+        try:
+            yield
+            is_done = True
+            self.record(COMMIT_TIME, self._clock.monotonic_ms() - began_ms)
+        finally:
+            self.record(COMMIT_SUCCESS, float(is_done))
+
+    def enter(self, state: State) -> None:
+        """The task is in another state from now on."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            lasted_ms = self._lasted_ms.get(self._state, 0)
+            self._lasted_ms[self._state] = lasted_ms + now_ms - self._since_ms
+            self._state, self._since_ms = state, now_ms
+
+    def share_of(self, state: State) -> float:
+        """The share of its time that the task was in a state."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            lasted_ms = self._lasted_ms.get(state, 0)
+            if state is self._state:
+                lasted_ms += now_ms - self._since_ms
+            return lasted_ms / max(1, now_ms - self._began_ms)
+
+    def average(self, name: str) -> float:
+        """Of the values of the last 30 to 60 seconds; NaN if there are none."""
+        with self._lock:
+            values = self._values.get(name)
+            return values.average(self._clock.monotonic_ms()) if values else math.nan
+
+    def maximum(self, name: str) -> float:
+        """The same for the largest."""
+        with self._lock:
+            values = self._values.get(name)
+            return values.maximum(self._clock.monotonic_ms()) if values else math.nan
+
+    def tick(self) -> None:
+        """Begin new windows; for the loop, every few seconds."""
+        with self._lock:
+            for rate in self._rates.values():
+                rate.tick(self._clock.monotonic_ms())
+
+    def counted(self) -> dict[str, float]:
+        """Totals and rates, by `...-total` and `...-rate`."""
+        now_ms = self._clock.monotonic_ms()
+        found: dict[str, float] = {}
+        with self._lock:
+            for name, rate in self._rates.items():
+                found[f"{name}-rate"] = rate.value(now_ms)
+                found[f"{name}-total"] = self.totals[name]
+        return found
+
+
 class WorkerTask(ABC):
     """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
 
     `finished` is done when the thread has ended; it holds no error.
     """
+
+    MEASURED: ClassVar[tuple[str, ...]] = ()
+    """The totals that it counts, by Kafka's names."""
 
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
         self.id = parts.id
@@ -207,6 +307,7 @@ class WorkerTask(ABC):
         self._shown: State | None = None
         self._topics: set[str] = set()
         self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
+        self.measures = TaskMeasures(parts.runtime.clock, *self.MEASURED)
 
     # From the worker, in any thread
 
@@ -272,7 +373,13 @@ class WorkerTask(ABC):
         with self._changed:
             if state is not self._shown and not self._is_abandoned:
                 self._shown = state
+                self.measures.enter(state)
                 self.parts.on_status(self.id, state, trace)
+
+    @property
+    def shown(self) -> State:
+        """The state that was reported last."""
+        return self._shown or State.UNASSIGNED
 
     def _tell_of_call(self, trace: str | None) -> None:
         """Report the state that it is in once more, with what is known of its call."""

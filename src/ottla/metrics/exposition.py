@@ -1,4 +1,4 @@
-"""Metrics as text for Prometheus, and as JSON in the manner of Jolokia.
+"""Metrics as text for Prometheus, and as JSON in the manner of Jolokia; pages that serve both.
 
 The names are those that the JMX exporter makes with its rules for Kafka (`kafka-2_0_0.yml`), and
 Strimzi's rules where they differ: dashboards made for either find what they look for.
@@ -8,12 +8,16 @@ Wing: attaches to `metrics_registry`, for its readers; the core works without it
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from fnmatch import translate
 from typing import Any, Final, NamedTuple
+
+from aiohttp import web
 
 from ottla.metrics.metrics_registry import (
     Attributes,
@@ -27,12 +31,18 @@ from ottla.metrics.metrics_registry import (
     attributes,
 )
 from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
+from ottla.version import __version__
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 QUANTILES: Final = {name: f"0.{name.removesuffix('thPercentile')}" for name in PERCENTILES}
 """By the attribute of a histogram, the label that the rules make of it: 0.50, 0.999."""
 
+SLICE_NS: Final = 1_000_000
+"""After so much work on a page the loop's other work comes first."""
+CONNECT: Final = "kafka.connect"
+STATUS: Final = "status"
+"""An attribute that is a word: in the exporter's rules a label of a series that is 1."""
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _PER_SECOND: Final = "PerSec"
 _PERCENT: Final = "Percent"
@@ -98,9 +108,15 @@ def _confluent_names(kind: Kind, base: str) -> list[PrometheusName]:
 
 
 def _kafka_base(name: FamilyName, naming: Naming) -> str:
-    """What the names of attributes begin with; Confluent writes `socketservermetrics`."""
+    """What the names of attributes begin with.
+
+    Confluent writes `socketservermetrics`; the exporter's rules for Connect leave `-metrics` out.
+    """
     if naming is Naming.CONFLUENT and name.type == "socket-server-metrics":
         name = name._replace(type="socketservermetrics")
+    if naming is Naming.JMX_EXPORTER and name.domain == CONNECT:
+        short = name.type.removeprefix("connect-").removesuffix("-metrics")
+        name = name._replace(type=short)
     return prometheus_base(name)
 
 
@@ -260,7 +276,12 @@ class _Page:
             name = f"{base}_{label(attribute)}".lower()
             if matches is None or matches(name):
                 type = "counter" if attribute.endswith("-total") else "gauge"
-                self._put(PrometheusName(name, type, attribute), reading.family, labels, value)
+                shown = PrometheusName(name, type, attribute)
+                if attribute == STATUS:
+                    word = f'{labels},{STATUS}="{value}"'
+                    self._put(shown, reading.family, word, 1)
+                else:
+                    self._put(shown, reading.family, labels, value)
 
 
 # JSON in the manner of Jolokia, which Kafka's users read JMX with over HTTP.
@@ -323,3 +344,120 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else number(value)
     return value
+
+
+# Both over HTTP.
+
+
+class MetricsPages:
+    """The paths of an HTTP server under which the metrics of a registry are read.
+
+    Between a few hundred series the other work of the loop has its turn.
+    """
+
+    def __init__(
+        self,
+        registry: MetricsRegistry,
+        naming: Naming = Naming.JMX_EXPORTER,
+        of_process: Callable[[], bytes] = bytes,
+    ) -> None:
+        """`of_process` is text of others for Prometheus, which stands below ours."""
+        self.registry = registry
+        self._naming = naming
+        self._of_process = of_process
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/metrics", self._get_metrics),
+            web.get("/jolokia", self._get_version),
+            web.get("/jolokia/{tail:.*}", self._get_jolokia),
+            web.post("/jolokia", self._post_jolokia),
+            web.post("/jolokia/", self._post_jolokia),
+        ]
+
+    async def _get_metrics(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.enable_compression(web.ContentCoding.gzip)
+        await response.prepare(request)
+        now_ns = self.registry.runtime.clock.monotonic_ns
+        began_ns = now_ns()
+        pattern = request.query.get("name")
+        for part in prometheus_text(self.registry, pattern, self._naming):
+            if part:
+                await response.write(part.encode())
+            if now_ns() - began_ns > SLICE_NS:
+                await asyncio.sleep(0)
+                began_ns = now_ns()
+        if pattern is None:
+            await response.write(self._of_process())
+        await response.write_eof()
+        return response
+
+    async def _get_version(self, request: web.Request) -> web.Response:
+        return self._answer({"type": "version"}, {"agent": __version__, "protocol": "7.2"})
+
+    async def _get_jolokia(self, request: web.Request) -> web.Response:
+        kind, _, rest = request.match_info["tail"].partition("/")
+        if kind in ("", "version"):
+            return await self._get_version(request)
+        asked: dict[str, Any] = {"type": kind}
+        if rest:
+            asked["mbean"], _, attribute = rest.partition("/")
+            if attribute:
+                asked["attribute"] = attribute
+        return self._reply(asked)
+
+    async def _post_jolokia(self, request: web.Request) -> web.Response:
+        try:
+            asked = json.loads(await request.text())
+        except ValueError:
+            return web.json_response({"status": 400, "error": "the body is not JSON"}, status=400)
+        if isinstance(asked, list):
+            replies = [self._reply(each).body for each in asked]
+            parts = b",".join(part for part in replies if isinstance(part, bytes))
+            return web.Response(body=b"[" + parts + b"]", content_type="application/json")
+        return self._reply(asked)
+
+    def _reply(self, asked: Any) -> web.Response:
+        kind = asked.get("type") if isinstance(asked, dict) else None
+        if kind == "version":
+            return self._answer(asked, {"agent": __version__, "protocol": "7.2"})
+        name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
+        pattern = BeanPattern(str(name))
+        if kind == "list":
+            return self._answer(asked, self._list())
+        if kind == "search":
+            return self._answer(asked, sorted(read_beans(self.registry, pattern)))
+        if kind != "read":
+            return self._refuse(asked, 400, f"{kind}: must be read, list, search or version")
+        found = read_beans(self.registry, pattern, asked.get("attribute"))
+        if not found:
+            error = f"javax.management.InstanceNotFoundException: {name}"
+            return self._refuse(asked, 404, error)
+        if not pattern.is_exact:
+            return self._answer(asked, found)
+        (values,) = found.values()
+        if asked.get("attribute"):
+            return self._answer(asked, values[asked["attribute"]])
+        return self._answer(asked, values)
+
+    def _list(self) -> Mapping[str, Any]:
+        """Every MBean with its attributes, by domain."""
+        domains: dict[str, dict[str, Any]] = {}
+        for bean, values in read_beans(self.registry, BeanPattern("*:*")).items():
+            domain, _, properties = bean.partition(":")
+            described = {
+                name: {"rw": False, "type": type(value).__name__, "desc": name}
+                for name, value in values.items()
+            }
+            domains.setdefault(domain, {})[properties] = {"attr": described}
+        return domains
+
+    def _answer(self, asked: Any, value: Any) -> web.Response:
+        timestamp = self.registry.runtime.clock.now_ms() // 1000
+        body = {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
+        return web.json_response(body)
+
+    def _refuse(self, asked: Any, status: int, error: str) -> web.Response:
+        return web.json_response({"request": asked, "status": status, "error": error})

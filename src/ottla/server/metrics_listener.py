@@ -5,45 +5,35 @@
     /healthz      200 while the broker's loop turns, also without ZooKeeper and other brokers
     /readyz       200 while the broker does what it should, else 503 with the reason
 
-It shares the broker's loop, and lets other work run between a few hundred series. It is there
-before the logs are recovered, and ends last.
+It shares the broker's loop, is there before the logs are recovered, and ends last.
 
 Wing: attaches to `broker`, for metrics and health; the core works without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
-import json
 import logging
 import ssl
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.metrics_config import HTTPS, MetricsEndPoint
 from ottla.config.ssl_config import ListenerSslSettings
 from ottla.errors import ConfigError
-from ottla.metrics.exposition import (
-    CONTENT_TYPE,
-    BeanPattern,
-    Naming,
-    finite,
-    prometheus_text,
-    read_beans,
-)
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
 from ottla.runtime import Runtime, Timer
 from ottla.server.broker_metrics import BrokerMetrics
-from ottla.version import __version__
 
 try:
     from aiohttp import web
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.process_collector import ProcessCollector
+
+    from ottla.metrics.exposition import MetricsPages, Naming
 except ImportError as error:
     raise ConfigError(
         f"metrics.listener: needs the package {error.name}; pip install 'ottla[metrics]'"
@@ -58,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
 STOP_TIMEOUT_S: Final = 1.0
-SLICE_NS: Final = 1_000_000
-"""After so much work on a page the loop's other work comes first."""
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """What starts and stops brokers, such as Kubernetes, asks these, and has no password."""
 
@@ -79,23 +67,20 @@ class MetricsListener:
         self.end_point = end_point
         self.registry = MetricsRegistry(runtime, config.metrics_max_series)
         self._runtime, self._config = runtime, config
-        self._naming = Naming(config.metrics_names)
         self._why_not_ready = why_not_ready
         self._tls: ListenerTls | None = None
         self._looking: Timer | None = None
         self._metrics: BrokerMetrics | None = None
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
+        process = CollectorRegistry()
+        ProcessCollector(registry=process)
+        naming = Naming(config.metrics_names)
+        pages = MetricsPages(self.registry, naming, lambda: generate_latest(process))
         application = web.Application(middlewares=[self._authenticate])
         application.add_routes(
             [
-                web.get("/metrics", self._get_metrics),
                 web.get("/healthz", self._get_health),
                 web.get("/readyz", self._get_readiness),
-                web.get("/jolokia", self._get_version),
-                web.get("/jolokia/{tail:.*}", self._get_jolokia),
-                web.post("/jolokia", self._post_jolokia),
-                web.post("/jolokia/", self._post_jolokia),
+                *pages.routes(),
             ]
         )
         self._runner = web.AppRunner(
@@ -183,95 +168,6 @@ class MetricsListener:
         if reason is None:
             return web.Response(text="ready\n")
         return web.Response(status=503, text=f"{reason}\n")
-
-    async def _get_metrics(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            response.enable_compression(web.ContentCoding.gzip)
-        await response.prepare(request)
-        now_ns = self.registry.runtime.clock.monotonic_ns
-        began_ns = now_ns()
-        pattern = request.query.get("name")
-        for part in prometheus_text(self.registry, pattern, self._naming):
-            if part:
-                await response.write(part.encode())
-            if now_ns() - began_ns > SLICE_NS:
-                await asyncio.sleep(0)
-                began_ns = now_ns()
-        if pattern is None:
-            await response.write(generate_latest(self._process))
-        await response.write_eof()
-        return response
-
-    # -- JSON in the manner of Jolokia
-
-    async def _get_version(self, request: web.Request) -> web.Response:
-        return self._answer({"type": "version"}, {"agent": __version__, "protocol": "7.2"})
-
-    async def _get_jolokia(self, request: web.Request) -> web.Response:
-        kind, _, rest = request.match_info["tail"].partition("/")
-        if kind in ("", "version"):
-            return await self._get_version(request)
-        asked: dict[str, Any] = {"type": kind}
-        if rest:
-            asked["mbean"], _, attribute = rest.partition("/")
-            if attribute:
-                asked["attribute"] = attribute
-        return self._reply(asked)
-
-    async def _post_jolokia(self, request: web.Request) -> web.Response:
-        try:
-            asked = json.loads(await request.text())
-        except ValueError:
-            return web.json_response({"status": 400, "error": "the body is not JSON"}, status=400)
-        if isinstance(asked, list):
-            replies = [self._reply(each).body for each in asked]
-            parts = b",".join(part for part in replies if isinstance(part, bytes))
-            return web.Response(body=b"[" + parts + b"]", content_type="application/json")
-        return self._reply(asked)
-
-    def _reply(self, asked: Any) -> web.Response:
-        kind = asked.get("type") if isinstance(asked, dict) else None
-        if kind == "version":
-            return self._answer(asked, {"agent": __version__, "protocol": "7.2"})
-        name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
-        pattern = BeanPattern(str(name))
-        if kind == "list":
-            return self._answer(asked, self._list())
-        if kind == "search":
-            return self._answer(asked, sorted(read_beans(self.registry, pattern)))
-        if kind != "read":
-            return self._refuse(asked, 400, f"{kind}: must be read, list, search or version")
-        found = read_beans(self.registry, pattern, asked.get("attribute"))
-        if not found:
-            error = f"javax.management.InstanceNotFoundException: {name}"
-            return self._refuse(asked, 404, error)
-        if not pattern.is_exact:
-            return self._answer(asked, found)
-        (attributes,) = found.values()
-        if asked.get("attribute"):
-            return self._answer(asked, attributes[asked["attribute"]])
-        return self._answer(asked, attributes)
-
-    def _list(self) -> Mapping[str, Any]:
-        """Every MBean with its attributes, by domain."""
-        domains: dict[str, dict[str, Any]] = {}
-        for bean, attributes in read_beans(self.registry, BeanPattern("*:*")).items():
-            domain, _, properties = bean.partition(":")
-            described = {
-                name: {"rw": False, "type": type(value).__name__, "desc": name}
-                for name, value in attributes.items()
-            }
-            domains.setdefault(domain, {})[properties] = {"attr": described}
-        return domains
-
-    def _answer(self, asked: Any, value: Any) -> web.Response:
-        timestamp = self._runtime.clock.now_ms() // 1000
-        body = {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
-        return web.json_response(body)
-
-    def _refuse(self, asked: Any, status: int, error: str) -> web.Response:
-        return web.json_response({"request": asked, "status": status, "error": error})
 
 
 def _credentials(request: web.Request) -> bytes:

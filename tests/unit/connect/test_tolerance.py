@@ -90,7 +90,11 @@ def test_attempts_go_on_until_the_time_is_over():
     assert 0.48 <= second <= 0.72
     with pytest.raises(SkippedRecordError):
         world.run(Stage.TASK_POLL, TryAgainError("down"))
-    assert world.failures[0].attempts > 3
+    attempts = world.failures[0].attempts
+    assert attempts > 3
+    tolerance = world.tolerance  # with the two attempts before the 7
+    assert (tolerance.failures, tolerance.retries) == (2 + attempts, 1 + attempts)
+    assert tolerance.errors == 1
 
 
 def test_what_cannot_succeed_is_not_repeated():

@@ -184,3 +184,18 @@ def test_json_has_no_nan():
         "b": {"c": "-Inf"},
         "d": 1.5,
     }
+
+
+def test_state_is_a_label_in_the_rules_for_connect(registry):
+    """`-metrics` and `connect-` are left out of names; Confluent's names keep them."""
+    tags = (("connector", "c"),)
+    family = FamilyName("kafka.connect", "connect-worker-metrics")
+    values = {"status": "running", "task-total": 2, "leader-name": "http://a/"}
+    registry.register(Family(family, Kind.KAFKA, "", lambda: ((tags, values),)))
+
+    assert samples(registry) == {
+        ("kafka_connect_worker_status", (*tags, ("status", "running"))): 1,
+        ("kafka_connect_worker_task_total", tags): 2,
+    }
+    page = "".join(prometheus_text(registry, naming=Naming.CONFLUENT))
+    assert 'kafka_connect_connect_worker_metrics_task_total{connector="c"} 2' in page
