@@ -246,6 +246,8 @@ class Worker:
         self.open_offsets: Callable[[str], TopicOffsetStorage] | None = None
         """Opens the topic that a connector wants its offsets in; set in groups."""
         self._own_offsets: dict[str, OwnOffsets] = {}
+        self._ending: dict[WorkerTask | RunningConnector, None] = {}
+        """What was told to stop, and is waited for."""
         self._loop = asyncio.get_running_loop()
         self._committing: dict[TaskId, Future[Any]] = {}
         self._commits = asyncio.create_task(self._commit_at_intervals(), name="commit offsets")
@@ -423,7 +425,10 @@ class Worker:
         if not waits:
             return
         limit_s = self.config.task_shutdown_graceful_timeout_ms / 1000
+        self._ending |= dict.fromkeys(ending)
         await asyncio.wait(waits, timeout=limit_s)
+        for each in ending:
+            self._ending.pop(each, None)
         for each, wait in zip(ending, waits, strict=True):
             if not wait.done():
                 each.abandon()
@@ -447,7 +452,7 @@ class Worker:
         while True:
             await asyncio.sleep(min(limit_ms / 2000, MOST_LOOK_PAUSE_S))
             calls = [running.calls for running in self.connectors.values()]
-            calls += [task.calls for task in self.tasks.values()]
+            calls += [task.calls for task in (*self.tasks.values(), *self._ending)]
             for each in calls:
                 each.look(limit_ms)
 

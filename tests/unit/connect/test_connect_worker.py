@@ -14,6 +14,7 @@ from connect_kit import (
 
 from ottla import Producer
 from ottla.errors import ConfigError
+from ottla.runtime.io_thread import run_in_thread
 from ottla.testing import InProcessBroker, wait_until
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -208,6 +209,25 @@ def test_sink_that_hangs_leaves_others_alone(broker, worker, method, caplog):
     assert ask(worker, "DELETE", "/connectors/stuck")[0] == 204
     assert "Graceful stop of task stuck-0 failed" in caplog.text
     assert f"{method} has not returned since 2" in caplog.text
+
+
+@pytest.mark.parametrize("make", [source, sink])
+def test_stop_that_hangs_is_told_while_it_is_waited_for(broker, tmp_path, make):
+    """REST answers for it and for its neighbour until task.shutdown.graceful.timeout.ms is over."""
+    GATE.clear()
+    topic = f"waited-for-{make.__name__}"
+    with standalone(broker, tmp_path, task_shutdown_graceful_timeout_ms="600000") as worker:
+        worker.create(source("neighbour", topic))
+        worker.create(make("hanging", topic, hangs="stop"))
+        wait_for_state(worker, "hanging", "RUNNING", "RUNNING")
+        stopping = run_in_thread(lambda: ask(worker, "PUT", "/connectors/hanging/stop"), "ask")
+        wait_until(lambda: trace(worker, "hanging"), "a word of the call")
+        assert trace(worker, "hanging").startswith("stop has not returned since 2")
+        assert state_of(worker, "neighbour") == ("RUNNING", "RUNNING")
+        assert not stopping.done()
+        GATE.set()
+        assert stopping.result(60)[0] == 204
+        wait_for_state(worker, "hanging", "STOPPED")
 
 
 def test_call_that_returns_after_all_is_told_no_longer(broker, worker):
