@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from connect_group import WorkerProcess, group_properties
+from connect_group import WorkerProcess, group_properties, records
 from connect_workers import FILE_SINK, FILE_SOURCE, JavaWorker
 
 from ottla.connect.plugins import BUILT_IN, PREDICATES, TRANSFORMS
@@ -20,10 +20,10 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 class Group:
     """A broker, and one worker of each kind, which tests start and kill."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **more):
         self.folder = folder
         self.broker = BrokerProcess(folder / "data").start()
-        properties = group_properties(self.broker.bootstrap_servers)
+        properties = group_properties(self.broker.bootstrap_servers, **more)
         self.java = JavaWorker(folder, properties)
         self.ottla = WorkerProcess(folder, properties)
 
@@ -155,6 +155,66 @@ def test_each_leads_in_turn(group):
     group.wait_until_same("/connectors", lambda found: found == [])
 
 
+def test_levels_of_the_log_are_for_both(running):
+    """A level that either is told is the same record, which the other reads (KIP-976)."""
+    workers = {"logger-cluster-of.java": running.java, "logger-cluster-of.ottla": running.ottla}
+    for key, worker in workers.items():
+        path = f"/admin/loggers/{key.removeprefix('logger-cluster-')}"
+        # Java's worker has no log here whose levels could change: it knows this one alone.
+        status, body = worker.ask("PUT", f"{path}?scope=cluster", {"level": "OFF"})
+        assert status == 204, body
+        wait_until(
+            lambda path=path: running.ottla.ask("GET", path)[1].get("level") == "OFF",
+            "the level in Ottla's worker",
+        )
+    found = dict(records(running.broker.bootstrap_servers, "connect-configs"))
+    assert {found[key] for key in workers} == {'{"level":"OFF"}'}
+    assert running.java.ask("GET", "/health")[0] == 200
+
+
+def test_exactly_once_sources_of_both(tmp_path):
+    """Each worker takes the source over from one that was killed: no line is lost or twice."""
+    group = Group(tmp_path, exactly_once_source_support="enabled")
+    try:
+        workers = {worker.id: worker for worker in (group.java.start(), group.ottla.start())}
+        append(group, 0, 50)
+        assert group.java.ask("PUT", "/connectors/source/config", source_config(group))[0] == 201
+        count = 50
+        killed = []
+        while set(killed) != {"java", "ottla"}:
+            assert len(killed) < 6, f"only these had the task: {killed}"
+            owner = owner_of_task(group, workers)
+            wait_for_lines(group, count)
+            append(group, count, 500)
+            count += 500
+            owner.kill()
+            killed.append(owner.kind)
+            wait_for_lines(group, count)
+            owner.start()
+        append(group, count, 50)
+        wait_for_lines(group, count + 50)
+    finally:
+        group.close()
+
+
+def owner_of_task(group, workers):
+    """The worker that runs the task of the source, as both say."""
+    path = "/connectors/source/status"
+    status = group.wait_until_same(path, lambda found: found["tasks"] and all_run(*workers)(found))
+    return workers[status[1]["tasks"][0]["worker_id"]]
+
+
+def wait_for_lines(group, count):
+    """Wait until so many lines are committed, and see that each is there once, in order."""
+    servers = group.broker.bootstrap_servers
+
+    def found():
+        return [value for _, value in records(servers, "lines")]
+
+    wait_until(lambda: len(found()) >= count, f"{count} lines", 120, seen=lambda: len(found()))
+    assert found() == [f"line {number}" for number in range(count)]
+
+
 # What both say of the same properties.
 
 CHAIN = {
@@ -175,6 +235,7 @@ OWN_WORDS = ("documentation", "errors", "recommended_values")
 
 @pytest.fixture
 def running(group):
+    """Both workers, also after a test that has killed one."""
     for worker in (group.java, group.ottla):
         if not worker.runs:
             worker.start()

@@ -157,18 +157,26 @@ class Numbers(SourceConnector):
 '''
 
 
-def values(servers: str, topic: str) -> list[str]:
-    """All committed values of a topic of one partition."""
+def records(servers: str, topic: str) -> list[tuple[str, str]]:
+    """Keys and values of all committed records of a topic of one partition."""
     settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     with Consumer(servers, settings) as consumer:
         place = TopicPartition(topic, 0)
         consumer.assign([place])
         consumer.seek(place, 0)
         end = consumer.end_offsets([place])[place]
         while consumer.position(place) < end:
-            found += [(record.value or b"").decode() for record in consumer.poll(500)]
+            found += [
+                ((record.key or b"").decode(), (record.value or b"").decode())
+                for record in consumer.poll(500)
+            ]
     return found
+
+
+def values(servers: str, topic: str) -> list[str]:
+    """All committed values of a topic of one partition."""
+    return [value for _, value in records(servers, topic)]
 
 
 def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[str, Any]:
