@@ -91,6 +91,8 @@ def _register(registry: MetricsRegistry, kind: str, doc: str, read: Callable[[],
 
 def _tick(worker: Worker) -> None:
     for task in worker.tasks.values():
+        if isinstance(task, WorkerSourceTask):
+            task.note_arrivals()
         task.measures.tick()
 
 
@@ -199,6 +201,7 @@ def of_source(task: WorkerTask) -> Values | None:
     """Records from the source to the topic; with transactions those that are committed count."""
     if not isinstance(task, WorkerSourceTask):
         return None
+    task.note_arrivals()
     measures = task.measures
     found = {
         **measures.counted(),

@@ -21,7 +21,7 @@ from ottla.clients.producer.producer import Producer
 from ottla.connect.connector import SourceBatch, TransactionContext
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import SourceOffset
-from ottla.connect.source_task import SentRecord, WorkerSourceTask
+from ottla.connect.source_task import WRITTEN, SentRecord, WorkerSourceTask
 from ottla.connect.topic_table import FENCED
 from ottla.connect.worker_task import TargetState, TaskParts
 from ottla.errors import KafkaError
@@ -155,6 +155,9 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             if wants_end:
                 self._commit()
 
+    def note_arrivals(self) -> None:
+        """What is not committed is not there yet: it is counted with its transaction."""
+
     def check_arrivals(self) -> None:
         """Tell the source what is committed; raise what has failed."""
         self._sent += self.pending.take_arrived()
@@ -214,7 +217,10 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         self._is_open = False
         self._left = []
         self.parts.offsets.note_committed(entries)
-        self.measures.record(TRANSACTION_SIZE, self.note_ended(self._sent))
+        ended = self.pending.counts_of(self._sent)
+        self.active_count -= ended.records
+        self.measures.add(WRITTEN, ended.written)
+        self.measures.record(TRANSACTION_SIZE, ended.written)
         self._committed_records += self._sent
         self._sent = []
         self._has_committed = True
@@ -226,7 +232,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         if self._is_open:
             self.producer.abort_transaction()
             self._is_open = False
-        self.note_ended(self._sent, are_written=False)
+        self.active_count -= self.pending.counts_of(self._sent).records
         self._sent = []
 
 

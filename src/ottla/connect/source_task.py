@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordMetadata
@@ -101,6 +101,13 @@ class SentRecord:
         return self.is_done
 
 
+class Ended(NamedTuple):
+    """Records that nobody waits for any longer, and how many of them are in the topic."""
+
+    records: int
+    written: int
+
+
 class PendingRecords:
     """Records on their way, in order, for each partition of the source."""
 
@@ -109,7 +116,10 @@ class PendingRecords:
         self._queues: dict[tuple[Any, ...], deque[SentRecord]] = {}
         self._committable: dict[tuple[Any, ...], tuple[Place, Place]] = {}
         self._arrived: list[SentRecord] = []
+        self._ended = Ended(0, 0)
         self.count = 0
+        self.are_alike = True
+        """Whether each is one record, and will be in the topic."""
 
     def add(self, record: SourceRecord | SourceBatch) -> SentRecord:
         sent = SentRecord(record)
@@ -147,7 +157,14 @@ class PendingRecords:
         with self._lock:
             self._committable = offsets | self._committable
 
+    def ended(self) -> Ended:
+        """What has ended since the start: known at once, whenever somebody asks."""
+        with self._lock:
+            self._advance()
+            return self._ended
+
     def _advance(self) -> None:
+        known = len(self._arrived)
         for key, queue in self._queues.items():
             last = None
             while queue and queue[0].look() and queue[0].error is None:
@@ -157,6 +174,16 @@ class PendingRecords:
             if last is not None:
                 place = (last.record.source_partition, last.record.source_offset)
                 self._committable[key] = place
+        new = self.counts_of(self._arrived[known:])
+        self._ended = Ended(self._ended.records + new.records, self._ended.written + new.written)
+
+    def counts_of(self, sent: Sequence[SentRecord]) -> Ended:
+        """How many records these are; each is looked at only where they are not alike."""
+        if self.are_alike:
+            return Ended(len(sent), len(sent))
+        return Ended(
+            sum(each.count for each in sent), sum(each.count for each in sent if each.is_written)
+        )
 
     def first_error(self) -> SentRecord | None:
         """A record that will never arrive."""
@@ -209,8 +236,6 @@ class WorkerSourceTask(WorkerTask):
         settings = parts.clients.producer_settings()
         self._looks_at_records = any(settings.get(key) for key in OF_EACH_RECORD)
         self._has_committed = False
-        self._are_alike = True
-        """Whether each record on its way is one, and will be in the topic."""
         self._batch_size = 0
         self._poll_ms = 0
         self.active_count = 0
@@ -257,6 +282,7 @@ class WorkerSourceTask(WorkerTask):
     def _take(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
         """Send what the source has returned, and count it."""
         self._batch_size = 0
+        self.note_arrivals()
         self._note_more(len(records))
         self.measures.record(POLL_TIME, self._poll_ms)
         self.measures.record(ACTIVE, self.active_count)
@@ -268,22 +294,11 @@ class WorkerSourceTask(WorkerTask):
         self.active_count += count
         self.measures.add(POLLED, count)
 
-    def note_ended(self, ended: Sequence[SentRecord], are_written: bool = True) -> int:
-        """Count what has ended; how many records of it are in the topic.
-
-        Each is looked at only where they are not alike.
-        """
-        count = written = len(ended)
-        if not self._are_alike:
-            count = sum(each.count for each in ended)
-            written = sum(each.count for each in ended if each.is_written)
-        if not are_written:
-            written = 0
-        if count:
-            self.active_count -= count
-            self.measures.add(WRITTEN, written)
-            self.measures.record(ACTIVE, self.active_count)
-        return written
+    def note_arrivals(self) -> None:
+        """Count what has arrived by now; from any thread."""
+        ended = self.pending.ended()
+        self.measures.reach(WRITTEN, ended.written)
+        self.active_count = self.measures.totals[POLLED] - ended.records
 
     def _poll(self) -> Sequence[SourceRecord | SourceBatch]:
         source = self._source
@@ -325,7 +340,7 @@ class WorkerSourceTask(WorkerTask):
         except SkippedRecordError:
             encoded = None
         if encoded is None:
-            self._are_alike = False
+            self.pending.are_alike = False
             sent.arrived(None, None)
             return True
         assert self.producer is not None, "started"
@@ -379,7 +394,7 @@ class WorkerSourceTask(WorkerTask):
     def _send_batch(self, record: SourceBatch) -> None:
         assert self.producer is not None, "started"
         self._topics_made.ensure(record.topic)
-        self._are_alike = False
+        self.pending.are_alike = False
         self._note_more(record.content.record_count - 1)
         sent = self.pending.add(record)
         sent.batch = self.producer.send_encoded(record.topic, record.content)
@@ -389,16 +404,14 @@ class WorkerSourceTask(WorkerTask):
         """Tell the source what has arrived; raise, or skip, what never will."""
         source = self._source
         assert source is not None, "started"
-        arrived = self.pending.take_arrived()
-        self.note_ended(arrived)
-        self.commit_records(source, arrived)
+        self.commit_records(source, self.pending.take_arrived())
         failed = self.pending.first_error()
         if failed is not None:
             assert failed.error is not None, "it has failed"
             operation = Operation(Stage.KAFKA_PRODUCE, "Producer", failed.record)
             self.tolerance.report(RecordFailure(operation, failed.error, 1))
             failed.error = failed.metadata = None  # tolerated: it counts as dropped
-            self._are_alike = False
+            self.pending.are_alike = False
         if self._has_committed:
             self._has_committed = False
             with self.calls.during("commit"):

@@ -223,6 +223,11 @@ class TaskMeasures:
         with self._lock:
             self.totals[name] += count
 
+    def reach(self, name: str, total: int) -> None:
+        """A total is so much by now."""
+        with self._lock:
+            self.totals[name] = max(total, self.totals[name])
+
     def record(self, name: str, value: float) -> None:
         """A value whose average and maximum are shown."""
         with self._lock:

@@ -129,6 +129,16 @@ def test_whole_batches_count_by_their_records(broker, worker, tmp_path):
     assert beans(worker, "connector-task-metrics")["lines-0"]["batch-size-max"] > 1
 
 
+def test_what_arrives_while_it_is_paused_counts(broker, worker):
+    """The task does nothing then; who asks sees the topic as it is."""
+    worker.create(source("resting", "resting"))
+    broker.wait_for_records("resting", 3)
+    ask(worker, "PUT", "/connectors/resting/pause")
+    wait_for_state(worker, "resting", "PAUSED", "PAUSED")
+
+    wait_for(worker, "source-task-metrics", "resting-0", source_record_write_total=3)
+
+
 def test_what_a_transform_drops_is_not_written(broker, worker):
     """It was polled, and nobody waits for it any longer."""
     dropped = {
@@ -158,22 +168,22 @@ def test_sink_and_what_failed_in_it(broker, worker):
         for value in (b"good", b"poison", b"fine"):
             producer.send("mixed", value)
     letters = DEAD_LETTERS | {"errors.deadletterqueue.topic.name": "dead"}
-    worker.create(sink("careful", "mixed", raises="poison", **letters))
+    worker.create(sink("measured", "mixed", raises="poison", **letters))
     found = wait_for(
         worker,
         "sink-task-metrics",
-        "careful-0",
+        "measured-0",
         sink_record_read_total=3,
         sink_record_send_total=3,
         partition_count=1,
         sink_record_active_count=0,
     )
 
-    assert MoodySink.got["careful"] == ["good", "fine"]
+    assert MoodySink.got["measured"] == ["good", "fine"]
     assert found["offset-commit-completion-total"] >= 1
     assert found["offset-commit-seq-no"] >= 1
     assert found["put-batch-max-time-ms"] >= 0
-    errors = beans(worker, "task-error-metrics")["careful-0"]
+    errors = beans(worker, "task-error-metrics")["measured-0"]
     assert errors.pop("last-error-timestamp") > 0
     assert errors == {
         "total-record-failures": 1,
