@@ -22,6 +22,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -272,7 +273,9 @@ def _classes(module: ModuleType) -> dict[str, type[Connector]]:
     }
 
 
+@cache
 def _entry_points(group: str) -> dict[str, str]:
+    """They are read once: packages are installed where no worker runs on them."""
     return {each.name: each.value for each in metadata.entry_points(group=f"ottla.{group}")}
 
 
@@ -300,6 +303,12 @@ def version_of(plugin: Any) -> str:
     package = plugin.__module__.partition(".")[0]
     if package == "ottla":
         return __version__
+    return _version_of_package(package)
+
+
+@cache
+def _version_of_package(package: str) -> str:
+    """To find it, all installed files are looked through, which takes a second."""
     for distribution in metadata.packages_distributions().get(package, ()):
         return metadata.version(distribution)
     return "undefined"
