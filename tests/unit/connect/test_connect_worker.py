@@ -504,7 +504,7 @@ def test_worker_without_a_cluster_says_so(tmp_path):
         bootstrap_servers = "127.0.0.1:1"
 
     with pytest.raises(ConfigError, match=r"bootstrap\.servers: no broker answers there"):
-        standalone(Nowhere, tmp_path, request_timeout_ms=200, default_api_timeout_ms=200)
+        standalone(Nowhere, tmp_path, admin_default_api_timeout_ms=200)
 
 
 def test_listener_that_is_taken_is_named(broker, worker, tmp_path):
