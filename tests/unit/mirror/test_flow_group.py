@@ -113,16 +113,16 @@ def test_other_process_takes_over_from_one_that_is_killed(two, tmp_path, is_exac
     )
     try:
         with (
-            Producer(two["a"].bootstrap_servers) as producer,
+            Producer(two["a"].bootstrap_servers, linger_ms=100) as producer,
             mirroring(two, **settings) as mirror,
         ):
 
             def write():
                 nonlocal written
                 for _ in range(60):
-                    producer.send("pages", str(written), partition=written % PARTITIONS)
+                    last = producer.send("pages", str(written), partition=written % PARTITIONS)
                     written += 1
-                producer.flush()
+                last.result()  # after its linger time: a steady load, not all that a core can do
 
             wait_until(
                 lambda: owned_by(mirror) and len(owned_by(mirror)) < len(EVERYTHING),
