@@ -8,7 +8,7 @@ from connect_group import WorkerProcess
 
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-LOG = "-Dorg.slf4j.simpleLogger.showDateTime=true"
+LOG = "-Dorg.apache.logging.log4j.level=INFO"
 
 
 class JavaWorker(WorkerProcess):

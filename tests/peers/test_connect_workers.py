@@ -160,16 +160,17 @@ def test_levels_of_the_log_are_for_both(running):
     workers = {"logger-cluster-of.java": running.java, "logger-cluster-of.ottla": running.ottla}
     for key, worker in workers.items():
         path = f"/admin/loggers/{key.removeprefix('logger-cluster-')}"
-        # Java's worker has no log here whose levels could change: it knows this one alone.
-        status, body = worker.ask("PUT", f"{path}?scope=cluster", {"level": "OFF"})
-        assert status == 204, body
+        status, body = worker.ask("PUT", f"{path}?scope=cluster", {"level": "DEBUG"})
+        assert (status, body) == (204, None)
         wait_until(
-            lambda path=path: running.ottla.ask("GET", path)[1].get("level") == "OFF",
-            "the level in Ottla's worker",
+            lambda path=path: (
+                [found.get("level") for _, found in running.both("GET", path)] == ["DEBUG", "DEBUG"]
+            ),
+            "the level in both",
+            seen=lambda path=path: running.both("GET", path),
         )
     found = dict(records(running.broker.bootstrap_servers, "connect-configs"))
-    assert {found[key] for key in workers} == {'{"level":"OFF"}'}
-    assert running.java.ask("GET", "/health")[0] == 200
+    assert {found[key] for key in workers} == {'{"level":"DEBUG"}'}
 
 
 def test_exactly_once_sources_of_both(tmp_path):
