@@ -116,7 +116,8 @@ class PendingRecords:
         self._queues: dict[tuple[Any, ...], deque[SentRecord]] = {}
         self._committable: dict[tuple[Any, ...], tuple[Place, Place]] = {}
         self._arrived: list[SentRecord] = []
-        self._ended = Ended(0, 0)
+        self.known = Ended(0, 0)
+        """What had ended when somebody looked last."""
         self.count = 0
         self.are_alike = True
         """Whether each is one record, and will be in the topic."""
@@ -161,7 +162,7 @@ class PendingRecords:
         """What has ended since the start: known at once, whenever somebody asks."""
         with self._lock:
             self._advance()
-            return self._ended
+            return self.known
 
     def _advance(self) -> None:
         known = len(self._arrived)
@@ -174,8 +175,9 @@ class PendingRecords:
             if last is not None:
                 place = (last.record.source_partition, last.record.source_offset)
                 self._committable[key] = place
-        new = self.counts_of(self._arrived[known:])
-        self._ended = Ended(self._ended.records + new.records, self._ended.written + new.written)
+        if len(self._arrived) > known:
+            new = self.counts_of(self._arrived[known:])
+            self.known = Ended(self.known.records + new.records, self.known.written + new.written)
 
     def counts_of(self, sent: Sequence[SentRecord]) -> Ended:
         """How many records these are; each is looked at only where they are not alike."""
@@ -282,12 +284,12 @@ class WorkerSourceTask(WorkerTask):
     def _take(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
         """Send what the source has returned, and count it."""
         self._batch_size = 0
-        self.note_arrivals()
         self._note_more(len(records))
-        self.measures.record(POLL_TIME, self._poll_ms)
-        self.measures.record(ACTIVE, self.active_count)
+        active_count = self.active_count
         self.send_all(records)
-        self.measures.record(BATCH_SIZE, self._batch_size)
+        self.measures.record_all(
+            {BATCH_SIZE: self._batch_size, POLL_TIME: self._poll_ms, ACTIVE: active_count}
+        )
 
     def _note_more(self, count: int) -> None:
         self._batch_size += count
@@ -405,6 +407,7 @@ class WorkerSourceTask(WorkerTask):
         source = self._source
         assert source is not None, "started"
         self.commit_records(source, self.pending.take_arrived())
+        self.active_count = self.measures.totals[POLLED] - self.pending.known.records
         failed = self.pending.first_error()
         if failed is not None:
             assert failed.error is not None, "it has failed"

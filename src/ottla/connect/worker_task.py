@@ -230,9 +230,17 @@ class TaskMeasures:
 
     def record(self, name: str, value: float) -> None:
         """A value whose average and maximum are shown."""
+        self.record_all({name: value})
+
+    def record_all(self, found: Mapping[str, float]) -> None:
+        """Several values at once, which costs less."""
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
-            values = self._values.setdefault(name, WindowedValues())
-            values.record(value, self._clock.monotonic_ms())
+            for name, value in found.items():
+                values = self._values.get(name)
+                if values is None:
+                    values = self._values[name] = WindowedValues()
+                values.record(value, now_ms)
 
     @contextmanager
     def commit(self) -> Iterator[None]:
