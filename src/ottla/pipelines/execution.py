@@ -225,11 +225,18 @@ class Execution:
         """The tables of the report as they are now, each also as a folder of Parquet."""
         topics = self.topics()
         tables = {}
-        for section in self._pipeline.sections:
-            path = folder / section.name
-            table = section.table(topics, self.parameters)
-            table.coalesce(1).write.mode("overwrite").parquet(str(path))
-            tables[section.name] = ResultTable.read(path)
+        # Several sections read the same outputs: these are read and parsed once for all of them.
+        shared = self._pipeline.outputs if len(self._pipeline.sections) > 1 else ()
+        kept = [topics[each.topic].persist() for each in shared]
+        try:
+            for section in self._pipeline.sections:
+                path = folder / section.name
+                table = section.table(topics, self.parameters)
+                table.coalesce(1).write.mode("overwrite").parquet(str(path))
+                tables[section.name] = ResultTable.read(path)
+        finally:
+            for each in kept:
+                each.unpersist()
         return tables
 
     def topics(self) -> Frames:

@@ -47,6 +47,8 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     # As many shuffle partitions as cores: each one is a task of some 30 ms, however little it does.
     "spark.sql.shuffle.partitions": "2",
+    # Workers are forked with their imports done, and are not searched for garbage after each task.
+    "spark.python.daemon.module": "ottla.spark.python_daemon",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
