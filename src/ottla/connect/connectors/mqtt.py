@@ -154,6 +154,8 @@ class MqttSession:
         self.client.loop_start()
         with self.has_changed:
             self.has_changed.wait_for(lambda: self.is_connected or self.refusal, limit_ms / 1000)
+        if self.refusal:
+            self.close()  # its thread would ask again and again
         self.check()
         if not self.is_connected:
             raise TryAgainError(f"{place}: no answer within {limit_ms} ms")
