@@ -158,7 +158,8 @@ class TimingWheel:
         self.wheel_size = wheel_size
         self.interval_ms = tick_ms * wheel_size
         self.current_time_ms = start_ms - start_ms % tick_ms
-        self.buckets = [TimerTaskList(queue) for _ in range(wheel_size)]
+        # Made when a task first needs it: most of a wheel's are empty for all of its life.
+        self.buckets: list[TimerTaskList | None] = [None] * wheel_size
         self._queue = queue
         self._overflow_wheel: TimingWheel | None = None
 
@@ -181,7 +182,10 @@ class TimingWheel:
             wheel = wheel._overflow_wheel or wheel.overflow_wheel
         tick_ms = wheel.tick_ms
         tick = expiration_ms // tick_ms
-        bucket = wheel.buckets[tick % wheel.wheel_size]
+        index = tick % wheel.wheel_size
+        bucket = wheel.buckets[index]
+        if bucket is None:
+            bucket = wheel.buckets[index] = TimerTaskList(self._queue)
         bucket.append(task)
         if bucket.expiration_ms == NOT_QUEUED:
             self._queue.push(bucket, tick * tick_ms)

@@ -19,6 +19,7 @@ from ottla.structs import OFFSETS_TOPIC, TopicPartition
 from ottla.testing.in_process_broker import (
     STOP_LIMIT_MS,
     BrokerLife,
+    CollectorPause,
     LiveBrokers,
     broker_settings,
     is_controller,
@@ -98,6 +99,7 @@ class InProcessCluster(LiveBrokers):
 
     # Life
 
+    @CollectorPause()
     def start(self) -> Self:
         """Start all; the first one becomes the controller. Returns when all serve clients."""
         if self._thread is not None:

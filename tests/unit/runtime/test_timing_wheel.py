@@ -19,7 +19,7 @@ def nothing() -> None:
 def slot_of(wheel: TimingWheel, task: TimerTask) -> int | None:
     """The index of the bucket of this level that holds the task."""
     for index, bucket in enumerate(wheel.buckets):
-        if task.bucket is bucket:
+        if bucket is not None and task.bucket is bucket:
             return index
     return None
 

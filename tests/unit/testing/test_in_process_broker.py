@@ -14,6 +14,7 @@ from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 from ottla.testing import InProcessBroker, InProcessCluster, NeverHappenedError, wait_until
+from ottla.testing.in_process_broker import CollectorPause
 
 
 def send(broker: InProcessBroker, topic: str, *values: bytes, **settings: str) -> None:
@@ -276,3 +277,20 @@ def test_state_is_saved_to_a_file_and_loaded(data_dir, tmp_path, is_running):
             send(copy, "t", b"3")
     with pytest.raises(ValueError, match="it must be empty"):
         InProcessBroker.load(path, tmp_path / "copy")
+
+
+def test_start_pauses_the_collector_and_leaves_it_as_it_was():
+    """It collects nothing while a broker starts, and then again; off by the user, it stays off."""
+    seen: list[bool] = []
+    for was_enabled in (True, False):
+        if not was_enabled:
+            gc.disable()
+        try:
+            with CollectorPause(), CollectorPause():
+                seen.append(gc.isenabled())
+            with InProcessBroker():
+                seen.append(gc.isenabled())
+        finally:
+            gc.enable()
+
+    assert seen == [False, True, False, False]
