@@ -202,6 +202,17 @@ def test_wakeup_ends_a_waiting_poll(broker, topic):
         assert consumer.poll(0) == []
 
 
+def test_wakeup_waits_for_the_poll_that_it_ends(broker, topic):
+    """A position that is looked up before is found; the lookup once waited for its time limit."""
+    (partition,) = partitions_of(topic, 0)
+    with consumer_of(broker, auto_offset_reset="latest") as consumer:
+        consumer.assign([partition])
+        consumer.wakeup()
+        assert consumer.position(partition) == 100
+        with pytest.raises(WakeupError):
+            consumer.poll(LIMIT_SECONDS * 1000)
+
+
 def test_deserializer_that_fails_stops_at_the_record(broker, topic, unique):
     """Records before it are returned, then it raises, and seeking past it goes on."""
     (partition,) = partitions_of(topic, 0)

@@ -204,8 +204,6 @@ class ConsumerCore:
         self.notify()
 
     async def _wait(self, deadline: Deadline) -> None:
-        if self._is_woken:
-            return
         self._changed = asyncio.get_running_loop().create_future()
         try:
             await within(self.runtime.scheduler, deadline.left_ms, self._changed, "")
