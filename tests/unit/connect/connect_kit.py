@@ -26,7 +26,8 @@ def worker_properties(broker, folder, **more):
         "value.converter": STRINGS,
         "offset.storage.file.filename": str(folder / "offsets"),
         "offset.flush.interval.ms": "50",
-        "task.shutdown.graceful.timeout.ms": "2000",
+        "offset.flush.timeout.ms": "60000",
+        "task.shutdown.graceful.timeout.ms": "60000",
         "plugin.call.warn.ms": "100",
         "listeners": "http://127.0.0.1:0",
     }
