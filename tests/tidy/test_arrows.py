@@ -36,7 +36,7 @@ ARROWS = {
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},
     "streams": USES_CLIENTS | {"spark", "pipelines"},
-    "mirror": USES_CLIENTS | {"connect"},
+    "mirror": USES_CLIENTS | {"connect", "metrics"},
     "testing": BROKER_SIDE
     | {"log", "registry", "network", "replication", "controller", "server", "clients", "connect"},
     "site": USES_CLIENTS | {"spark", "warehouse", "pipelines", "testing"},

@@ -45,7 +45,7 @@ class MetricsCommand(Command):
         parser.add_argument(
             "--url",
             default=DEFAULT_URL,
-            help="The broker's metrics.listener, or a listener of a Connect worker "
+            help="The metrics.listener of a broker or a mirror, or a listener of a Connect worker "
             f"(default: {DEFAULT_URL}).",
         )
         parser.add_argument(

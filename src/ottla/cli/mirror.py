@@ -133,6 +133,8 @@ def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
     clock = SystemClock()
     with interruptible(is_over), Mirror(plan, clock) as mirror:
         mirror.start()
+        if mirror.metrics is not None:
+            terminal.note(f"metrics: {mirror.metrics.url}")
         shown = Shown(mirror, terminal)
         next_ms = clock.monotonic_ms()
         while not is_over.wait(TURN_S):

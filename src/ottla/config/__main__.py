@@ -18,7 +18,7 @@ from ottla.config.connect_config import (
     StandaloneConfig,
 )
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
-from ottla.config.mirror_config import MirrorConfig
+from ottla.config.mirror_config import MirrorConfig, MirrorFileConfig
 from ottla.config.topic_config import TopicConfig
 
 INTRODUCTION: Final = """\
@@ -55,6 +55,12 @@ SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
     ("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
     ("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
     ("Admin", "Settings of `ottla.Admin`.", AdminConfig),
+    (
+        "File of a mirror",
+        "Settings of `ottla mirror` that mm2.properties has once, beside those of its flows and "
+        "of the clusters' clients.",
+        MirrorFileConfig,
+    ),
     (
         "Mirror",
         "Settings of the flows of `ottla mirror`, in mm2.properties: for all flows, or with "

@@ -157,6 +157,13 @@ class MetricsConfig(ConfigTable, group=True):
             )
 
 
+def package_missing(error: ImportError) -> ConfigError:
+    """What is said where `metrics.listener` is set and a package for it is not there."""
+    return ConfigError(
+        f"metrics.listener: needs the package {error.name}; pip install 'ottla[metrics]'"
+    )
+
+
 def parse_metrics_listener(text: str) -> MetricsEndPoint:
     """`http://127.0.0.1:9404` as scheme, host and port."""
     # Imported only here: a broker without the setting saves the time.

@@ -7,11 +7,38 @@ from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING, at_least, one_of
+from ottla.config.metrics_config import HTTP, MetricsEndPoint, parse_metrics_listener
 from ottla.errors import ConfigError
 
 SOURCE, TARGET = "source", "target"
 FAIL, CONTINUE = "fail", "continue"
 EXACTLY_ONCE: Final = ("disabled", "preparing", "enabled")
+
+
+class MirrorFileConfig(ConfigTable):
+    """What mm2.properties says once, for the process and all flows."""
+
+    clusters: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=HIGH,
+        doc="What the clusters are called: two or more. `alias.bootstrap.servers` says where each "
+        "of them is.",
+    )
+    metrics_listener: MetricsEndPoint | None = config_key(
+        default=None,
+        type=STRING,
+        doc="Where `ottla mirror` serves what it measures over HTTP, as http://127.0.0.1:9405; "
+        "without a host only this machine can connect. Unset: it is not served. Ottla's own; "
+        "needs `pip install ottla[metrics]`.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        text = values["metrics_listener"]
+        end_point = values["metrics_listener"] = parse_metrics_listener(text) if text else None
+        if end_point is not None and end_point.scheme != HTTP:
+            raise ConfigError(f"metrics.listener={text}: a mirror has no keys: must be http://")
 
 
 class MirrorConfig(ConfigTable):

@@ -6,6 +6,8 @@
     connector-task-metrics            a task: its state, its batches, its offsets
     source-task-metrics, sink-task-metrics, task-error-metrics
 
+and the MBeans of connectors' own (`context.beans`).
+
 They are read when somebody asks. Tasks count once a batch (`TaskMeasures`), also when nobody asks.
 """
 
@@ -42,7 +44,6 @@ from ottla.metrics.metrics_registry import (
 )
 
 DOMAIN: Final = "kafka.connect"
-MAX_SERIES: Final = 100_000
 COUNTED_STATES: Final = (
     State.RUNNING,
     State.PAUSED,
@@ -58,7 +59,7 @@ Values = Mapping[str, Number | str]
 def worker_registry(herder: Herder) -> MetricsRegistry:
     """All metrics of one worker; who asked for it begins and ends it."""
     worker = herder.worker
-    registry = MetricsRegistry(worker.runtime, MAX_SERIES)
+    registry = MetricsRegistry(worker.runtime)
     _register(registry, "connect-worker-metrics", "What a worker runs.", lambda: _of_worker(herder))
     if isinstance(herder, DistributedHerder):
         _register(
@@ -80,6 +81,7 @@ def worker_registry(herder: Herder) -> MetricsRegistry:
         ("task-error-metrics", "What became of records that failed.", of_errors),
     ):
         _register(registry, kind, doc, partial(_of_tasks, worker, read))
+    registry.show(lambda: [task.beans for _, task in sorted(worker.tasks.items())])
     registry.on_tick(lambda: _tick(worker))
     return registry
 

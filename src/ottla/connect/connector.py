@@ -32,6 +32,7 @@ from ottla.structs import TopicPartition
 if TYPE_CHECKING:
     from ottla.clients.producer.producer_batch import RecordMetadata
     from ottla.connect.data import Schema, SinkRecord, SourceRecord
+    from ottla.metrics.metrics_registry import Beans
     from ottla.record.rows import EncodedRecords
 
 Place: TypeAlias = Mapping[str, Any]
@@ -109,6 +110,8 @@ class Context(ABC):
 class SourceTaskContext(Context):
     """What a task of a source may ask of its worker."""
 
+    beans: Beans
+    """What the task measures of its own: the worker shows it beside its own metrics (KIP-877)."""
     transaction: TransactionContext | None
     """None unless the source sets its own boundaries of transactions."""
 
@@ -125,6 +128,9 @@ class SourceTaskContext(Context):
 
 class SinkTaskContext(Context):
     """What a task of a sink may ask of its worker."""
+
+    beans: Beans
+    """As of a source."""
 
     @property
     @abstractmethod

@@ -27,8 +27,9 @@ from ottla.connect.offset_storage import partition_key
 from ottla.connect.plugins import Plugins
 from ottla.connect.tolerance import Tolerance
 from ottla.errors import ConfigError
+from ottla.metrics.metrics_registry import Beans
 from ottla.network.timing import Deadline
-from ottla.runtime import Runtime
+from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Event, IoThread
 from ottla.structs import TopicPartition
 
@@ -50,7 +51,10 @@ class PreviewContext(SourceTaskContext):
 
     transaction = None
 
-    def __init__(self, properties: Mapping[str, str], offsets: Mapping[Any, Place]) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], offsets: Mapping[Any, Place], clock: Clock
+    ) -> None:
+        self.beans = Beans(clock)
         self.name = properties["name"]
         self.properties = properties
         self._offsets = offsets
@@ -110,11 +114,11 @@ class Preview:
 
     def _of_source(self, runtime: Runtime, limit_ms: int) -> Iterator[PreviewedRecord]:
         conversion, tolerance = self._conversion(), self._tolerance(runtime)
-        context = PreviewContext(self._properties, {})
+        context = PreviewContext(self._properties, {}, runtime.clock)
         planned = self._class(self._settings, context).tasks(self._config.tasks_max)
         for task in planned:
             _, settings = parse_connector(self._class, {**self._properties, **task})
-            context = PreviewContext(self._properties, {})
+            context = PreviewContext(self._properties, {}, runtime.clock)
             source = cast(SourceConnector, self._class(settings, context))
             source.start()
             try:

@@ -31,6 +31,7 @@ from ottla.connect.connector import Connector
 from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
 from ottla.connect.worker_clients import WorkerClients
+from ottla.metrics.metrics_registry import Beans
 from ottla.metrics.sensors import WindowedRate, WindowedValues
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, stack_of
@@ -321,6 +322,8 @@ class WorkerTask(ABC):
         self._topics: set[str] = set()
         self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
         self.measures = TaskMeasures(parts.runtime.clock, *self.MEASURED)
+        self.beans = Beans(parts.runtime.clock)
+        """What the connector measures by itself."""
 
     # From the worker, in any thread
 
@@ -441,6 +444,7 @@ class TaskContext:
         self._task = task
         self.name = task.id.connector
         self.properties = task.parts.properties
+        self.beans = task.beans
 
     @property
     def is_stopping(self) -> bool:

@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from ottla.config.metrics_config import MetricsEndPoint, package_missing
+from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import (
     Attributes,
     Family,
@@ -175,12 +177,15 @@ def prometheus_text(
     `pattern`, with `*` and `?`, chooses families by their names in Prometheus.
     """
     matches = re.compile(translate(pattern)).match if pattern else None
-    names = {
-        family.name: _wanted_names(family, matches, naming) for family in registry.families.values()
-    }
+    names: dict[FamilyName, list[PrometheusName]] = {}
+
+    def is_wanted(family: Family) -> bool:
+        names[family.name] = _wanted_names(family, matches, naming)
+        return bool(names[family.name])
+
     labels, now_ms = Labels(naming), registry.now_ms
     page = _Page()
-    for reading in registry.read(lambda family: bool(names[family.name])):
+    for reading in registry.read(is_wanted):
         if page.is_done_with(reading.family):
             yield page.take()
         if reading.family.kind is Kind.KAFKA:
@@ -461,3 +466,53 @@ class MetricsPages:
 
     def _refuse(self, asked: Any, status: int, error: str) -> web.Response:
         return web.json_response({"request": asked, "status": status, "error": error})
+
+
+STOP_TIMEOUT_S: Final = 1.0
+BACKLOG: Final = 128
+
+
+def process_text() -> Callable[[], bytes]:
+    """Reads what the system tells of this process: `process_...` for Prometheus."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.process_collector import ProcessCollector
+    except ImportError as error:
+        raise package_missing(error) from None
+
+    process = CollectorRegistry()
+    ProcessCollector(registry=process)
+    return lambda: generate_latest(process)
+
+
+class MetricsServer:
+    """An HTTP server of these pages alone, on the loop of the registry."""
+
+    def __init__(self, registry: MetricsRegistry, end_point: MetricsEndPoint) -> None:
+        self.end_point = end_point
+        self._registry = registry
+        application = web.Application()
+        application.add_routes(MetricsPages(registry, of_process=process_text()).routes())
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
+        )
+
+    async def start(self) -> None:
+        """Listen; ConfigError where that is not possible. `end_point` has the port then."""
+        _, host, port = self.end_point
+        try:
+            sockets = self._registry.runtime.network.listen(host, port, backlog=BACKLOG)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics.listener={self.end_point}: cannot be listened at: {error}"
+            ) from None
+        await self._runner.setup()
+        for each in sockets:
+            await web.SockSite(self._runner, each).start()
+        self.end_point = self.end_point._replace(port=int(sockets[0].getsockname()[1]))
+        self._registry.start()
+
+    async def close(self) -> None:
+        """Serve nothing any longer."""
+        self._registry.close()
+        await self._runner.cleanup()

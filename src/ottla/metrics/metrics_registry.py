@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ottla.errors import ConfigError
@@ -23,9 +25,12 @@ from ottla.metrics.sensors import (
     Meter,
     Read,
     Timer,
+    WindowedRate,
+    WindowedValues,
 )
-from ottla.runtime import Chance, Runtime
+from ottla.runtime import Chance, Clock, Runtime
 from ottla.runtime import Timer as RuntimeTimer
+from ottla.runtime.io_thread import Lock
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,8 @@ Value = Number | str | Meter | Histogram | Timer | Attributes
 Series = Iterable[tuple[Tags, Value]]
 
 NO_TAGS: Final[Tags] = ()
+MAX_SERIES: Final = 100_000
+"""In one reading, where no setting says it."""
 _MUST_BE_QUOTED: Final = re.compile(r'[,=:"*?\s]')
 _ESCAPED: Final = re.compile(r'(["\\*?])')
 
@@ -124,7 +131,7 @@ class MetricsRegistry:
     Invariant: a name is registered once. What `close` ends, nothing begins again.
     """
 
-    def __init__(self, runtime: Runtime, max_series: int) -> None:
+    def __init__(self, runtime: Runtime, max_series: int = MAX_SERIES) -> None:
         self.runtime = runtime
         self.max_series = max_series
         self.families: dict[FamilyName, Family] = {}
@@ -218,6 +225,19 @@ class MetricsRegistry:
         """Have `callback` called every 5 seconds."""
         self._on_tick.append(callback)
 
+    def show(self, found: Callable[[], Iterable[Beans]]) -> None:
+        """Have MBeans shown that threads fill: those that there are when somebody asks."""
+
+        def look() -> None:
+            for beans in found():
+                beans.tick()
+                for kind in beans.kinds():
+                    if kind.name not in self.families:
+                        read = partial(_series_of, found, kind)
+                        self.register(Family(kind.name, Kind.KAFKA, kind.doc, read, unbounded=True))
+
+        self.before_read(look)
+
     def prepare(self) -> None:
         """Bring sensors up to date that are filled in lists."""
         for prepare in self._before_read:
@@ -264,3 +284,111 @@ class Reading(NamedTuple):
     family: Family
     tags: Tags
     value: Value
+
+
+# MBeans that threads fill, beside the loop that shows them.
+
+
+class BeanKind(NamedTuple):
+    """A type of MBeans of Kafka's library, and what each of them has.
+
+    A count `record` is shown as `record-count` and `record-rate`, a value `age-ms` as the last one
+    that came, and with `-min`, `-max` and `-avg` after it.
+    """
+
+    name: FamilyName
+    doc: str
+    counts: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+class Measures:
+    """What one MBean shows. Any thread may add to it, and any may read it."""
+
+    def __init__(self, kind: BeanKind, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._counts = dict.fromkeys(kind.counts, 0)
+        now_ms = clock.monotonic_ms()
+        self._rates = {
+            name: WindowedRate(partial(self._counts.__getitem__, name), now_ms)
+            for name in kind.counts
+        }
+        self._values = {name: WindowedValues() for name in kind.values}
+
+    def add(self, name: str, count: int) -> None:
+        """So many more."""
+        with self._lock:
+            self._counts[name] += count
+
+    def record(self, name: str, values: Sequence[float]) -> None:
+        """Values that have come since the last call."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            kept = self._values[name]
+            for value in values:
+                kept.record(value, now_ms)
+
+    def tick(self) -> None:
+        """Begin new windows of rates; to be called every few seconds."""
+        with self._lock:
+            for rate in self._rates.values():
+                rate.tick(self._clock.monotonic_ms())
+
+    def shown(self) -> dict[str, Number | str]:
+        """All attributes by Kafka's names."""
+        now_ms = self._clock.monotonic_ms()
+        found: dict[str, Number | str] = {}
+        with self._lock:
+            for name, rate in self._rates.items():
+                found |= {f"{name}-count": self._counts[name], f"{name}-rate": rate.value(now_ms)}
+            for name, kept in self._values.items():
+                found[name] = kept.last
+                found[f"{name}-min"] = kept.minimum(now_ms)
+                found[f"{name}-max"] = kept.maximum(now_ms)
+                found[f"{name}-avg"] = kept.average(now_ms)
+        return found
+
+
+class Beans:
+    """MBeans that come and go with what they measure; for any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._lock = Lock()
+        self._found: dict[tuple[BeanKind, Tags], Measures] = {}
+
+    def measures(self, kind: BeanKind, tags: Tags) -> Measures:
+        """The MBean with these tags, which is there until `drop`."""
+        with self._lock:
+            found = self._found.get((kind, tags))
+            if found is None:
+                found = self._found[kind, tags] = Measures(kind, self.clock)
+            return found
+
+    def drop(self, kind: BeanKind, tags: Tags) -> None:
+        """Show it no longer."""
+        with self._lock:
+            self._found.pop((kind, tags), None)
+
+    def kinds(self) -> list[BeanKind]:
+        """Those of which there is an MBean."""
+        with self._lock:
+            return list(dict.fromkeys(kind for kind, _ in self._found))
+
+    def read(self, kind: BeanKind) -> list[tuple[Tags, Attributes]]:
+        """What the MBeans of a kind show now."""
+        with self._lock:
+            found = [(tags, each) for (k, tags), each in self._found.items() if k == kind]
+        return [(tags, each.shown()) for tags, each in sorted(found, key=itemgetter(0))]
+
+    def tick(self) -> None:
+        """Have rates follow their counts; to be called every few seconds."""
+        with self._lock:
+            found = list(self._found.values())
+        for each in found:
+            each.tick()
+
+
+def _series_of(found: Callable[[], Iterable[Beans]], kind: BeanKind) -> Series:
+    return [series for beans in found() for series in beans.read(kind)]

@@ -265,28 +265,36 @@ class WindowedRate:
 
 
 class WindowedValues:
-    """Average and maximum of values over the present window and the last one; NaN while empty."""
+    """Average, maximum and minimum of values over the present window and the last one.
 
-    __slots__ = ("_window_ms", "_windows", "count", "total")
+    They are NaN while there is none; `last` is the value that came last, however long ago.
+    """
+
+    __slots__ = ("_window_ms", "_windows", "count", "last", "total")
 
     def __init__(self, window_ms: int = WINDOW_MS, window_count: int = 2) -> None:
         self.count = 0
         self.total = 0.0
+        self.last = math.nan
         self._window_ms = window_ms
-        # When each window began, the number of its values, their sum and the largest of them.
+        # When each window began, the number of its values, their sum, the largest and the least.
         self._windows: deque[list[float]] = deque(maxlen=window_count)
 
     def record(self, value: float, now_ms: int) -> None:
         """Take one value."""
         self.count += 1
         self.total += value
+        self.last = value
         windows = self._windows
         if not windows or now_ms - windows[-1][0] >= self._window_ms:
-            windows.append([now_ms, 0, 0.0, value])
+            windows.append([now_ms, 0, 0.0, value, value])
         window = windows[-1]
         window[1] += 1
         window[2] += value
-        window[3] = max(window[3], value)
+        if value > window[3]:
+            window[3] = value
+        elif value < window[4]:
+            window[4] = value
 
     def _live(self, now_ms: int) -> list[list[float]]:
         oldest = now_ms - self._window_ms * (self._windows.maxlen or 1)
@@ -301,3 +309,7 @@ class WindowedValues:
     def maximum(self, now_ms: int) -> float:
         """The largest of what came lately."""
         return max((window[3] for window in self._live(now_ms)), default=math.nan)
+
+    def minimum(self, now_ms: int) -> float:
+        """The least of what came lately."""
+        return min((window[4] for window in self._live(now_ms)), default=math.nan)

@@ -17,7 +17,8 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
-from ottla.mirror.flow import Cluster, Flow
+from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
+from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import (
     OffsetSync,
     OffsetSyncStore,
@@ -34,6 +35,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LATENCY: Final = "checkpoint-latency-ms"
+BEAN: Final = BeanKind(
+    FamilyName(MBEANS, "MirrorCheckpointConnector"),
+    "A partition of a group that a mirror translates.",
+    values=(LATENCY,),
+)
 IDLE_STATES: Final = ("Empty", "Dead")
 Decode = Callable[[bytes | None, bytes | None], T | None]
 VERSION: Final = 0
@@ -192,9 +199,13 @@ def read_checkpoints(cluster: Cluster, topic: str, clock: Clock) -> GroupCheckpo
 class GroupSync:
     """The groups of one flow. Its admin clients are the caller's; it is used by one thread."""
 
-    def __init__(self, flow: Flow, source: Admin, target: Admin, clock: Clock) -> None:
+    def __init__(self, flow: Flow, source: Admin, target: Admin, beans: Beans) -> None:
+        """`beans` gets an MBean of each partition of a group with a checkpoint, until `close`."""
         self.flow = flow
         self.groups: list[str] = []
+        self._beans = beans
+        self._shown: set[Tags] = set()
+        clock = beans.clock
         self._source = source
         self._target = target
         self.checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, clock)
@@ -225,7 +236,9 @@ class GroupSync:
         self.read_syncs()
         names = {name: self.flow.remote(name) for name in topics}
         emitted: list[Checkpoint] = []
+        since_ms: dict[str, int] = {}
         for group in self.groups:
+            since_ms[group] = self._beans.clock.monotonic_ms()
             committed = {
                 partition: (each.offset, each.metadata or "")
                 for partition, each in self._source.list_group_offsets(group).items()
@@ -243,13 +256,25 @@ class GroupSync:
         for future, checkpoint in zip(sent, emitted, strict=True):
             future.result(0)
             self.checkpoints.add(checkpoint)
+            self._note_written(checkpoint, since_ms[checkpoint.group])
         return len(emitted)
+
+    def _note_written(self, checkpoint: Checkpoint, since_ms: int) -> None:
+        """A checkpoint is acknowledged: how long ago the group was asked where it is."""
+        topic, partition = checkpoint.partition
+        place = ("topic", topic), ("partition", str(partition))
+        tags = (*self.flow.tags, ("group", checkpoint.group), *place)
+        self._shown.add(tags)
+        latency_ms = self._beans.clock.monotonic_ms() - since_ms
+        self._beans.measures(BEAN, tags).record(LATENCY, (latency_ms,))
 
     def sync_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         """Commit at the target what the checkpoints say; returns what was committed."""
         return commit_translated(self._target, self.checkpoints, self.groups)
 
     def close(self) -> None:
+        for tags in self._shown:
+            self._beans.drop(BEAN, tags)
         self._syncs.close()
         self._producer.close(0)
 

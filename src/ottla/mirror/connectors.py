@@ -18,7 +18,6 @@ from ottla.connect.data import SourceRecord
 from ottla.errors import ConfigError
 from ottla.mirror.flow import CLIENTS, Cluster, Flow, MirrorPlan, check_flow
 from ottla.mirror.mirror import Copier, FlowRunner, Keeper
-from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import Event
 
 PACKAGE: Final = "org.apache.kafka.connect.mirror."
@@ -71,10 +70,9 @@ class MirrorConnector(SourceConnector):
         """Open the clients; ConfigError where both clusters are the same one."""
         if self.context.properties.get("transforms"):
             raise ConfigError("transforms: a mirror copies batches as they are, and has none")
-        self.clock = SystemClock()
         self.flow = flow_of(self.context.properties, **self.switches)
         self.plan = MirrorPlan({}, [self.flow])
-        self._keeper = Keeper(self.flow, self.plan, self.clock)
+        self._keeper = Keeper(self.flow, self.plan, self.context.beans)
         self._keeper.open()
 
     def poll(self) -> list[SourceRecord]:
@@ -117,7 +115,7 @@ class MirrorSourceConnector(MirrorConnector):
 
     def start(self) -> None:
         super().start()
-        runner = FlowRunner(self.flow, self.plan, self.clock, Event())
+        runner = FlowRunner(self.flow, self.plan, self.context.beans, Event())
         self._runner = runner
         self._copier = Copier(runner, 0)
 

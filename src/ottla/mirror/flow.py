@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.config.config_def import ConfigTable
-from ottla.config.mirror_config import SOURCE, MirrorConfig
+from ottla.config.metrics_config import MetricsEndPoint
+from ottla.config.mirror_config import SOURCE, MirrorConfig, MirrorFileConfig
 from ottla.errors import ConfigError
 from ottla.mirror.replication_policy import (
     NameFilter,
@@ -23,6 +24,9 @@ from ottla.mirror.replication_policy import (
     is_mirrored_topic,
     policy_named,
 )
+
+MBEANS: Final = "kafka.connect.mirror"
+"""The domain of what a mirror measures."""
 
 CLUSTERS: Final = "clusters"
 ARROW: Final = "->"
@@ -60,6 +64,11 @@ class Flow(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.source.alias}{ARROW}{self.target.alias}"
+
+    @property
+    def tags(self) -> tuple[tuple[str, str], ...]:
+        """What the names of all its MBeans begin with, as in Kafka 4."""
+        return ("source", self.source.alias), ("target", self.target.alias)
 
     @property
     def group_id(self) -> str:
@@ -135,6 +144,8 @@ class MirrorPlan(NamedTuple):
 
     clusters: Mapping[str, Cluster]
     flows: Sequence[Flow]
+    metrics_listener: MetricsEndPoint | None = None
+    """Where what the flows measure is served."""
 
     def enabled(self) -> list[Flow]:
         return [flow for flow in self.flows if flow.config.enabled]
@@ -145,7 +156,7 @@ class MirrorPlan(NamedTuple):
         if unknown:
             raise ConfigError(f"clusters={', '.join(self.clusters)}: has no {', '.join(unknown)}")
         wanted = [flow for flow in self.flows if flow.target.alias in aliases]
-        return MirrorPlan(self.clusters, wanted)
+        return self._replace(flows=wanted)
 
     def flow(self, name: str) -> Flow:
         """The flow `source->target`; ConfigError with the names that there are."""
@@ -168,7 +179,8 @@ def parse_plan(properties: Mapping[str, str]) -> MirrorPlan:
     clusters = {alias: parse_cluster(alias, properties) for alias in aliases}
     pairs = [(a, b) for a in aliases for b in aliases if a != b]
     _check_flows(properties, pairs)
-    shared = {k: v for k, v in properties.items() if not _is_of_one(k, aliases) and k != CLUSTERS}
+    once = MirrorFileConfig.known_of(properties)
+    shared = {k: v for k, v in properties.items() if not _is_of_one(k, aliases) and k not in once}
     flows = []
     for source, target in pairs:
         prefix = f"{source}{ARROW}{target}."
@@ -176,7 +188,7 @@ def parse_plan(properties: Mapping[str, str]) -> MirrorPlan:
         flow = parse_flow(clusters[source], clusters[target], {**shared, **own})
         if flow.config.enabled or flow.config.emit_heartbeats_enabled:
             flows.append(flow)
-    return MirrorPlan(clusters, flows)
+    return MirrorPlan(clusters, flows, MirrorFileConfig.parse(once).metrics_listener)
 
 
 def parse_cluster(alias: str, properties: Mapping[str, str]) -> Cluster:

@@ -13,21 +13,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.producer.producer import Producer
+from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError, KafkaError
+from ottla.metrics.metrics_registry import Beans, MetricsRegistry
 from ottla.mirror.checkpoint import GroupSync, Heartbeat
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
 from ottla.mirror.source_task import Assigned, CopiedTo, Gap, SourceTask, read_offsets
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
-from ottla.runtime.io_thread import Condition, Event, Lock
+from ottla.runtime.io_thread import Condition, Event, IoThread, Lock
 from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.metrics.exposition import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +99,13 @@ class Turn:
 class Keeper:
     """Keeps the topics, groups and heartbeats of a flow; opened, run and closed by one thread."""
 
-    def __init__(self, flow: Flow, plan: MirrorPlan, clock: Clock) -> None:
-        config = flow.config
+    def __init__(self, flow: Flow, plan: MirrorPlan, beans: Beans) -> None:
+        config, clock = flow.config, beans.clock
         self.flow = flow
         self.topics = MirroredTopics({}, {})
         self.group_count = 0
         self._plan = plan
+        self._beans = beans
         self._clock = clock
         self._source = Admin(flow.source.settings("admin"))
         try:
@@ -194,7 +200,7 @@ class Keeper:
 
     def _refresh_groups(self) -> None:
         if self._groups is None:
-            self._groups = GroupSync(self.flow, self._source, self._target, self._clock)
+            self._groups = GroupSync(self.flow, self._source, self._target, self._beans)
         self._groups.refresh_groups()
         self.group_count = len(self._groups.groups)
 
@@ -214,11 +220,13 @@ class FlowRunner:
     `owned` is what of its work is this process's: all, until a loop joins the flow's group.
     """
 
-    def __init__(self, flow: Flow, plan: MirrorPlan, clock: Clock, is_over: Event) -> None:
+    def __init__(self, flow: Flow, plan: MirrorPlan, beans: Beans, is_over: Event) -> None:
         self.flow = flow
         self.gaps: list[Gap] = []
+        self.beans = beans
+        """What its loops measure."""
+        self.clock = beans.clock
         self._plan = plan
-        self.clock = clock
         self._is_over = is_over
         self._lock = Lock()
         self._idle = Condition(self._lock)
@@ -261,7 +269,7 @@ class FlowRunner:
         self._again_and_again("keeper", self._keep)
 
     def _keep(self) -> None:
-        keeper = Keeper(self.flow, self._plan, self.clock)
+        keeper = Keeper(self.flow, self._plan, self.beans)
         try:
             keeper.open()
             while not self._is_over.wait(TURN_S):
@@ -460,7 +468,7 @@ class Copier:
     def __init__(self, runner: FlowRunner, number: int) -> None:
         self._runner = runner
         self._number = number
-        self._task = SourceTask(runner.flow, number)
+        self._task = SourceTask(runner.flow, number, runner.beans)
         self._share: dict[TopicPartition, Assigned] = {}
         self._told = CopyCounts()
         self._told_gaps = 0
@@ -500,19 +508,55 @@ class Copier:
         self._told, self._told_gaps = now, len(task.gaps)
 
 
+class MirrorMetrics:
+    """What flows measure, served over HTTP from a thread of its own."""
+
+    def __init__(self, end_point: MetricsEndPoint, runners: Sequence[FlowRunner]) -> None:
+        """ConfigError where it cannot listen there."""
+        self._runners = runners
+        self._io = IoThread("mirror-metrics")
+        self._server = self._io.begin_with(self._begin(end_point))
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that it got."""
+        return str(self._server.end_point)
+
+    def close(self) -> None:
+        self._io.run(self._server.close())
+        self._io.close()
+
+    async def _begin(self, end_point: MetricsEndPoint) -> MetricsServer:
+        try:
+            from ottla.metrics.exposition import MetricsServer
+        except ImportError as error:
+            raise package_missing(error) from None
+
+        registry = MetricsRegistry(self._io.runtime)
+        registry.show(lambda: [runner.beans for runner in self._runners])
+        server = MetricsServer(registry, end_point)
+        await server.start()
+        return server
+
+
 class Mirror(ClosedOnExit):
     """All flows of a plan, from `start` to `close`."""
+
+    metrics: MirrorMetrics | None = None
+    """Set while the mirror runs, where the plan says metrics.listener."""
 
     def __init__(self, plan: MirrorPlan, clock: Clock) -> None:
         self.plan = plan
         self._is_over = Event()
-        self.runners = [FlowRunner(flow, plan, clock, self._is_over) for flow in plan.flows]
+        self.runners = [FlowRunner(flow, plan, Beans(clock), self._is_over) for flow in plan.flows]
         self._threads: ThreadPoolExecutor | None = None
         self._running: list[Future[None]] = []
 
     def start(self) -> None:
         """Begin to run all flows; returns at once."""
         check_plan(self.plan)
+        if self.plan.metrics_listener is not None:
+            self.metrics = MirrorMetrics(self.plan.metrics_listener, self.runners)
         loops = [loop for runner in self.runners for loop in runner.loops()]
         self._threads = ThreadPoolExecutor(max(1, len(loops)), thread_name_prefix="ottla-mirror")
         self._running = [self._threads.submit(loop) for loop in loops]
@@ -536,6 +580,9 @@ class Mirror(ClosedOnExit):
         self._is_over.set()
         if self._threads is not None:
             self._threads.shutdown(wait=True)
+        if self.metrics is not None:
+            self.metrics.close()
+            self.metrics = None
 
 
 def check_plan(plan: MirrorPlan) -> None:

@@ -22,7 +22,8 @@ from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.config.config_type import INT_MAX
 from ottla.config.mirror_config import FAIL
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.mirror.flow import Cluster, Flow
+from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Measures, Tags
+from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import OffsetSyncQueue
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.record.rows import EncodedRecords
@@ -32,6 +33,16 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 CONNECTOR: Final = "MirrorSourceConnector"
+RECORDS: Final = "record"
+BYTES: Final = "byte"
+AGE: Final = "record-age-ms"
+LATENCY: Final = "replication-latency-ms"
+BEAN: Final = BeanKind(
+    FamilyName(MBEANS, CONNECTOR),
+    "A partition that a mirror copies.",
+    (RECORDS, BYTES),
+    (AGE, LATENCY),
+)
 READ_MS: Final = 500
 READ_LIMIT_MS: Final = 60_000
 BLOCK_MS: Final = 1000
@@ -82,11 +93,15 @@ class Gap(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Records of consecutive offsets that were handed to the producer together."""
+    """Records of consecutive offsets that were handed to the producer together.
+
+    `timestamp_ms` is that of the newest record of the source's batch.
+    """
 
     upstream: int
     record_count: int
     sent: ProducerBatch | RecordFuture
+    timestamp_ms: int
 
     @property
     def is_done(self) -> bool:
@@ -129,8 +144,11 @@ class SourceTask:
     closed: a new one continues where `commit` has written that this one was.
     """
 
-    def __init__(self, flow: Flow, number: int = 0) -> None:
+    def __init__(self, flow: Flow, number: int, beans: Beans) -> None:
+        """`beans` gets the MBeans of the partitions, until they are another task's."""
         self.flow = flow
+        self._beans = beans
+        self._measures: dict[TopicPartition, Measures] = {}
         self.copied_records = self.copied_bytes = self.decoded_records = 0
         self.gaps: list[Gap] = []
         self.lost_records = 0
@@ -181,6 +199,8 @@ class SourceTask:
         }
         positions = {partition: self._consumer.position(partition) for partition in kept}
         new = {p: each for p, each in partitions.items() if p not in kept}
+        for partition in self._assigned.keys() - kept:
+            self._measure_no_longer(partition)
         self._assigned = dict(partitions)
         self._places |= partitions
         self._backlog = deque(each for each in self._backlog if each[0] in kept)
@@ -192,6 +212,7 @@ class SourceTask:
         for partition, where in new.items():
             self._runs[partition] = deque()
             self._copied.pop(partition, None)
+            self._measures[partition] = self._beans.measures(BEAN, self._tags(partition))
             first = 0
             if where.copied is not None:
                 self._copied[partition] = where.copied
@@ -239,9 +260,39 @@ class SourceTask:
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Close the clients; what is not acknowledged within the time is copied again later."""
+        for partition in self._assigned:
+            self._measure_no_longer(partition)
         self._consumer.close()
         self._producer.close(timeout_s)
         self._sync_producer.close(timeout_s)
+
+    # What it measures, batch by batch
+
+    def _tags(self, partition: TopicPartition) -> Tags:
+        topic = self._places[partition].remote_topic
+        return (*self.flow.tags, ("topic", topic), ("partition", str(partition.partition)))
+
+    def _measure_no_longer(self, partition: TopicPartition) -> None:
+        if self._measures.pop(partition, None) is not None:
+            self._beans.drop(BEAN, self._tags(partition))
+
+    def _note_sent(self, partition: TopicPartition, batch: RecordBatch) -> None:
+        """All of a batch is on its way: how large it is, and how old its newest record."""
+        self.copied_bytes += batch.size_in_bytes
+        measures = self._measures[partition]
+        measures.add(BYTES, batch.size_in_bytes)
+        if batch.max_timestamp >= 0:
+            measures.record(AGE, (self._beans.clock.now_ms() - batch.max_timestamp,))
+
+    def _note_written(self, partition: TopicPartition, runs: Iterable[Run]) -> None:
+        """Runs are acknowledged: how many records, and how long each batch took to get there."""
+        measures = self._measures.get(partition)
+        if measures is None:
+            return  # it is another task's by now
+        now_ms = self._beans.clock.now_ms()
+        measures.add(RECORDS, sum(run.record_count for run in runs))
+        times = dict.fromkeys(run.timestamp_ms for run in runs if run.timestamp_ms >= 0)
+        measures.record(LATENCY, [now_ms - timestamp_ms for timestamp_ms in times])
 
     # Reading
 
@@ -321,7 +372,7 @@ class SourceTask:
             except KafkaTimeoutError:
                 break  # the producer is full, or its cluster is away
             self._backlog.popleft()
-            self.copied_bytes += batch.size_in_bytes
+            self._note_sent(partition, batch)
             count += sent
         self.copied_records += count
         return count
@@ -334,7 +385,7 @@ class SourceTask:
         if not self.flow.keeps_codec:
             whole = whole._replace(payload=batch.payload(), codec=None)
         sent = self._producer.send_encoded(where.remote_topic, whole)
-        runs.append(Run(batch.base_offset, batch.record_count, sent))
+        runs.append(Run(batch.base_offset, batch.record_count, sent, batch.max_timestamp))
         return batch.record_count
 
     def _send_records(self, partition: TopicPartition, position: int, batch: RecordBatch) -> int:
@@ -363,7 +414,7 @@ class SourceTask:
                 self._backlog[0] = partition, record.offset, batch
                 self.copied_records += count
                 raise
-            runs.append(Run(record.offset, 1, sent))
+            runs.append(Run(record.offset, 1, sent, batch.max_timestamp))
             count += 1
         self.decoded_records += count
         return count
@@ -371,6 +422,7 @@ class SourceTask:
     def _reap(self) -> None:
         """Note what was acknowledged, in the order of each partition."""
         for partition, runs in self._runs.items():
+            written: list[Run] = []
             while runs and runs[0].is_done:
                 run = runs[0]
                 try:
@@ -381,10 +433,13 @@ class SourceTask:
                         error.error, f"{where} was not copied: {error.message}"
                     ) from None
                 runs.popleft()
+                written.append(run)
                 self._copied[partition] = run.upstream + run.record_count - 1
                 self._dirty.add(partition)
                 if self.flow.config.emit_offset_syncs_enabled:
                     self._syncs.on_copied(partition, run.upstream, downstream, run.record_count)
+            if written:
+                self._note_written(partition, written)
 
     # How far it is
 

@@ -20,9 +20,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.metrics_config import HTTPS, MetricsEndPoint
+from ottla.config.metrics_config import HTTPS, MetricsEndPoint, package_missing
 from ottla.config.ssl_config import ListenerSslSettings
-from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
 from ottla.runtime import Runtime, Timer
@@ -30,14 +29,16 @@ from ottla.server.broker_metrics import BrokerMetrics
 
 try:
     from aiohttp import web
-    from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.process_collector import ProcessCollector
 
-    from ottla.metrics.exposition import MetricsPages, Naming
+    from ottla.metrics.exposition import (
+        BACKLOG,
+        STOP_TIMEOUT_S,
+        MetricsPages,
+        Naming,
+        process_text,
+    )
 except ImportError as error:
-    raise ConfigError(
-        f"metrics.listener: needs the package {error.name}; pip install 'ottla[metrics]'"
-    ) from None
+    raise package_missing(error) from None
 
 if TYPE_CHECKING:
     from ottla.network.processor import Processor
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 128
-STOP_TIMEOUT_S: Final = 1.0
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """What starts and stops brokers, such as Kubernetes, asks these, and has no password."""
 
@@ -71,10 +70,8 @@ class MetricsListener:
         self._tls: ListenerTls | None = None
         self._looking: Timer | None = None
         self._metrics: BrokerMetrics | None = None
-        process = CollectorRegistry()
-        ProcessCollector(registry=process)
         naming = Naming(config.metrics_names)
-        pages = MetricsPages(self.registry, naming, lambda: generate_latest(process))
+        pages = MetricsPages(self.registry, naming, process_text())
         application = web.Application(middlewares=[self._authenticate])
         application.add_routes(
             [

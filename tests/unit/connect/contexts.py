@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ottla.connect.connector import SourceTaskContext
+from ottla.metrics.metrics_registry import Beans
+from ottla.runtime import SystemClock
 
 
 class LoneContext(SourceTaskContext):
@@ -11,6 +13,7 @@ class LoneContext(SourceTaskContext):
     transaction = None
 
     def __init__(self, stored=None, properties=None):
+        self.beans = Beans(SystemClock())
         self.name = "lone"
         self.properties = properties or {}
         self.stored = stored or {}

@@ -310,6 +310,40 @@ def test_metrics_are_where_the_levels_of_the_log_are(broker, tmp_path):
         assert ask(worker, "GET", "/metrics")[0] == 404
 
 
+def test_connector_shows_what_it_measures_itself(broker, tmp_path):
+    """The mirror's partitions, by Kafka's names, as long as the connector is there."""
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(50):
+            producer.send("mirrored", str(number))
+    with InProcessBroker() as target, standalone(broker, tmp_path) as worker:
+        ends = {"source": broker, "target": target}
+        clusters = {f"{end}.cluster.alias": end for end in ends}
+        clusters |= {
+            f"{end}.cluster.bootstrap.servers": each.bootstrap_servers for end, each in ends.items()
+        }
+        factors = ("replication.factor", "offset-syncs.topic.replication.factor")
+        factors += ("offset.storage.replication.factor",)
+        worker.create(
+            {
+                "name": "mirror",
+                "connector.class": "MirrorSourceConnector",
+                "topics": "mirrored",
+                **clusters,
+                **dict.fromkeys(factors, "1"),
+            }
+        )
+        bean = "kafka.connect.mirror:type=MirrorSourceConnector,source=source,target=target,"
+        bean += "topic=source.mirrored,partition=0"
+
+        def found():
+            return ask(worker, "GET", f"/jolokia/read/{bean}")[1].get("value", {})
+
+        wait_until(lambda: found().get("record-count") == 50, "the records", seen=found)
+        assert found()["byte-count"] > 0
+        assert ask(worker, "DELETE", "/connectors/mirror")[0] == 204
+        assert found() == {}
+
+
 def test_shares_of_time_and_values_of_a_task():
     """A state counts while it lasts; averages are NaN before the first value."""
     runtime = mock_runtime()

@@ -8,7 +8,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.metrics.exposition import BeanPattern, Naming, finite, prometheus_text, read_beans
-from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry
+from ottla.metrics.metrics_registry import (
+    BeanKind,
+    Beans,
+    Family,
+    FamilyName,
+    Kind,
+    MetricsRegistry,
+)
 from ottla.testing.runtime import mock_runtime
 
 
@@ -199,3 +206,19 @@ def test_state_is_a_label_in_the_rules_for_connect(registry):
     }
     page = "".join(prometheus_text(registry, naming=Naming.CONFLUENT))
     assert 'kafka_connect_connect_worker_metrics_task_total{connector="c"} 2' in page
+
+
+def test_beans_of_threads_are_on_the_page(registry):
+    """Also those whose kind nobody has seen before, under the names of the exporter's rules."""
+    beans = Beans(registry.runtime.clock)
+    registry.show(lambda: [beans])
+    assert samples(registry) == {}
+    kind = BeanKind(FamilyName("kafka.connect.mirror", "MirrorSourceConnector"), "", ("record",))
+    beans.measures(kind, (("topic", "a"),)).add("record", 3)
+
+    base, labels = "kafka_connect_mirror_mirrorsourceconnector", (("topic", "a"),)
+    assert samples(registry) == {
+        (f"{base}_record_count", labels): 3,
+        (f"{base}_record_rate", labels): 0.1,
+    }
+    assert samples(registry, "*_count").keys() == {(f"{base}_record_count", labels)}

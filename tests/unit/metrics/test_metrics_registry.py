@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import (
+    BeanKind,
+    Beans,
     Family,
     FamilyName,
     Kind,
@@ -17,6 +20,7 @@ from ottla.metrics.metrics_registry import (
 from ottla.testing.runtime import mock_runtime
 
 SIZE = FamilyName("kafka.log", "Log", "Size")
+COPIED = BeanKind(FamilyName("d", "Copied"), "Copies.", ("record",), ("age-ms",))
 
 
 @pytest.fixture
@@ -124,3 +128,58 @@ def test_attributes_are_those_of_jmx(registry):
     timer = attributes(registry.new_timer(), now_ms=0)
     assert {*meter, *histogram, "LatencyUnit"} == set(timer)
     assert attributes("text", now_ms=0) == {"Value": "text"}
+
+
+def copied(registry):
+    """The attributes of the MBeans of this kind, by their tags."""
+    return {e.tags: e.value for e in registry.read() if e.family.name == COPIED.name}
+
+
+def test_beans_of_threads_come_and_go(registry):
+    """What is there when somebody asks is shown, of all that have such MBeans."""
+    clock = registry.runtime.clock
+    first, second = Beans(clock), Beans(clock)
+    registry.show(lambda: [first, second])
+    assert copied(registry) == {}
+    a, b = (("topic", "a"),), (("topic", "b"),)
+    first.measures(COPIED, b).add("record", 3)
+    second.measures(COPIED, a).add("record", 1)
+    first.measures(COPIED, b).add("record", 2)
+
+    assert {tags: each["record-count"] for tags, each in copied(registry).items()} == {a: 1, b: 5}
+    first.drop(COPIED, b)
+    assert copied(registry).keys() == {a}
+
+
+def test_bean_of_a_thread_shows_counts_and_values(registry):
+    """A count with its rate, a value with least, largest and average; NaN before the first."""
+    beans = Beans(registry.runtime.clock)
+    registry.show(lambda: [beans])
+    measures = beans.measures(COPIED, ())
+    assert all(math.isnan(copied(registry)[()][name]) for name in ("age-ms", "age-ms-min"))
+    measures.add("record", 60)
+    measures.record("age-ms", [10, 40])
+    measures.record("age-ms", [25])
+
+    assert copied(registry)[()] == {
+        "record-count": 60,
+        "record-rate": 2,
+        "age-ms": 25,
+        "age-ms-min": 10,
+        "age-ms-max": 40,
+        "age-ms-avg": 25,
+    }
+
+
+def test_rates_of_threads_follow_the_ticks(registry):
+    """They are those of the last 30 to 60 seconds, whether anybody reads them or not."""
+    beans = Beans(registry.runtime.clock)
+    registry.show(lambda: [beans])
+    registry.start()
+    measures = beans.measures(COPIED, ())
+    measures.add("record", 600)
+    registry.runtime.scheduler.advance(90_000)
+    measures.add("record", 60)
+
+    assert copied(registry)[()]["record-rate"] < 2.1
+    registry.close()

@@ -165,3 +165,18 @@ def test_windowed_values_forget_what_is_old():
     assert values.maximum(2 * WINDOW_MS + 1) == 10
     assert math.isnan(values.maximum(10 * WINDOW_MS))
     assert (values.count, values.total) == (3, 310)
+
+
+def test_windowed_values_have_the_least_and_the_last():
+    """The least is forgotten with its window, the last value is not."""
+    values = WindowedValues()
+    assert math.isnan(values.last)
+    assert math.isnan(values.minimum(0))
+    for value in (20, -5, 10):
+        values.record(value, now_ms=0)
+    values.record(7, now_ms=WINDOW_MS)
+
+    assert values.minimum(WINDOW_MS) == -5
+    assert values.minimum(2 * WINDOW_MS + 1) == 7
+    assert math.isnan(values.minimum(10 * WINDOW_MS))
+    assert values.last == 7

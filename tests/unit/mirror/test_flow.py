@@ -104,3 +104,13 @@ def test_mistakes_are_named(settings, words):
     """Key, value and rule."""
     with pytest.raises(ConfigError, match=words):
         parse_plan({**BASE, **settings})
+
+
+def test_metrics_are_served_once_for_all_flows():
+    """Also where only some of them run here; over HTTP, as a mirror has no keys."""
+    plan = parse_plan({**BASE, "metrics.listener": "http://:9405"})
+
+    assert str(plan.into(["c"]).metrics_listener) == "http://127.0.0.1:9405"
+    assert parse_plan(BASE).metrics_listener is None
+    with pytest.raises(ConfigError, match=r"metrics.listener=https://.* must be http://"):
+        parse_plan({**BASE, "metrics.listener": "https://:9405"})

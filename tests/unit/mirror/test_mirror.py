@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import urllib.request
+from pathlib import Path
 
 import pytest
 from mirrors import mirroring, plan_of, values
@@ -20,6 +24,8 @@ from ottla.structs import TopicPartition
 from ottla.testing import wait_until
 
 PAGES = TopicPartition("pages", 0)
+PAGE = Path(__file__).parents[3] / "docs" / "mirror.md"
+ROW = re.compile(r"^\| `(Mirror[A-Za-z]+)` \| (.+) \|$", re.MULTILINE)
 
 
 def test_topic_is_copied_with_its_partitions_and_settings(two, produce):
@@ -316,3 +322,90 @@ def test_mirror_without_flows_is_refused(two):
     """Nothing to do is a mistake in the file."""
     with pytest.raises(ConfigError, match=r"no flow is enabled: set one of a->b, b->a"):
         Mirror(plan_of(two, a_to_b_enabled="false"), SystemClock()).start()
+
+
+def beans(mirror):
+    """The attributes of all MBeans that a mirror serves, by their names."""
+    with urllib.request.urlopen(f"{mirror.metrics.url}/jolokia/read/kafka.connect.mirror:*") as a:
+        return json.load(a).get("value", {})
+
+
+def test_what_a_mirror_measures_is_served(two, produce):
+    """By Kafka's names: partitions that are copied, and those of groups with checkpoints."""
+    produce(two["a"], "pages", range(100))
+    with Consumer(two["a"].bootstrap_servers, group_id="g", enable_auto_commit=False) as reader:
+        reader.assign([PAGES])
+        reader.commit({PAGES: 100})
+    tags = "source=a,target=b"
+    source = f"kafka.connect.mirror:type=MirrorSourceConnector,{tags},topic=a.pages,partition=0"
+    group = "kafka.connect.mirror:type=MirrorCheckpointConnector,"
+    group += f"{tags},group=g,topic=a.pages,partition=0"
+    settings = {"metrics_listener": "http://127.0.0.1:0", "emit_heartbeats_enabled": "false"}
+    with mirroring(two, topics="pages", **settings) as mirror:
+        wait_until(
+            lambda: beans(mirror).get(source, {}).get("record-count") == 100 and beans(mirror),
+            "all records in the metrics",
+            seen=lambda: beans(mirror),
+        )
+        found = wait_until(
+            lambda: group in (now := beans(mirror)) and now,
+            "a checkpoint in the metrics",
+            seen=lambda: beans(mirror),
+        )
+        (status,) = mirror.statuses()
+    copied = found[source]
+
+    assert copied["byte-count"] == status.bytes > 0
+    assert copied["record-rate"] > 0
+    for name in ("record-age-ms", "replication-latency-ms"):
+        assert 0 <= copied[f"{name}-min"] <= copied[name] <= copied[f"{name}-max"]
+        assert copied[f"{name}-min"] <= copied[f"{name}-avg"] <= copied[f"{name}-max"]
+    assert copied["replication-latency-ms-max"] >= copied["record-age-ms-min"]
+    assert math.isfinite(found[group]["checkpoint-latency-ms-max"])
+    there = {re.search(r"type=(\w+)", bean)[1]: set(each) for bean, each in found.items()}
+    written = {
+        kind: set(re.findall(r"`([a-z-]+)`", names))
+        for kind, names in ROW.findall(PAGE.read_text(encoding="utf-8"))
+    }
+    assert written == there
+
+
+def test_decoded_records_count_as_well(two):
+    """Batches that compaction has made holes in go record by record, and count once each."""
+    two["a"].create_topic("stamped", message_timestamp_type="LogAppendTime")
+    with Producer(two["a"].bootstrap_servers) as producer:
+        for number in range(30):
+            producer.send("stamped", str(number))
+    settings = {"metrics_listener": "http://127.0.0.1:0", "emit_heartbeats_enabled": "false"}
+    with mirroring(two, topics="stamped", **settings) as mirror:
+        wait_until(
+            lambda: [each["record-count"] for each in beans(mirror).values()] == [30],
+            "all records in the metrics",
+            seen=lambda: beans(mirror),
+        )
+
+
+def test_partition_that_is_copied_no_longer_is_not_shown(two, produce):
+    """A topic that is gone at the source leaves the metrics."""
+    produce(two["a"], "pages", range(3))
+    produce(two["a"], "gone", range(3))
+    with mirroring(two, metrics_listener="http://127.0.0.1:0") as mirror:
+
+        def topics():
+            return {re.search(r"topic=([^,]+)", each)[1] for each in beans(mirror)}
+
+        wait_until(lambda: topics() >= {"a.pages", "a.gone"}, "both topics", seen=topics)
+        with Admin(two["a"].bootstrap_servers) as admin:
+            admin.delete_topics(["gone"])
+        wait_until(lambda: "a.gone" not in topics(), "the end of one of them", seen=topics)
+        assert "a.pages" in topics()
+
+
+def test_metrics_listener_that_is_taken_is_named(two):
+    """The error has the setting; nothing has begun."""
+    with mirroring(two, metrics_listener="http://127.0.0.1:0") as mirror:
+        plan = plan_of(two, metrics_listener=mirror.metrics.url)
+        with Mirror(plan, SystemClock()) as other:
+            with pytest.raises(ConfigError, match=r"metrics\.listener=.*cannot be listened at"):
+                other.start()
+            assert other.metrics is None
