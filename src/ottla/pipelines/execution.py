@@ -203,6 +203,7 @@ class Execution:
         self._outputs = pipeline.build(self._streams(), self.parameters)
         self.tally = Tally()
         self._seen: dict[str, int] = {}
+        self._noted: dict[str, str] = {}  # when what Spark has reported last began
         self._started_s = time.monotonic()
 
     def run_once(self, on_batch: BatchDone) -> None:
@@ -337,8 +338,17 @@ class Execution:
                 on_batch(at_s, batch)
 
     def _new_batches(self, query: StreamingQuery) -> Iterator[Batch]:
-        """The batches not reported yet; Spark also reports, now and then, that nothing came in."""
-        for progress in query.recentProgress:
+        """The batches not reported yet; Spark also reports, now and then, that nothing came in.
+
+        Spark's list of the last hundred takes long to read: it is for those that were missed.
+        """
+        newest = query.lastProgress
+        name = "" if newest is None else str(newest.name)
+        if newest is None or self._noted.get(name) == newest.timestamp:
+            return
+        self._noted[name] = newest.timestamp
+        is_next = newest.batchId <= self._seen.get(name, -1) + 1
+        for progress in [newest] if is_next else query.recentProgress:
             report = json.loads(progress.json)
             if "addBatch" not in report["durationMs"]:
                 continue

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from ottla.pipelines.execution import Batch, Tally, batch_of
+from ottla.pipelines.execution import Batch, Execution, Tally, batch_of
 
 REPORT = {
     "name": "ranking: counts",
@@ -70,3 +71,50 @@ def test_records_that_several_queries_read_count_once():
 def test_tally_of_nothing_is_zero():
     """Before the first batch."""
     assert (Tally().rows, Tally().lag, Tally().seconds_per_batch()) == (0, 0, 0.0)
+
+
+class FakeQuery:
+    """A query whose progress is what the test says; counts how often the whole list is read."""
+
+    def __init__(self):
+        self.reports = []
+        self.lists_read = 0
+
+    def finish(self, number, phase="addBatch"):
+        """Spark reports a batch, or that nothing came in."""
+        moment = f"moment {len(self.reports)}"
+        report = {**REPORT, "batchId": number, "durationMs": {phase: 1}, "timestamp": moment}
+        self.reports.append(
+            SimpleNamespace(
+                name=report["name"], batchId=number, timestamp=moment, json=json.dumps(report)
+            )
+        )
+
+    @property
+    def lastProgress(self):  # noqa: N802
+        return self.reports[-1] if self.reports else None
+
+    @property
+    def recentProgress(self):  # noqa: N802
+        self.lists_read += 1
+        return self.reports
+
+
+def test_each_batch_is_reported_once_and_the_list_read_for_missed_ones():
+    """It has a hundred reports, each of which is asked for over a socket."""
+    execution = Execution.__new__(Execution)
+    execution._seen, execution._noted = {}, {}
+    query = FakeQuery()
+    numbers = lambda: [each.number for each in execution._new_batches(query)]  # noqa: E731
+
+    assert numbers() == []
+    query.finish(0)
+    assert (numbers(), numbers()) == ([0], [])
+    query.finish(1, "latestOffset")
+    assert numbers() == []
+    query.finish(1)
+    assert (numbers(), query.lists_read) == ([1], 0)
+    query.finish(2)
+    query.finish(3)
+    query.finish(4, "latestOffset")
+    assert (numbers(), numbers(), query.lists_read) == ([2, 3], [], 1)
