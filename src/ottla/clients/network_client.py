@@ -237,6 +237,12 @@ class NetworkClient:
             if is_idle and 0 <= idle_ms <= now_ms - connection.last_used_ms:
                 self._forget(node_id, f"not used for {idle_ms} ms")
 
+    def disconnect(self) -> None:
+        """Close what is open and idle, so that the next request comes by a new connection."""
+        for node_id, connection in list(self._connections.items()):
+            if connection.is_ready and not connection.in_flight:
+                self._forget(node_id, "a new connection is wanted")
+
     def close(self) -> None:
         """Close all connections; requests that wait for a response fail."""
         if self._bootstrap_timer is not None:

@@ -290,8 +290,8 @@ class CheckpointedBatches(ExactlyOnceBatches):
         """
         metadata = self.folder / METADATA
         query_id = str(json.loads(metadata.read_text(encoding="utf-8"))["id"])
-        settings = transactional_settings(self.options, f"{self.topic}-owner")
-        with Producer(settings) as producer:
+        settings = transactional_settings(self.options)
+        with Producer({**settings, "transactional.id": f"{self.topic}-owner"}) as producer:
             producer.init_transactions()
             admin = connections.admin(self.options.client)
             where = TopicPartition(self.topic, 0)
@@ -306,7 +306,8 @@ class CheckpointedBatches(ExactlyOnceBatches):
         """Write what has changed since the last batch, in a transaction that is left open."""
         name = transactional_id_of(sink_id, self._run, batch_id, "changelog-0")
         count = 0
-        with Producer(transactional_settings(self.options, name)) as producer:
+        settings = transactional_settings(self.options)
+        with connections.transactional_producer(settings, name) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             for key, value in self._changes(found):

@@ -15,14 +15,15 @@ import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FENCED
-from ottla.clients.producer.transactions import PreparedTransaction, TransactionCompleter
+from ottla.clients.producer.transactions import PreparedTransaction
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
@@ -200,7 +201,8 @@ def write_prepared(
     name = transactional_id_of(
         sink_id, attempt.run_id[:8], attempt.batch_id, f"{attempt.task}-{attempt.attempt}"
     )
-    with Producer(transactional_settings(options, name)) as producer:
+    settings = transactional_settings(options)
+    with connections.transactional_producer(settings, name) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         writer = RowWriter(producer, options, attempt.task)
@@ -220,13 +222,12 @@ def transactional_id_of(sink_id: str, run: str, batch_id: int, writer: str) -> s
     return f"{sink_id}-{run}-{batch_id % 2}-{writer}"
 
 
-def transactional_settings(options: SinkOptions, transactional_id: str) -> dict[str, str]:
-    """The settings of a task's producer."""
+def transactional_settings(options: SinkOptions) -> dict[str, str]:
+    """The settings of a task's producer, without its transactional id."""
     return {
         "client.id": connections.CLIENT_ID,
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
         **options.client,
-        "transactional.id": transactional_id,
     }
 
 
@@ -322,8 +323,7 @@ class BatchCommitter:
             newest = self._take_over()
         if newest is not None and newest.batch_id >= batch_id:
             left = [each for each in left if each not in newest.transactions]
-        with self._completer() as completer:
-            completer.complete(left, commit=False)
+        connections.completer(self._settings).complete(left, commit=False)
 
     def _take_over(self) -> BatchDecision | None:
         """Become the only decider: commits or aborts an earlier driver's open decision."""
@@ -381,8 +381,7 @@ class BatchCommitter:
                 )
 
     def _complete(self, decision: BatchDecision) -> None:
-        with self._completer() as completer:
-            errors = completer.complete(decision.transactions)
+        errors = connections.completer(self._settings).complete(decision.transactions)
         for each, error in errors.items():
             if error.retriable:
                 raise error
@@ -390,9 +389,6 @@ class BatchCommitter:
                 f"batch {decision.batch_id} counts, but transaction {each.transactional_id} can "
                 f"no longer be committed: {error.message}; its records are missing"
             ) from error
-
-    def _completer(self) -> TransactionCompleter:
-        return TransactionCompleter({"client.id": connections.CLIENT_ID, **self._settings})
 
     def _names_of_lost_attempts(self, prepared: Sequence[PreparedTransaction]) -> set[str]:
         """How transactional ids of tasks that were lost begin: any run's, or those of this one."""
@@ -455,6 +451,9 @@ def into_topics(query: DataStreamWriter, mode: str, options: Mapping[str, str]) 
     return query.foreachBatch(write)
 
 
+MESSAGE: Final = StructType([StructField("message", BinaryType())])
+
+
 @dataclass(frozen=True)
 class ExactlyOnceBatches:
     """The function for `foreachBatch`: `query.foreachBatch(ExactlyOnceBatches(options).write)`.
@@ -468,11 +467,26 @@ class ExactlyOnceBatches:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write and commit a batch; runs in the driver."""
         check_schema(batch.schema, self.options)
-        write = partial(write_task, self.options)
-        messages = batch.mapInArrow(write, "message binary").collect()
+        messages = self._in_tasks(batch).collect()
         prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
         if prepared:  # a batch without tasks has no rows
             self._commit(batch_id, prepared)
+
+    def _in_tasks(self, batch: Any) -> Any:
+        """As `batch.mapInArrow`, which would tell Spark of the same function for each batch."""
+        if not hasattr(batch, "_jdf"):
+            return batch.mapInArrow(partial(write_task, self.options), MESSAGE)
+        function = self._function(*(batch[name] for name in batch.columns))
+        return type(batch)(batch._jdf.mapInArrow(function._jc, False, None), batch.sparkSession)
+
+    @cached_property
+    def _function(self) -> Any:
+        from pyspark.sql.pandas.functions import pandas_udf
+        from pyspark.util import PythonEvalType
+
+        declare: Any = pandas_udf
+        write = partial(write_task, self.options)
+        return declare(write, MESSAGE, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
 
     def _commit(self, batch_id: int, prepared: list[Prepared]) -> None:
         committer = batch_committer(prepared[0].sink_id, self.options.client)

@@ -76,8 +76,14 @@ def servers(ottla_fresh_broker):
     with ottla.Admin(servers) as admin:
         admin.create_topics([ottla.NewTopic("out", 1)])
     yield servers
-    connections.admin({"bootstrap.servers": servers}).close()
-    connections._admins.clear()
+    for kept in (
+        connections._admins,
+        connections._completers,
+        connections._transactional_producers,
+    ):
+        for client in kept.values():
+            client.close()
+        kept.clear()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from ottla.clients import partition_reader
 from ottla.clients.admin import admin as admin_module
 from ottla.clients.producer import producer as producer_module
+from ottla.clients.producer import transactions
 from ottla.spark import connections
 
 
@@ -24,14 +25,22 @@ def opened(monkeypatch):
     monkeypatch.setattr(admin_module, "Admin", client)
     monkeypatch.setattr(partition_reader, "PartitionReader", client)
     monkeypatch.setattr(producer_module, "Producer", client)
+    monkeypatch.setattr(transactions, "TransactionCompleter", client)
     monkeypatch.setattr(connections, "_producers", {})
+    monkeypatch.setattr(connections, "_completers", {})
     monkeypatch.setattr(connections, "_admins", {})
     monkeypatch.setattr(connections, "_readers", {})
     return made
 
 
 @pytest.mark.parametrize(
-    "get", [connections.admin, connections.partition_reader, connections.producer]
+    "get",
+    [
+        connections.admin,
+        connections.partition_reader,
+        connections.producer,
+        connections.completer,
+    ],
 )
 def test_client_is_opened_once_for_the_same_settings(opened, get):
     """Tasks and micro-batches share it; other settings have a client of their own."""
@@ -40,6 +49,47 @@ def test_client_is_opened_once_for_the_same_settings(opened, get):
     assert get({"bootstrap.servers": "x:1"}) is first
     assert get({"bootstrap.servers": "y:1"}) is not first
     assert len(opened) == 2
+
+
+class FakeProducer:
+    """A producer that knows which ids it had, and whether it is closed."""
+
+    def __init__(self, settings):
+        self.ids = [settings["transactional.id"]]
+        self.is_closed = False
+
+    def take_id(self, transactional_id):
+        self.ids.append(transactional_id)
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def transactional(monkeypatch):
+    """Begins a block with a transactional producer, a fake one, of an empty process."""
+    monkeypatch.setattr(producer_module, "Producer", FakeProducer)
+    monkeypatch.setattr(connections, "_transactional_producers", {})
+    return lambda name: connections.transactional_producer({"bootstrap.servers": "x:1"}, name)
+
+
+def test_transactional_producer_is_kept_for_the_next_transaction(transactional):
+    """Under another id, but by one transaction at a time."""
+    with transactional("a") as first, transactional("b") as second:
+        assert first is not second
+    with transactional("c") as third:
+        assert third.ids[-1] == "c"
+        assert third in (first, second)
+    assert not third.is_closed
+
+
+def test_transactional_producer_is_closed_where_its_transaction_fails(transactional):
+    """That aborts what is open."""
+    with pytest.raises(ValueError, match="no"), transactional("a") as first:
+        raise ValueError("no")
+    assert first.is_closed
+    with transactional("a") as second:
+        assert second is not first
 
 
 def test_forked_process_opens_its_own(opened, monkeypatch):

@@ -74,28 +74,41 @@ class ProducerCore:
         self.accumulator = RecordAccumulator(
             runtime.clock, limits, runtime.random.randrange, lambda: post(self.sender.wakeup)
         )
+        self._config = config
+        self.transactions: Transactions | None = None
         is_transactional = config.transactional_id is not None
         manager = None
-        if config.enable_idempotence:
-            manager = TransactionManager(is_transactional=is_transactional)
-        self.transactions: Transactions | None = None
-        if manager is not None and is_transactional:
-            self.transactions = Transactions(self.client, self.metadata, config, manager)
+        if config.enable_idempotence and not is_transactional:
+            manager = TransactionManager()
         self._common_metrics = self.client.metrics("producer-metrics")
         self.metrics = ProducerMetrics(
             self._common_metrics, config.buffer_memory, lambda: self.accumulator.available_bytes
         )
         self.sender = Sender(
-            self.client, self.metadata, self.accumulator, config, manager, self.transactions
+            self.client,
+            self.metadata,
+            self.accumulator,
+            config,
+            manager,
+            is_transactional=is_transactional,
         )
         self.sender.metrics = self.metrics
-        if self.transactions is not None:
-            self.transactions.outbox = Outbox(
-                self.sender.wakeup, self.sender.drop_queued, self.sender.idle
-            )
+        if config.transactional_id is not None:
+            self.take_id(config.transactional_id)
         self._idle_check = runtime.scheduler.call_every(
             max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
         )
+
+    def take_id(self, transactional_id: str) -> Transactions:
+        """Become the producer of a transactional id, while no batch is queued or on the wire."""
+        manager = TransactionManager(is_transactional=True)
+        transactions = Transactions(
+            self.client, self.metadata, self._config, manager, transactional_id
+        )
+        transactions.outbox = Outbox(self.sender.wakeup, self.sender.drop_queued, self.sender.idle)
+        self.sender.use(manager, transactions)
+        self.transactions = transactions
+        return transactions
 
     async def queues_of(self, topic: str, timeout_ms: int) -> TopicQueues:
         """The queues of a topic, once its metadata are known."""
@@ -211,8 +224,8 @@ class TransactionalCalls:
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
         """Deliver what was sent and leave the transaction open, for a TransactionCompleter to end.
 
-        After that this producer can only be closed, which does not end the transaction. Raises the
-        error of a record that was not delivered.
+        After that this producer can only take another id, or be closed, and neither ends the
+        transaction. Raises the error of a record that was not delivered.
         """
         transactions = self._transactions_of_this()
         self.flush(timeout)
@@ -365,6 +378,16 @@ class Producer(TransactionalCalls, ClosedOnExit):
         self._topics = self._accumulator.topics
         self._transactions = self._core.transactions
 
+    def take_id(self, transactional_id: str) -> None:
+        """Become the producer of another transactional id, with the same connections.
+
+        What was prepared under the id before stays prepared. `init_transactions` comes next.
+        """
+        self._transactions_of_this().check_may_leave()
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        self._transactions = self._io.run(self._take_id(transactional_id), CLOSE_MARGIN_MS)
+
     def send(
         self,
         topic: str,
@@ -493,6 +516,9 @@ class Producer(TransactionalCalls, ClosedOnExit):
 
     async def _build(self) -> ProducerCore:
         return ProducerCore(self._io.runtime, self._config, self._io.post)
+
+    async def _take_id(self, transactional_id: str) -> Transactions:
+        return self._core.take_id(transactional_id)
 
     def _flush(self, timeout: float) -> bool:
         clock = self._io.runtime.clock

@@ -71,7 +71,8 @@ class Sender:
         accumulator: RecordAccumulator,
         config: ProducerConfig,
         manager: TransactionManager | None,
-        transactions: Transactions | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> None:
         self._client = client
         self._metadata = metadata
@@ -80,12 +81,12 @@ class Sender:
         self._runtime = client.runtime
         codec = CompressionType.of(config.compression_type)
         level = compression_level(config, codec)
-        self._format = BatchFormat(codec, level, transactions is not None)
+        self._format = BatchFormat(codec, level, is_transactional)
         self._low = (
             FIRST_VERSION_WITH_ZSTD if codec is CompressionType.ZSTD else FIRST_VERSION_WITH_BATCHES
         )
         self._manager = manager
-        self._transactions = transactions
+        self._transactions: Transactions | None = None
         self._initialising = False
         self._in_flight: dict[int, int] = {}
         self._idle: list[asyncio.Future[None]] = []
@@ -95,6 +96,10 @@ class Sender:
         self._timer: Timer | None = None
         self._is_scheduled = False
         self.metrics: ProducerMetrics | None = None
+
+    def use(self, manager: TransactionManager, transactions: Transactions) -> None:
+        """Send what comes from now on in these transactions."""
+        self._manager, self._transactions = manager, transactions
 
     def wakeup(self) -> None:
         """Schedule a turn, unless one is scheduled; must be called on the loop."""
@@ -227,7 +232,8 @@ class Sender:
     ) -> None:
         config = self._config
         request = ProduceRequest(acks=config.acks, timeout_ms=config.request_timeout_ms)
-        request.transactional_id = config.transactional_id
+        if self._transactions is not None:
+            request.transactional_id = self._transactions.requests.transactional_id
         topics: dict[str, TopicProduceData] = {}
         for sent in sent_batches:
             batch = sent.batch

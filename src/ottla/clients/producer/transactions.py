@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
@@ -91,6 +91,8 @@ class TransactionRequests:
         self._link = self._link_to(self.transactional_id, KEY_TYPE_TRANSACTION)
         self._groups: dict[str, CoordinatorLink] = {}
         self.level = 0  # of transaction.version, as last reported by the coordinator
+        # Errors that are raised at once, although another attempt might help.
+        self.passed_on: frozenset[ErrorCode] = frozenset()
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
@@ -255,7 +257,7 @@ class TransactionRequests:
                 return await within(scheduler, deadline.left_ms, attempt(node_id), what)
             except KafkaError as error:
                 link.note(error)
-                if not error.retriable:
+                if not error.retriable or error.error in self.passed_on:
                     raise
                 if deadline.has_passed:
                     raise deadline.timeout(f"{what} ({error.message})") from error
@@ -316,6 +318,16 @@ def _offsets_by_topic(
 FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 
 
+LEAVES = frozenset(
+    {
+        ProducerTransactionState.UNINITIALIZED,
+        ProducerTransactionState.READY,
+        ProducerTransactionState.PREPARED,
+    }
+)
+"""The states in which a producer may take another transactional id."""
+
+
 class Outbox(NamedTuple):
     """What transactions ask of the sender."""
 
@@ -340,9 +352,9 @@ class Transactions:
         metadata: Metadata,
         config: ProducerConfig,
         manager: TransactionManager,
+        transactional_id: str,
     ) -> None:
-        assert config.transactional_id is not None, "the producer is not transactional"
-        self.requests = TransactionRequests(client, metadata, config, config.transactional_id)
+        self.requests = TransactionRequests(client, metadata, config, transactional_id)
         self.machine = StateMachine(self.requests.transactional_id)
         self.outbox: Outbox
         self._config = config
@@ -424,6 +436,11 @@ class Transactions:
             await self._renew(self._identity, deadline)
         else:
             self.machine.become(ProducerTransactionState.READY)
+
+    def check_may_leave(self) -> None:
+        """Refuse to leave the transactional id for another one in the middle of a transaction."""
+        if self.machine.state not in LEAVES:
+            raise self.machine.refusal("take_id")
 
     def check_may_send(self) -> None:
         """Refuse a record outside a transaction; may be called from any thread."""
@@ -562,11 +579,15 @@ class PreparedTransaction(NamedTuple):
     producer_epoch: int
 
 
+LATE = frozenset({ErrorCode.NOT_COORDINATOR})
+"""What a coordinator says of a connection that is too old; or it is no longer the coordinator."""
+
+
 class TransactionCompleter(ClosedOnExit):
     """Ends prepared transactions; repeating the same end is no error.
 
-    Create it after they are prepared: a broker may take requests on a connection that is older than
-    the producer's for late ones.
+    A broker may take requests on a connection that is older than the producer's for late ones;
+    then another connection is opened.
     """
 
     def __init__(
@@ -599,17 +620,35 @@ class TransactionCompleter(ClosedOnExit):
         self, prepared: list[PreparedTransaction], commit: bool
     ) -> dict[PreparedTransaction, KafkaError]:
         deadline = Deadline(self._io.runtime.clock, self._config.max_block_ms)
-        errors = await asyncio.gather(*(self._end(each, commit, deadline) for each in prepared))
-        return {
-            each: error for each, error in zip(prepared, errors, strict=True) if error is not None
-        }
+
+        async def end_all(
+            left: Collection[PreparedTransaction], passed_on: frozenset[ErrorCode] = frozenset()
+        ) -> dict[PreparedTransaction, KafkaError]:
+            errors = await asyncio.gather(
+                *(self._end(each, commit, deadline, passed_on) for each in left)
+            )
+            return {each: e for each, e in zip(left, errors, strict=True) if e is not None}
+
+        errors = await end_all(prepared, LATE)
+        refused = [each for each, error in errors.items() if error.error in LATE]
+        if refused:
+            self._client.disconnect()
+            for each in refused:
+                del errors[each]
+            errors |= await end_all(refused)
+        return errors
 
     async def _end(
-        self, each: PreparedTransaction, commit: bool, deadline: Deadline
+        self,
+        each: PreparedTransaction,
+        commit: bool,
+        deadline: Deadline,
+        passed_on: frozenset[ErrorCode],
     ) -> KafkaError | None:
         requests = TransactionRequests(
             self._client, self._metadata, self._config, each.transactional_id
         )
+        requests.passed_on = passed_on
         identity = ProducerIdentity(each.producer_id, each.producer_epoch)
         try:
             await requests.end(identity, commit, deadline)

@@ -6,12 +6,14 @@ import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
 from transaction_world import TransactionWorld, add_answer, offsets_answer
 
+from ottla import Consumer, Producer
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
 from ottla.clients.producer.transaction_manager import (
     NEXT_STATES,
     ProducerTransactionState,
     StateMachine,
 )
+from ottla.clients.producer.transactions import TransactionCompleter
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.api_keys import ApiKey
@@ -345,6 +347,53 @@ def test_member_that_was_replaced_can_only_abort(world, cluster):
     world.call("abort")
 
     assert world.state == "READY"
+
+
+def test_producer_goes_on_under_another_id(runtime, cluster):
+    """On the same connection, counting from 0, and what it has prepared stays prepared."""
+    world = TransactionWorld(runtime, cluster).begun()
+    for name in ("till", "desk"):
+        if name == "desk":
+            world.transactions = world.core.take_id(name)
+            world.expected.clear()  # the leader knows each id by a producer id of its own
+            world.begun()
+        world.send(name)
+        world.run(10)
+        runtime.scheduler.run(world.transactions.prepare())
+
+    assert world.conversation() == ["init -1", "add", "produce"] * 2
+    assert [request.transactional_id for request in world.sent()] == ["till", "desk"]
+    assert [sequence for _, sequence, _ in world.batches] == [0, 0]
+    assert world.log == [b"till", b"desk"]
+
+
+def test_producer_keeps_its_id_in_a_transaction(world):
+    """What is open under it would be forgotten."""
+    with pytest.raises(KafkaError, match="take_id: producer till is IN_TRANSACTION"):
+        world.transactions.check_may_leave()
+    world.call("commit")
+    world.transactions.check_may_leave()
+
+
+def test_completer_may_be_older_than_what_it_completes(ottla_fresh_broker):
+    """A coordinator refuses a connection older than the producer's; then there is a newer one."""
+    servers = ottla_fresh_broker.bootstrap_servers
+    with TransactionCompleter(servers) as completer:
+        for name in ("till", "desk"):
+            with Producer(servers, transactional_id=name) as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.send("pages", name.encode(), partition=0)
+                prepared = producer.prepare_transaction()
+            assert completer.complete([prepared]) == {}
+
+    committed = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    with Consumer(servers, enable_auto_commit=False, **committed) as consumer:
+        consumer.assign([TopicPartition("pages", 0)])
+        found = []
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll(60)]
+    assert found == [b"till", b"desk"]
 
 
 def test_records_outside_of_a_transaction_are_refused(runtime, cluster):
