@@ -160,7 +160,9 @@ def session_medians(names: Sequence[str], is_plain: bool) -> dict[str, float]:
     head = "Spark's own settings, " if is_plain else ""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "spark.log"
-        spark = runner.spark_session("bench", settings=KEPT, log_path=log)
+        spark = runner.spark_session(
+            "bench", settings=KEPT, small_batches=not is_plain, log_path=log
+        )
         try:
             if not is_plain:
                 medians("limit: Spark alone, ", spark, run_rate)

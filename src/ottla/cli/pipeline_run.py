@@ -257,6 +257,7 @@ class PipelineRun:
                 master=plan.master,
                 settings=SPARK_UI if plan.has_spark_ui else None,
                 short_run=not plan.is_continuous,
+                small_batches=plan.is_continuous,
                 log_path=plan.spark_log,
             )
         try:

@@ -53,7 +53,7 @@ def run(servers: str, folder: Path, master: str, over: threading.Event) -> None:
     log = folder / "spark.log"
     logging.basicConfig(filename=log, level=logging.WARNING, force=True)
     failures: list[BaseException] = []
-    spark = spark_session("ottla site", master=master, log_path=log)
+    spark = spark_session("ottla site", master=master, small_batches=True, log_path=log)
     try:
         works: list[Callable[[], None]] = [
             _pipeline_work(spark, name, servers, folder / name, over) for name in INPUTS
