@@ -44,17 +44,23 @@ Work = frozenset[TaskId]
 
 @dataclass(frozen=True)
 class WorkerState:
-    """What a member tells when it joins: where it is, what it has read, and what it runs."""
+    """What a member tells when it joins: where it is, what it has read, and what it runs.
+
+    `delay_ms` is that of its last assignment. At the delay's end all join again, and what the first
+    of them tells has to differ from before: the coordinator answers a follower that tells the same
+    with the generation that there is, and the others would wait for heartbeats to hear of the next.
+    """
 
     url: str
     config_offset: int
     running: Work = frozenset()
+    delay_ms: int = 0
 
     def encode(self, version: int) -> bytes:
         found = struct.pack(">h", version) + _text(self.url) + struct.pack(">q", self.config_offset)
         if version == 0:
             return found
-        allocation = Assignment(assigned=self.running).encode(version)
+        allocation = Assignment(assigned=self.running, delay_ms=self.delay_ms).encode(version)
         return found + struct.pack(">i", len(allocation)) + allocation
 
     @classmethod
@@ -64,9 +70,8 @@ class WorkerState:
         url, offset = reader.text(), reader.int64()
         if version == 0:
             return cls(url, offset)
-        allocation = reader.nullable_bytes()
-        running = Assignment.decode(allocation).assigned if allocation else frozenset()
-        return cls(url, offset, running)
+        last = Assignment.decode(reader.nullable_bytes() or b"")
+        return cls(url, offset, last.assigned, last.delay_ms)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ must move. It compares what was assigned before, what members run, and what is c
     deleted      assigned before, not configured now: revoked
     duplicated   run by two members: revoked from both, dealt in the next round
     lost         assigned before, run by nobody: a member has gone. It may come back: its work waits
-                 for scheduled.rebalance.max.delay.ms, then it is dealt
+                 for scheduled.rebalance.max.delay.ms, from when this member heard that the group
+                 rebalances, then it is dealt
     created      configured, neither assigned before nor run: dealt to the least loaded
 """
 
@@ -66,8 +67,12 @@ class IncrementalAssignor:
         configured: Collection[TaskId],
         last_generation: int,
         now_ms: int,
+        since_ms: int,
     ) -> Dealt:
-        """One round: `running` is what each member says that it runs."""
+        """One round, which the leader has joined at `since_ms`, and all others by now.
+
+        `running` is what each member says that it runs.
+        """
         if self._previous_generation != last_generation:
             logger.debug("no memory of generation %d: all that runs counts", last_generation)
             self._previous, self._previous_members = set(), set()
@@ -80,7 +85,7 @@ class IncrementalAssignor:
         revoked = {m: set(work & (deleted | duplicated)) for m, work in running.items()}
         kept = {member: set(work) - revoked[member] for member, work in running.items()}
         load = {member: set(work) for member, work in kept.items()}
-        delay_ms, found = self._handle_lost(lost, load, now_ms)
+        delay_ms, found = self._handle_lost(lost, load, now_ms, since_ms)
         for member, work in found.items():
             load[member] |= work
         _spread(load, created | _rest_of(lost, found, delay_ms))
@@ -99,7 +104,7 @@ class IncrementalAssignor:
         self._previous_generation = generation
 
     def _handle_lost(
-        self, lost: set[TaskId], load: Mapping[str, set[TaskId]], now_ms: int
+        self, lost: set[TaskId], load: Mapping[str, set[TaskId]], now_ms: int, since_ms: int
     ) -> tuple[int, dict[str, set[TaskId]]]:
         """How long lost work waits; what of it goes to members that came for it."""
         if not lost:
@@ -113,7 +118,14 @@ class IncrementalAssignor:
         for member, work in load.items():
             if not work:
                 self._candidates[member] = None
-        if self._rebalance_at_ms and now_ms >= self._rebalance_at_ms:
+        if not self._rebalance_at_ms:
+            self._rebalance_at_ms = since_ms + self._max_delay_ms
+            logger.info(
+                "%d connectors and tasks wait %d ms for a member that has left",
+                len(lost),
+                self._max_delay_ms,
+            )
+        if now_ms >= self._rebalance_at_ms:
             found: dict[str, set[TaskId]] = {}
             ready = [member for member in self._candidates if member in load]
             for member, each in zip(cycle(ready), sorted(lost), strict=False) if ready else ():
@@ -121,13 +133,6 @@ class IncrementalAssignor:
             self._candidates.clear()
             self._rebalance_at_ms = 0
             return 0, found
-        if not self._rebalance_at_ms:
-            self._rebalance_at_ms = now_ms + self._max_delay_ms
-            logger.info(
-                "%d connectors and tasks wait %d ms for a member that has left",
-                len(lost),
-                self._max_delay_ms,
-            )
         return self._rebalance_at_ms - now_ms, {}
 
     def _balance(

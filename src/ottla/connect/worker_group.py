@@ -53,19 +53,21 @@ class Rebalances:
         self.is_under_way = False
         self.completed = 0
         self.times = WindowedValues()
+        self.began_ms = clock.monotonic_ms()
+        """When the last one began here, by the monotonic clock."""
         self.last_ms: int | None = None
-        """When the last one was completed, by the monotonic clock."""
+        """When the last one was completed, by the same clock."""
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Around a rebalance; one that raises is not completed."""
-        began_ms = self._clock.monotonic_ms()
+        self.began_ms = self._clock.monotonic_ms()
         self.is_under_way = True
         try:
             yield
             self.completed += 1
             self.last_ms = self._clock.monotonic_ms()
-            self.times.record(self.last_ms - began_ms, self.last_ms)
+            self.times.record(self.last_ms - self.began_ms, self.last_ms)
         finally:
             self.is_under_way = False
 
@@ -153,7 +155,7 @@ class WorkerGroup:
 
     def _told(self) -> list[tuple[str, bytes]]:
         offset, _ = self._config_view()
-        state = WorkerState(self.url, offset, self.running)
+        state = WorkerState(self.url, offset, self.running, self.assignment.delay_ms)
         return [(name, state.encode(VERSIONS[name])) for name in self._offered]
 
     async def _deal(
@@ -190,6 +192,7 @@ class WorkerGroup:
             return deal_all(list(states), wanted)
         running = {member: state.running for member, state in states.items()}
         now_ms = self._runtime.clock.monotonic_ms()
-        dealt = self._assignor.deal(running, wanted, self._last_generation, now_ms)
+        since_ms = min(self.rebalances.began_ms, now_ms)
+        dealt = self._assignor.deal(running, wanted, self._last_generation, now_ms, since_ms)
         self._assignor.remember_generation(self.member.generation)
         return dealt

@@ -22,7 +22,7 @@ def test_state_in_version_0_by_hand():
 @pytest.mark.parametrize("version", [1, 2])
 def test_state_says_what_runs(version):
     """Since version 1, as an assignment within."""
-    state = WorkerState("http://h:1/", 5, WORK)
+    state = WorkerState("http://h:1/", 5, WORK, 300)
     assert WorkerState.decode(state.encode(version)) == state
 
 

@@ -122,6 +122,27 @@ def test_work_of_a_worker_that_leaves_is_taken_over(broker, workers):
     assert len(broker.records("moving")) == 4
 
 
+def test_any_worker_begins_the_rebalance_at_the_end_of_the_delay(broker, workers):
+    """Also a follower that joins first, which once got the generation that there was."""
+    started = workers(3, scheduled_rebalance_max_delay_ms="600000")
+    assert ask(started[0], "PUT", "/connectors/away/config", split("away", 3))[0] == 201
+    wait_until(lambda: len(owners(started[0], "away")) == 3, "a task on each worker")
+    lost = next(each for each in started if not each.herder.group.is_leader)
+    lost.close()
+    left = [each.herder.group for each in started if each is not lost]
+    wait_until(lambda: all(each.assignment.delay_ms for each in left), "the delay")
+    generation = left[0].member.generation
+    (follower,) = [each for each in started if each is not lost and not each.herder.group.is_leader]
+    follower.run(rejoin(follower))
+
+    wait_until(lambda: all(each.member.generation > generation for each in left), "another round")
+
+
+async def rejoin(worker):
+    """What the worker does when the delay is over."""
+    worker.herder.group.member.request_join()
+
+
 def test_workers_come_back_to_what_was_configured(broker, workers):
     """A new group reads the config topic: connectors, states and offsets."""
     (worker,) = workers(1)

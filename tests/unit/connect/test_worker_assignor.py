@@ -32,9 +32,15 @@ class Group:
     def leave(self, member):
         del self.running[member]
 
-    def round(self, configured):
-        """One rebalance; the outcome says whether another one is due."""
-        self.last = self.assignor.deal(self.running, configured, self.generation, self.now_ms)
+    def round(self, configured, joining_ms=0):
+        """One rebalance, in which the leader waits so long for the others to join.
+
+        The outcome says whether another one is due.
+        """
+        since_ms, self.now_ms = self.now_ms, self.now_ms + joining_ms
+        self.last = self.assignor.deal(
+            self.running, configured, self.generation, self.now_ms, since_ms
+        )
         self.generation += 1
         self.assignor.remember_generation(self.generation)
         for member in self.running:
@@ -99,6 +105,32 @@ def test_work_of_a_lost_member_waits():
     assert not set(group.all()) & gone
     group.now_ms += 300
     group.settle(work("c", "d"))
+    assert sorted(group.all()) == sorted(work("c", "d"))
+
+
+def test_waiting_for_members_to_join_is_part_of_the_delay():
+    """Work of a lost member is away for the delay, and not for the joining beside it."""
+    group = Group(delay_ms=300)
+    group.join("a", "b", "c")
+    group.settle(work("c", "d"))
+    group.leave("b")
+    group.round(work("c", "d"), joining_ms=200)
+    assert group.last.delay_ms == 100
+    group.leave("c")
+    group.now_ms += 100
+    group.settle(work("c", "d"))
+    assert sorted(group.all()) == sorted(work("c", "d"))
+
+
+def test_joining_that_takes_longer_than_the_delay_is_all_there_is():
+    """What was lost is dealt in the same round."""
+    group = Group(delay_ms=300)
+    group.join("a", "b")
+    group.settle(work("c", "d"))
+    group.leave("b")
+    group.round(work("c", "d"), joining_ms=400)
+
+    assert group.last.delay_ms == 0
     assert sorted(group.all()) == sorted(work("c", "d"))
 
 
