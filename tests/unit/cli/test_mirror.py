@@ -140,20 +140,25 @@ def test_unknown_flow_and_cluster_are_named(ottla, write, two):
     assert "clusters=a, b: has no c" in ottla("mirror", file, "--clusters", "c").err
 
 
-def test_mirror_runs_until_it_is_interrupted(write, two):
-    """A line says where it stands; SIGINT has it write how far it is."""
-    file = write(properties_of(two, emit_heartbeats_enabled="false"))
+def test_mirror_runs_until_it_is_interrupted(ottla, write, two):
+    """A line says where it stands, another where metrics are; SIGINT ends it in order."""
+    settings = {"emit_heartbeats_enabled": "false", "metrics_listener": "http://127.0.0.1:0"}
+    file = write(properties_of(two, **settings))
     with Producer(two["a"].bootstrap_servers) as producer:
         for number in range(20):
             producer.send("pages", str(number))
     process = subprocess.Popen(
         [sys.executable, "-m", "ottla", "mirror", str(file), "--status-interval", "1"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=dict(os.environ, PYTHONWARNINGS="ignore"),
     )
     try:
+        url = process.stderr.readline().removeprefix("metrics: ").strip()
         two["b"].wait_for_records("a.pages", 20)
+        words = ("metrics", "MirrorSource", "--url", url, "--attributes", "record-count")
+        wait_until(lambda: "record-count=20" in ottla(*words).out, "the records in the metrics")
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     finally:
