@@ -283,7 +283,7 @@ def test_replica_moves_by_the_tool_with_a_throttle(broker, dirs, reassign):
         "the move is complete",
     )
     assert 0 in held(target)
-    assert 0 not in held(home)
+    wait_until(lambda: 0 not in held(home), "the old replica is put aside", seen=lambda: held(home))
 
 
 def test_directories_that_do_not_exist_are_refused(broker):
