@@ -52,7 +52,7 @@ unit: $(READY)  ## one room at a time
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(VENV)/bin/pytest tests/property tests/wire
 
-simulation: $(READY)  ## 160 clusters, each in a simulated world with faults of its own; planted bugs
+simulation: $(READY)  ## 80 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
 	$(VENV)/bin/pytest tests/simulation
 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)

@@ -1,4 +1,4 @@
-"""Simulated clusters: 160 seeds keep every promise, and known bugs are noticed.
+"""Simulated clusters: many seeds keep every promise, and known bugs are noticed.
 
 The worlds run in processes of their own, where the order of sets of strings is the same each time.
 """
@@ -16,8 +16,8 @@ import pytest
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = "1-160"
-"""`make soak` runs ten thousand."""
+SEEDS = os.environ.get("OTTLA_SEEDS", "1-80")
+"""CI runs 240, `make soak` ten thousand."""
 PLANTED_BUGS = Path(planted_bugs.__file__)
 
 
@@ -38,11 +38,11 @@ def stories(*seeds: int) -> dict[str, str]:
 
 
 @pytest.mark.timeout(1800)
-def test_160_seeds_keep_every_promise():
+def test_seeds_keep_every_promise():
     """Nothing acknowledged is lost or out of order, nobody sees what is gone later, all heals."""
     done = run_python("-m", "ottla.testing.simulation", SEEDS)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "160 seeds" in done.stdout
+    assert re.search(r"^\d+ seeds, .* 0 failed", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.timeout(600)
