@@ -13,7 +13,7 @@ SEEDS = int(os.environ.get("SOAK_SEEDS", "10000"))
 
 @pytest.mark.timeout(0)
 def test_many_seeds_keep_every_promise():
-    """What `make test` shows with 160 seeds, with many more."""
+    """What `make test` shows with 80 seeds, with many more."""
     command = [sys.executable, "-m", "ottla.testing.simulation", f"1-{SEEDS}"]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
