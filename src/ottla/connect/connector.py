@@ -226,6 +226,8 @@ class SourceConnector(Connector):
     """How long to wait when there is nothing to read now."""
     most_records: int = MOST_RECORDS
     """How many records `poll` takes from `records` at once."""
+    no_preview: ClassVar[str] = ""
+    """What reading alone would change, if anything: `ottla connect preview` refuses it then."""
 
     _reading: Iterator[SourceRecord | SourceBatch | None] | None = None
 

@@ -1,7 +1,8 @@
 """What a connector would do, without doing it: reads, transforms, converts, and writes nothing.
 
 A source is read from its beginning, or from an offset that is given; a sink's topics are read by a
-consumer without a group. Neither stores offsets, and a sink's `put` is not called.
+consumer without a group. Neither stores offsets, and a sink's `put` is not called. A source that
+changes something by reading alone is refused.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Preview:
         self._plugins = Plugins(self._worker[0].plugin_path)
         self._class = self._plugins.connector(properties.get("connector.class", ""))
         self._properties = {"name": self._class.__name__, **properties}
+        if reason := getattr(self._class, "no_preview", ""):
+            raise ConfigError(f"connector.class={self._class.__name__}: has no preview: {reason}")
         self._config, self._settings = parse_connector(self._class, self._properties)
 
     def records(self, most: int, limit_ms: int) -> Iterator[PreviewedRecord]:

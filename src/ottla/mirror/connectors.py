@@ -54,6 +54,7 @@ class MirrorConnector(SourceConnector):
     """What the three have in common: one task, with a keeper that does what is due."""
 
     Settings: ClassVar[type[ConfigTable]] = MirrorConnectorConfig
+    no_preview: ClassVar[str] = "it writes to its target itself; see ottla mirror --plan"
     switches: ClassVar[Mapping[str, bool]]
     """What of the flow's settings is on and off, whatever the properties say."""
 

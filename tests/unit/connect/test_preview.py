@@ -75,3 +75,10 @@ def test_missing_topics_are_named(ottla_fresh_broker):
     with pytest.raises(ConfigError, match="topics=none: must be topics that are there"):
         preview(properties, **{"bootstrap.servers": ottla_fresh_broker.bootstrap_servers})
     assert ottla_fresh_broker.topics() == []
+
+
+@pytest.mark.parametrize("name", ["MirrorSourceConnector", "PostgresSource", "MqttSource"])
+def test_source_that_changes_what_it_reads_is_refused(name):
+    """Nothing is started: a mirror would copy, a slot would stay, a session would move."""
+    with pytest.raises(ConfigError, match=f"connector.class={name}: has no preview: "):
+        preview({"connector.class": name})

@@ -240,6 +240,7 @@ class MqttSource(SourceConnector):
 
     Settings = MqttSourceSettings
     settings: MqttSourceSettings
+    no_preview = "it would take the session over from a connector that runs"
 
     _session: MqttSession | None = None
 

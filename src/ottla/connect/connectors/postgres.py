@@ -144,6 +144,7 @@ class PostgresSource(SourceConnector):
 
     Settings = PostgresSettings
     settings: PostgresSettings
+    no_preview = "it would make a replication slot, which holds the database's log"
 
     _stream: ReplicationStream | None = None
     _snapshot: Iterator[SourceRecord] | None = None
