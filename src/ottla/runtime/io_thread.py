@@ -19,7 +19,7 @@ from threading import Condition, Event, Lock, RLock, get_ident
 from typing import Any, TypeVar
 
 from ottla.errors import KafkaTimeoutError
-from ottla.runtime.runtime import Runtime, real_runtime
+from ottla.runtime.runtime import real_runtime
 
 __all__ = [
     "MARGIN_MS",
@@ -70,16 +70,16 @@ def stack_of(thread_id: int) -> str:
 class IoThread:
     """A thread that runs a loop until `close`. It is a daemon: it never keeps a process alive."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, is_started: bool = True) -> None:
+        """Without `is_started` it starts with `begin_with`."""
         self.name = name
         self._loop = asyncio.new_event_loop()
-        self._started = Event()
+        self.runtime = real_runtime(self._loop)
         self._is_closed = False
+        self._is_ended_by_caller = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-        self._started.wait()
-
-    runtime: Runtime
+        if is_started:
+            self._thread.start()
 
     @property
     def is_alive(self) -> bool:
@@ -102,12 +102,53 @@ class IoThread:
         return self.wait(self.submit(coroutine), timeout_ms)
 
     def begin_with(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run what makes all that the thread is for; if it cannot be made, the thread ends too."""
+        """Run what makes all that the thread is for; if it cannot be made, the thread ends too.
+
+        Where the thread is not started yet, the caller's thread does that, without a wait of one
+        thread for the other; then the loop runs in its own.
+        """
+        if self.is_alive or runs_a_loop():
+            return self._begin_in_thread(coroutine)
+        try:
+            result = self._loop.run_until_complete(coroutine)
+        except BaseException:
+            self._is_closed = True
+            self._finish()
+            raise
+        self._thread.start()
+        return result
+
+    def _begin_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if not self.is_alive:
+            self._thread.start()
         try:
             return self.run(coroutine)
         except BaseException:
             self.close()
             raise
+
+    def end_with(self, coroutine: Coroutine[Any, Any, object], timeout_ms: int) -> None:
+        """Run what ends all that the thread is for, in the caller's thread, and close.
+
+        KafkaTimeoutError where the loop or the coroutine takes longer; the thread is closed then.
+        """
+        if not self.is_alive or runs_a_loop():
+            try:
+                self.run(coroutine, timeout_ms)
+            finally:
+                self.close()
+            return
+        self._is_closed = self._is_ended_by_caller = True
+        self.post(self._loop.stop)
+        self._thread.join(timeout_ms / 1000)
+        if self._thread.is_alive():
+            self._is_ended_by_caller = False
+            coroutine.close()
+            raise KafkaTimeoutError(f"{self.name} is at work for more than {timeout_ms} ms")
+        try:
+            self._loop.run_until_complete(_within(coroutine, timeout_ms))
+        finally:
+            self._finish()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run `coroutine` on the loop, from another thread."""
@@ -149,13 +190,16 @@ class IoThread:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.runtime = real_runtime(self._loop)
-        self._started.set()
         try:
             self._loop.run_forever()
         finally:
-            self._loop.run_until_complete(self._end())
-            self._loop.close()
+            if not self._is_ended_by_caller:
+                self._finish()
+
+    def _finish(self) -> None:
+        """What is left of the loop ends, on the thread that calls."""
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
 
     async def _end(self) -> None:
         await self.runtime.close()
@@ -166,3 +210,20 @@ class IoThread:
         # Transports that were told to close do so in the turns after.
         for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
+
+
+def runs_a_loop() -> bool:
+    """Whether this thread is in the middle of a coroutine: it cannot run another loop then."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _within(coroutine: Coroutine[Any, Any, object], timeout_ms: int) -> None:
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await coroutine
+    except TimeoutError:
+        raise KafkaTimeoutError(f"not done within {timeout_ms} ms") from None

@@ -7,6 +7,7 @@ this module. What replicas ask each other is spared.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -22,6 +23,7 @@ from ottla.protocol.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.types import Array, Field, Int32, String
 from ottla.runtime import Runtime
+from ottla.runtime.io_thread import Lock
 from ottla.server.apis import Answer, Apis, Handler, is_follower
 from ottla.server.broker import Broker
 from ottla.testing.waiting import LIMIT_S, wait_until
@@ -167,6 +169,44 @@ class Delay(RequestFault):
         return perform(handler, context, body, deliver)
 
 
+class Hold(RequestFault):
+    """The request is done at once, and answered when the test says so."""
+
+    def __init__(self, *which: Any) -> None:
+        super().__init__(*which)
+        self._lock = Lock()
+        self._is_released = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, Callable[[], object]]] = []
+
+    def handle(
+        self, handler: Handler, context: RequestContext, body: Request, runtime: Runtime
+    ) -> Answer:
+        self.count()
+        return perform(handler, context, body, partial(self._deliver, context))
+
+    def _deliver(self, context: RequestContext, response: Response) -> None:
+        with self._lock:
+            if not self._is_released:
+                answer = partial(context.respond, response)
+                self._waiting.append((asyncio.get_running_loop(), answer))
+                return
+        context.respond(response)
+
+    def release(self) -> None:
+        """Have the answers go out, those that are held and those that come."""
+        with self._lock:
+            self._is_released = True
+            released, self._waiting = self._waiting, []
+        for loop, answer in released:
+            if not loop.is_closed():  # else its broker has ended
+                loop.call_soon_threadsafe(answer)
+
+    def clear(self) -> None:
+        """Strike no more, and hold nothing back."""
+        super().clear()
+        self.release()
+
+
 class Cut(RequestFault):
     """The connection ends in place of an answer."""
 
@@ -227,6 +267,22 @@ class Faults:
         """Do it at once, and answer so much later; other connections are not held up."""
         delay_ms = round(seconds * 1000)
         return self._add(Delay(delay_ms, key_of(api), times, client_id, broker_id))
+
+    def hold(
+        self,
+        api: str | ApiKey,
+        times: int = 1,
+        *,
+        client_id: str | None = None,
+        broker_id: int | None = None,
+    ) -> Hold:
+        """Do it at once, and answer after `release` of what is returned.
+
+        Other connections are not held up. `wait` returns when the requests have come.
+        """
+        fault = Hold(key_of(api), times, client_id, broker_id)
+        self._add(fault)
+        return fault
 
     def cut_off(
         self,

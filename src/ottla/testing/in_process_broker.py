@@ -31,6 +31,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import family_of
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import KafkaError
+from ottla.network.connection import RequestContext
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.consumer_group import DescribedConsumerGroup
 from ottla.protocol.consumer_protocol import decode_assignment
 from ottla.protocol.group import DescribedGroup
@@ -49,6 +51,7 @@ from ottla.runtime import (
     ThreadBackground,
 )
 from ottla.runtime.io_thread import IoThread, Lock
+from ottla.server.apis import Answer, Handler
 from ottla.server.broker import Broker, worker_count
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, TopicPartition
 from ottla.testing.faults import Faults
@@ -177,16 +180,38 @@ class BrokerLife:
             raise
         self.faults.attach(self.broker)
 
-    def prepare_coordinators(self) -> None:
+    def prepare_coordinators(self) -> asyncio.Task[None] | None:
         """Begin to create the coordinators' topics, on the broker that is the controller.
 
         Else the first client that asks for a coordinator creates them, and is told to ask again:
         librdkafka does so half a second later.
         """
-        if self.broker.controller.is_active:
+        if self.preparing is None and self.broker.controller.is_active:
             self.preparing = self.runtime.scheduler.spawn(
                 self._prepare_coordinators(), "create internal topics"
             )
+        return self.preparing
+
+    def prepare_when_asked(self) -> None:
+        """Prepare the coordinators when the first client looks for one, which waits for that.
+
+        It is a third of a start; many a test has neither groups nor transactions.
+        """
+        self.broker.apis.wrap(ApiKey.FIND_COORDINATOR, self._when_prepared)
+
+    def _when_prepared(self, handler: Handler) -> Handler:
+        async def wait(context: RequestContext, body: Any, preparing: asyncio.Task[None]) -> Any:
+            await asyncio.wait([preparing])
+            answer = handler(context, body)
+            return await answer if isinstance(answer, Coroutine) else answer
+
+        def handle(context: RequestContext, body: Any) -> Answer:
+            preparing = self.prepare_coordinators()
+            if preparing is None or preparing.done():
+                return handler(context, body)
+            return wait(context, body, preparing)
+
+        return handle
 
     async def _prepare_coordinators(self) -> None:
         for topic in sorted(INTERNAL_TOPICS):
@@ -525,6 +550,16 @@ class CollectorPause(ContextDecorator):
                 gc.enable()
 
 
+def collect_young() -> None:
+    """Free a broker that has ended: its parts hold each other.
+
+    It takes a third of a millisecond while they are young. Left to themselves they grow old, and
+    one test in a hundred waits while the collector looks through all modules of the process.
+    """
+    if gc.isenabled():
+        gc.collect(1)
+
+
 class InProcessBroker(LiveBrokers):
     """A broker in a thread of this process, as a context manager or by `start` and `stop`.
 
@@ -586,7 +621,7 @@ class InProcessBroker(LiveBrokers):
         if self.is_running:
             raise RuntimeError("the broker runs already")
         self.kill()  # what is left of one whose disk has failed
-        thread = IoThread("ottla-broker")
+        thread = IoThread("ottla-broker", is_started=False)
         self._life = thread.begin_with(self._start())
         self._thread = thread
         self.port = self._life.broker.end_points[0].port
@@ -596,7 +631,7 @@ class InProcessBroker(LiveBrokers):
         address = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         life = BrokerLife(address | self.settings, self.disk, self.faults)
         await life.start()
-        life.prepare_coordinators()
+        life.prepare_when_asked()
         return life
 
     def move_coordinator(self, group_id: str) -> None:
@@ -616,13 +651,12 @@ class InProcessBroker(LiveBrokers):
     def fill_disk(self, room_in_bytes: int = 0) -> None:
         """Leave so much room on the disk in memory: what needs more is refused, and not stored.
 
-        What the broker creates at its start is there before. ValueError for a broker on a
-        directory.
+        What coordinators write to is there before. ValueError for a broker on a directory.
         """
 
         async def fill(disk: MemoryDisk) -> None:
-            if self._running.preparing is not None:
-                await asyncio.wait([self._running.preparing])
+            if preparing := self._running.prepare_coordinators():
+                await asyncio.wait([preparing])
             disk.fill(room_in_bytes)
 
         if self.disk is None:
@@ -688,10 +722,9 @@ class InProcessBroker(LiveBrokers):
         self._thread = self._life = None
         if thread is None or life is None:
             return
-        try:
-            thread.run(end(life), STOP_LIMIT_MS)
-        finally:
-            thread.close()
+        thread.end_with(end(life), STOP_LIMIT_MS)
+        del thread, life
+        collect_young()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's loop, and return what it returns."""

@@ -22,6 +22,7 @@ from ottla.testing.in_process_broker import (
     CollectorPause,
     LiveBrokers,
     broker_settings,
+    collect_young,
     is_controller,
 )
 from ottla.testing.memory_disk import MemoryDisk
@@ -104,15 +105,19 @@ class InProcessCluster(LiveBrokers):
         """Start all; the first one becomes the controller. Returns when all serve clients."""
         if self._thread is not None:
             raise RuntimeError("the cluster runs already")
-        self._thread = IoThread("ottla-cluster")
-        try:
-            self.run(self._start_all())
-        except BaseException:
-            self.stop()
-            raise
+        thread = IoThread("ottla-cluster", is_started=False)
+        thread.begin_with(self._start_all())
+        self._thread = thread
         return self
 
     async def _start_all(self) -> None:
+        try:
+            await self._start_each()
+        except BaseException:
+            await _kill_all(self._lives)
+            raise
+
+    async def _start_each(self) -> None:
         first, *others = self.ports
         await self._start(first)
         await asyncio.gather(*map(self._start, others))
@@ -159,15 +164,11 @@ class InProcessCluster(LiveBrokers):
 
     def stop(self) -> None:
         """Kill all that run: there is nothing left to hand over to."""
-        thread, lives = self._thread, list(self._lives.values())
-        self._thread = None
-        self._lives.clear()
+        thread, self._thread = self._thread, None
         if thread is not None:
-            try:
-                for life in lives:
-                    thread.run(life.kill(), STOP_LIMIT_MS)
-            finally:
-                thread.close()
+            thread.end_with(_kill_all(self._lives), STOP_LIMIT_MS)
+            del thread
+            collect_young()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -283,3 +284,10 @@ class InProcessCluster(LiveBrokers):
         if life is None or life.is_over:
             raise RuntimeError(f"broker {broker_id} is not running: {self.live_brokers} are")
         return life
+
+
+async def _kill_all(lives: dict[int, BrokerLife]) -> None:
+    """Kill those that run; the dict is empty then."""
+    while lives:
+        _, life = lives.popitem()
+        await life.kill()

@@ -94,9 +94,9 @@ def test_an_error_may_hide_that_it_was_done(broker):
     assert values(broker) == [b"1"]
 
 
-def test_a_late_answer_is_late_for_one_client_only(broker):
+def test_a_held_answer_is_late_for_one_client_only(broker):
     """It was done at once; others are answered meanwhile, and the client waits for its own."""
-    fault = broker.faults.delay("Produce", 0.3, client_id="slow")
+    fault = broker.faults.hold("Produce", client_id="slow")
     with (
         Producer(broker.bootstrap_servers, client_id="slow", **QUICK) as slow,
         Producer(broker.bootstrap_servers, client_id="quick", **QUICK) as quick,
@@ -105,11 +105,42 @@ def test_a_late_answer_is_late_for_one_client_only(broker):
         broker.wait_for_records("t", 1)
         quick.send("t", b"quick").result()
         was_done = late.done()
+        fault.release()
         late.result()
 
     assert not was_done
     assert fault.hits == 1
     assert values(broker) == [b"slow", b"quick"]
+
+
+def test_what_is_held_is_answered_when_the_fault_is_cleared(broker):
+    """Also what comes later; of a broker that has ended nothing is answered."""
+    fault = broker.faults.hold("Produce", times=2)
+    with Producer(broker.bootstrap_servers, **QUICK) as producer:
+        first = producer.send("t", b"1")
+        broker.wait_for_records("t", 1)
+        broker.faults.clear()
+        first.result()
+        producer.send("t", b"2").result()
+    assert fault.hits == 1
+
+    with Producer(broker.bootstrap_servers, delivery_timeout_ms=60_000, **QUICK) as producer:
+        last = broker.faults.hold("Produce")
+        sent = producer.send("t", b"3")
+        last.wait()
+        broker.kill()
+        last.release()
+        broker.start()
+        sent.result()
+    assert values(broker)[:3] == [b"1", b"2", b"3"]
+
+
+def test_a_late_answer_comes(broker):
+    """After its time, and no test has to release it."""
+    fault = broker.faults.delay("Produce", 0.01)
+    with Producer(broker.bootstrap_servers, **QUICK) as producer:
+        producer.send("t", b"1").result()
+    assert fault.hits == 1
 
 
 def test_a_connection_that_is_cut_before_anything_is_done(broker):
