@@ -36,6 +36,8 @@ class ServerProcess(ABC):
     """The name of the server in errors."""
     ready: ClassVar[re.Pattern[str]]
     """The line it prints when it serves; the first group is its address."""
+    popen: ClassVar[type[subprocess.Popen[str]]] = subprocess.Popen
+    """What starts the process."""
 
     def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
@@ -72,7 +74,7 @@ class ServerProcess(ABC):
             self._log_start = log.tell()
             # In a process group of its own: Ctrl-C in a terminal reaches only the program that
             # started it, which then stops it.
-            self.process = subprocess.Popen(
+            self.process = self.popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
             )
         return self

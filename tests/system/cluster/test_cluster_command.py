@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_process import ForkedProcess, run_forked
 
 from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.testing import wait_until
@@ -25,7 +26,7 @@ class RunningCluster:
     """The command with two brokers, until it is interrupted; `lines` is what it has printed."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.process = subprocess.Popen(
+        self.process = ForkedProcess(
             [
                 *COMMAND,
                 *("--brokers", "2", "--data-dir", str(data_dir), *FREE_PORTS),
@@ -75,14 +76,7 @@ def start_cluster(java, tmp_path):
 
 def refused(*options: str, **environment: str) -> str:
     """The one line on stderr of a cluster that does not start."""
-    done = subprocess.run(
-        [*COMMAND, *options],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        env=os.environ | environment,
-    )
+    done = run_forked([*COMMAND, *options], timeout=LIMIT_S, env=os.environ | environment)
     assert (done.returncode, done.stdout) == (1, ""), done
     (line,) = done.stderr.splitlines()
     return line

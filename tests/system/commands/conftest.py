@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from command_here import run_here
+from forked_process import ForkedProcess
 
 from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.testing.processes import BrokerProcess
@@ -48,7 +49,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start_process(*words: object, **streams: object) -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
         command = [sys.executable, "-m", "ottla", *map(str, words)]
-        started.append(subprocess.Popen(command, text=True, **pipes))
+        started.append(ForkedProcess(command, text=True, **pipes))
         return started[-1]
 
     yield start_process

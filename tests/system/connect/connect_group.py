@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from forked_process import ForkedProcess
+
 from ottla import Consumer
 from ottla.runtime.network import free_port
 from ottla.structs import TopicPartition
@@ -70,7 +72,7 @@ class WorkerProcess:
     def launch(self) -> WorkerProcess:
         """Start without waiting."""
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+            self._process = ForkedProcess(self.command(), stdout=log, stderr=log)
         return self
 
     def start(self) -> WorkerProcess:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from forked_process import ForkedProcess, run_forked
+
 from ottla.runtime.network import free_port
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WORDS = r"""(?: |[\w./:,=@%+-]|'[^']*'|"[^"$`\\]*")+"""
+"""Words in which nothing is left to a shell."""
+PLAIN = re.compile(f"ottla{WORDS}")
 LIMIT_S = 240
 
 
@@ -86,7 +92,8 @@ def conversations(text: str) -> list[tuple[str, list[str]]]:
 class Shell:
     """A shell in a folder, which finds `ottla`; `translated` puts the test's names for the page's.
 
-    What was started and is not over is killed by `close`, the last one first.
+    What was started and is not over is killed by `close`, the last one first. A line that is only
+    `ottla` and its words needs no shell, and is forked.
     """
 
     def __init__(self, folder: Path | None, translated: Callable[[str], str]) -> None:
@@ -100,23 +107,29 @@ class Shell:
 
     def run(self, command: str, typed: str = "") -> list[str]:
         """The lines that a command prints, which must end well; those of its errors last."""
-        done = subprocess.run(
-            ["bash", "-c", self.translated(command)],
-            cwd=self.folder,
-            env=self.environment,
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = self.ended(command, typed)
         assert done.returncode == 0, (command, done.stderr)
         return (done.stdout + done.stderr).splitlines()
 
+    def ended(self, command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        """The outcome of a command."""
+        program = self.program(self.translated(command))
+        options = {"cwd": self.folder, "env": self.environment}
+        return run_forked(program, input=typed, timeout=LIMIT_S, **options)
+
+    def program(self, line: str) -> list[str]:
+        """What runs this line."""
+        if PLAIN.fullmatch(line):
+            return [sys.executable, "-m", *shlex.split(line)]
+        return ["bash", "-c", line]
+
     def begin(self, command: str, *, stderr: int | None = None) -> subprocess.Popen[str]:
         """A command in a process group of its own, whose output can be read as it comes."""
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {self.translated(command)}"],
+        program = self.program(self.translated(command))
+        if program[0] == "bash":
+            program[-1] = f"exec {program[-1]}"
+        process = ForkedProcess(
+            program,
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pyarrow.parquet
+from forked_process import ForkedProcess
 
 from ottla import Producer
 from ottla.testing import InProcessBroker, wait_until
@@ -55,7 +56,7 @@ class SinkWorker:
 
     def start(self) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
+            return ForkedProcess(
                 [sys.executable, "-m", "ottla", "connect-standalone", *map(str, self._files)],
                 stdout=log,
                 stderr=log,

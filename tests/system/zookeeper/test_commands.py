@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from command_here import run_here
+from forked_process import run_forked
 
 from ottla.testing import wait_until
 
@@ -35,14 +36,8 @@ def zookeeper_process(*words: object, **environment: str) -> subprocess.Complete
 
 
 def ottla(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        env=os.environ | environment,
-    )
+    command = (sys.executable, "-m", "ottla", *words)
+    return run_forked(command, timeout=LIMIT_S, env=os.environ | environment)
 
 
 @pytest.fixture
