@@ -159,32 +159,49 @@ class Numbers(SourceConnector):
 '''
 
 
+class CommittedRecords:
+    """Keys and values of the committed records of a topic of one partition, read on and on."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+        self.found: list[tuple[str, str]] = []
+        self._place = TopicPartition(topic, 0)
+        self._consumer = Consumer(servers, settings)
+        self._consumer.assign([self._place])
+        self._consumer.seek(self._place, 0)
+
+    def __enter__(self) -> CommittedRecords:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> list[tuple[str, str]]:
+        """All that there is by now."""
+        end = self._consumer.end_offsets([self._place])[self._place]
+        while self._consumer.position(self._place) < end:
+            self.found += [
+                ((record.key or b"").decode(), (record.value or b"").decode())
+                for record in self._consumer.poll(500)
+            ]
+        return self.found
+
+
 def records(servers: str, topic: str) -> list[tuple[str, str]]:
     """Keys and values of all committed records of a topic of one partition."""
-    settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    found: list[tuple[str, str]] = []
-    with Consumer(servers, settings) as consumer:
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, 0)
-        end = consumer.end_offsets([place])[place]
-        while consumer.position(place) < end:
-            found += [
-                ((record.key or b"").decode(), (record.value or b"").decode())
-                for record in consumer.poll(500)
-            ]
-    return found
+    with CommittedRecords(servers, topic) as reader:
+        return reader.read()
 
 
-def values(servers: str, topic: str) -> list[str]:
-    """All committed values of a topic of one partition."""
-    return [value for _, value in records(servers, topic)]
+def kill_one_of_three(
+    folder: Path, seed: int, is_exactly_once: bool, count: int = 1000
+) -> dict[str, Any]:
+    """One seed: which worker dies, when, with what delay, and what came of it.
 
-
-def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[str, Any]:
-    """One seed: which worker dies, when, with what delay, and what came of it."""
+    Each task has `count` records. Nothing but processes can be killed in the middle of a step.
+    """
     chance = random.Random(seed)
-    tasks, count = chance.randint(3, 6), 1000
+    tasks = chance.randint(3, 6)
     batch, delay_ms = chance.randint(1, 9), chance.choice([0, 1000, 3000])
     fails_at = chance.uniform(0.05, 0.6) * tasks * count
     (folder / "numbers.py").write_text(SOURCE)
@@ -207,9 +224,10 @@ def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[st
         config |= {"count": str(count), "batch": str(batch)}
         assert workers[0].ask("PUT", "/connectors/load/config", config)[0] == 201
         victim = chance.choice(workers)
-        seen = wait_until(
-            lambda: (found := _so_far(broker, "t")) >= fails_at and found, "a load", 180
-        )
+        with Consumer(broker.bootstrap_servers, {}) as consumer:
+            seen = wait_until(
+                lambda: (found := _so_far(consumer, "t")) >= fails_at and found, "a load", 180
+            )
         victim.kill()
         killed = time.monotonic()
         left = [worker for worker in workers if worker is not victim]
@@ -220,10 +238,16 @@ def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[st
         if chance.random() < 0.5:
             victim.launch()
         wanted = {f"{task}:{number}" for task in range(tasks) for number in range(count)}
-        wait_until(
-            lambda: wanted <= set(values(broker.bootstrap_servers, "t")), "every record", 300
-        )
-        found = Counter(values(broker.bootstrap_servers, "t"))
+        with CommittedRecords(broker.bootstrap_servers, "t") as reader:
+            wait_until(
+                lambda: (
+                    len(reader.read()) >= len(wanted)
+                    and wanted <= {value for _, value in reader.found}
+                ),
+                "every record",
+                300,
+            )
+            found = Counter(value for _, value in reader.read())
     finally:
         for worker in workers:
             worker.kill()
@@ -238,12 +262,11 @@ def kill_one_of_three(folder: Path, seed: int, is_exactly_once: bool) -> dict[st
     }
 
 
-def _so_far(broker: BrokerProcess, topic: str) -> int:
-    with Consumer(broker.bootstrap_servers, {}) as consumer:
-        if topic not in consumer.list_topics():
-            return 0
-        place = TopicPartition(topic, 0)
-        return consumer.end_offsets([place])[place]
+def _so_far(consumer: Consumer, topic: str) -> int:
+    if topic not in consumer.list_topics():
+        return 0
+    place = TopicPartition(topic, 0)
+    return consumer.end_offsets([place])[place]
 
 
 def _all_run(workers: list[WorkerProcess], tasks: int) -> bool:
