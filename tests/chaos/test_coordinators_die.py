@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster_load import LIMIT_S, ClusterView, SteadyLoad, read_numbers
+from cluster_load import LIMIT_S, MANY, ClusterView, SteadyLoad, read_numbers
 from confluent_kafka import KafkaException
 from coordinator_places import OFFSETS, coordinator
 from live_group import LiveGroup, all_read, wait_for_another
@@ -51,7 +51,7 @@ def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique, proto
     topic, group = unique("numbers"), unique("group")
     view.create(topic, PARTITIONS)
     with (
-        SteadyLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load,
+        SteadyLoad(cluster.bootstrap_servers, topic, PARTITIONS, at_once=MANY) as load,
         LiveGroup(view, group, topic, protocol) as members,
     ):
         first = members.join()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from cluster_load import SteadyLoad
+from cluster_load import MANY, SteadyLoad
 from guarded import (
     DENIAL,
     PARTITIONS,
@@ -67,7 +67,9 @@ def test_nothing_is_newly_denied_or_open_while_zookeeper_hangs(guarded, zookeepe
     """Alice writes and reads, bob stays denied, mallory too; a change holds when it is over."""
     servers = guarded.bootstrap_servers
     with (
-        SteadyLoad(servers, TOPIC, PARTITIONS, **login("alice", certificates)) as load,
+        SteadyLoad(
+            servers, TOPIC, PARTITIONS, at_once=MANY, **login("alice", certificates)
+        ) as load,
         PartitionReaders(servers, ours("alice", certificates)) as alice,
         PartitionReaders(servers, ours("bob", certificates)) as bob,
         PartitionReaders(servers, ours("mallory", certificates)) as mallory,

@@ -16,7 +16,9 @@ SHORT_S = 5.0
 TRIES = 3
 SESSION_MS = 4000
 """Of brokers at ZooKeeper: one that lives and waits for a processor must not lose its own."""
-PACE_S = 0.005
+PACE_S = 0.01
+A_FEW, MANY = 2, 20
+"""How many numbers come at once: 200 in a second are a load, what more are takes a core."""
 IN_THE_AIR = 20_000
 QUIET = {"log_level": 0}
 LASTING = {
@@ -128,9 +130,16 @@ class SteadyLoad:
     """
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, partitions: int = 3, **settings: str
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int = 3,
+        *,
+        at_once: int = A_FEW,
+        **settings: str,
     ) -> None:
         self.topic = topic
+        self.at_once = at_once
         self._settings = settings
         self.partitions = partitions
         self.acknowledged: dict[int, list[int]] = {index: [] for index in range(partitions)}
@@ -184,7 +193,7 @@ class SteadyLoad:
             self._stop.wait(PACE_S)
 
     def _send_some(self) -> None:
-        for _ in range(10):
+        for _ in range(self.at_once):
             for partition in range(self.partitions):
                 self._producer.produce(
                     self.topic,
