@@ -11,6 +11,7 @@ import pytest
 
 from ottla.errors import RemoteProtocolError
 from ottla.protocol.__main__ import messages
+from ottla.protocol.decoder import DecoderSource
 from ottla.protocol.fetch import FetchRequest, ForgottenTopic
 from ottla.protocol.header import decode_request_header, encode_request
 from ottla.protocol.message import Message, decode, encode
@@ -22,6 +23,13 @@ CASES = [
     for name, cls in messages().items()
     for version in range(cls.min_version, cls.max_version + 1)
 ]
+# Of versions of a message that are read by the same code, the first: to be lied to about lengths.
+READERS = list(
+    {
+        DecoderSource(*case.values).text(): case  # the last one stays
+        for case in reversed(CASES)
+    }.values()
+)
 # As an int32: 2**31 - 1, 2**24 and -2. As varints: 2**32 - 1, and one that never ends.
 LIES = (b"\x7f\xff\xff\xff", b"\1\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x0f", b"\xff" * 9)
 
@@ -47,7 +55,7 @@ def test_message_is_read_whole_or_not_at_all(cls: type[Message], version: int, f
     assert all(refused(cls, version, data[:length]) for length in range(len(data)))
 
 
-@pytest.mark.parametrize(("cls", "version"), CASES)
+@pytest.mark.parametrize(("cls", "version"), READERS)
 def test_lying_lengths_do_no_harm(cls: type[Message], version: int, fill: Any) -> None:
     """Lengths and counts that are not true are refused, or are read as something else."""
     data = encode(fill(cls, version, 2, longest=10), version)

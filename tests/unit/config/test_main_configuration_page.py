@@ -31,6 +31,7 @@ def test_every_setting_is_acted_on():
     """
     files = [path for path in (ROOT / "src").rglob("*.py") if path.parent.name != "config"]
     acted_on = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    attributes_used = set(re.findall(r"\.(\w+)", acted_on))
     used_within = {name for row in TopicConfig.keys.values() for name in row.broker_keys}
     rows = [row for _, _, table in SECTIONS for row in table.keys.values()]
     config_room = "\n".join(path.read_text() for path in (ROOT / "src/ottla/config").glob("*.py"))
@@ -40,7 +41,7 @@ def test_every_setting_is_acted_on():
         for row in rows
         if row.name not in used_within
         and f'values["{row.attribute}"]' not in config_room
-        and not re.search(rf"\.{row.attribute}\b", acted_on)
+        and row.attribute not in attributes_used
         and not re.search(rf"\bself\.{row.attribute}\b", config_room)
         and f'"{row.name}"' not in acted_on
     ]

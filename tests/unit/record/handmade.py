@@ -5,13 +5,21 @@ from __future__ import annotations
 import struct
 
 
+def remainder(byte: int) -> int:
+    """What the Castagnoli polynomial leaves of a byte, bit by bit."""
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+REMAINDERS = [remainder(byte) for byte in range(256)]
+
+
 def crc32c(data: bytes) -> int:
-    """The Castagnoli polynomial, bit by bit."""
+    """CRC-32C by its definition."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc = crc >> 8 ^ REMAINDERS[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from handmade import sealed
 
@@ -167,6 +168,7 @@ def lying_compressed() -> Iterator[tuple[str, bytes]]:
             yield f"{codec.label} data: {name}", sealed(data, 2, attributes=int(codec))
 
 
+@cache
 def hostile_batches() -> dict[str, bytes]:
     """All of them by their names; the flaws of records in each codec."""
     found = dict(lying_headers())
@@ -180,6 +182,7 @@ def hostile_batches() -> dict[str, bytes]:
     return found
 
 
+@cache
 def hostile_varints() -> dict[str, bytes]:
     """A batch for each broken varint."""
     return {name: sealed(section, 1) for name, section in broken_varints()}

@@ -83,9 +83,15 @@ def commit(bootstrap_servers, group, offsets):
         consumer.commit(offsets)
 
 
+def lags_of(url, group, topic, partitions, name="lag"):
+    """What one page says of each partition."""
+    page = scrape(url)
+    labels = ((("consumergroup", group), ("partition", str(p)), ("topic", topic)) for p in partitions)
+    return [page.get((f"kafka_consumergroup_{name}", each)) for each in labels]
+
+
 def lag_of(url, group, topic, partition=0, name="lag"):
-    labels = (("consumergroup", group), ("partition", str(partition)), ("topic", topic))
-    return scrape(url).get((f"kafka_consumergroup_{name}", labels))
+    return lags_of(url, group, topic, [partition], name)[0]
 
 
 def test_lag_is_what_is_not_committed():
@@ -143,7 +149,7 @@ def test_coordinator_asks_other_leaders_for_their_ends():
         urls = [str(each.metrics.end_point) for each in cluster._brokers()]
 
         def lags():
-            return [[lag_of(url, "g", "t", partition=index) for index in range(4)] for url in urls]
+            return [lags_of(url, "g", "t", range(4)) for url in urls]
 
         wait_until(lambda: [3.0] * 4 in lags(), "the lag of all partitions", seen=lags)
         assert [None] * 4 in lags(), "only the coordinator has it"

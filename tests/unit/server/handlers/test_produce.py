@@ -12,6 +12,7 @@ from message_sets import message, wrapper
 from produce_world import NOW_MS, ProduceWorld
 
 from ottla.errors import ErrorCode
+from ottla.log import log_validator
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record import encode_varint
@@ -229,9 +230,11 @@ def test_batch_that_unpacks_to_more_than_the_broker_takes_is_too_large(world, co
     assert world.end_offset == 0
 
 
-def test_message_sets_of_many_empty_messages_are_bounded(world):
-    """A set that unpacks to millions of messages is refused before they take memory."""
-    inner = message(0, None, None, magic=0) * 1_000_000
+def test_message_sets_of_many_empty_messages_are_bounded(world, monkeypatch):
+    """Messages of fewer bytes than the limit are refused where they would take more memory."""
+    monkeypatch.setattr(log_validator, "MAX_DECOMPRESSED_BYTES", 4 << 20)
+    inner = message(0, None, None, magic=0) * 100_000
+    assert len(inner) < 4 << 20
 
     assert world.error(wrapper(0, inner, magic=0), 0) is ErrorCode.MESSAGE_TOO_LARGE
     assert world.end_offset == 0
