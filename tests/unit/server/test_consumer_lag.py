@@ -86,8 +86,11 @@ def commit(bootstrap_servers, group, offsets):
 def lags_of(url, group, topic, partitions, name="lag"):
     """What one page says of each partition."""
     page = scrape(url)
-    labels = ((("consumergroup", group), ("partition", str(p)), ("topic", topic)) for p in partitions)
-    return [page.get((f"kafka_consumergroup_{name}", each)) for each in labels]
+    found = []
+    for partition in partitions:
+        labels = (("consumergroup", group), ("partition", str(partition)), ("topic", topic))
+        found.append(page.get((f"kafka_consumergroup_{name}", labels)))
+    return found
 
 
 def lag_of(url, group, topic, partition=0, name="lag"):
