@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from log_world import LogWorld, read_all
+from log_world import SMALL, LogWorld, read_all
 
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
@@ -26,12 +26,13 @@ BACKOFF_MS = 1 << 40
 class CleanerWorld(LogWorld):
     """`put` appends one record a batch, `roll` closes the segment, `clean` compacts."""
 
+    TOPIC = SMALL | COMPACTED
+
     def __init__(self, **broker_settings: str) -> None:
         super().__init__(
             **{"log.cleaner.backoff.ms": str(BACKOFF_MS), "log.retention.ms": "-1"}
             | broker_settings
         )
-        self.configure(**{name.replace(".", "_"): value for name, value in COMPACTED.items()})
 
     def put(self, *records: tuple, **header) -> int:
         """Append one batch of (key, value) or (key, value, timestamp); returns its first offset."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import pytest
 from cleaner_world import CleanerWorld
 
 from ottla.errors import KafkaError
+from ottla.testing import MemoryDisk, mock_runtime
 
 OPERATIONS = ["open", "pwrite", "truncate", "rename", "unlink", "replace", "fsync", "fsync_dir"]
 KEYS = 4
@@ -66,6 +68,37 @@ def live_until_the_disk_dies(operation: str, skip: int) -> tuple[CleanerWorld, H
     return compacted, history, died
 
 
+@dataclass
+class Death:
+    """What a process has left behind whose disk stopped working at some call."""
+
+    disk: MemoryDisk
+    history: History
+    now_ms: int
+
+    def afterlife(self) -> tuple[MemoryDisk, History]:
+        """For a test to change."""
+        return deepcopy(self.disk), deepcopy(self.history)
+
+    def restart(self, disk: MemoryDisk) -> CleanerWorld:
+        """The next process, on the disk as it is now."""
+        disk.locked.clear()
+        runtime = mock_runtime(disk=disk)
+        runtime.clock.advance(self.now_ms - runtime.clock.now_ms())
+        return CleanerWorld(runtime=runtime)
+
+
+@pytest.fixture(scope="module", params=OPERATIONS)
+def deaths(request) -> list[Death]:
+    """One at each call of an operation, and the life in which it never failed."""
+    found, died = [], True
+    while died:
+        compacted, history, died = live_until_the_disk_dies(request.param, len(found))
+        found.append(Death(compacted.disk, history, compacted.runtime.clock.now_ms()))
+    assert len(found) > 1
+    return found
+
+
 def check(compacted: CleanerWorld, history: History) -> None:
     """Every record is at its old place, and together they are the last values."""
     log = compacted.log()
@@ -90,36 +123,26 @@ def goes_on(compacted: CleanerWorld, history: History) -> None:
     check(compacted, history)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_compaction_survives_the_end_of_the_process_at_any_call(operation):
+def test_compaction_survives_the_end_of_the_process_at_any_call(deaths):
     """Nothing is lost or comes back, no offset changes, and the next round does the rest."""
-    skip, died = 0, True
-    while died:
-        compacted, history, died = live_until_the_disk_dies(operation, skip)
-        compacted.restart()
+    for death in deaths:
+        disk, history = death.afterlife()
+        compacted = death.restart(disk)
         assert compacted.log().log_end_offset >= len(history.entries)
         check(compacted, history)
         goes_on(compacted, history)
-        skip += 1
-
-    assert skip > 1
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_compaction_survives_a_power_loss_at_any_call(operation):
+def test_compaction_survives_a_power_loss_at_any_call(deaths, request):
     """What was flushed is there, as a value or by a later one of its key that is there as well."""
-    skip, died = 0, True
-    chance = random.Random(operation)
-    while died:
-        compacted, history, died = live_until_the_disk_dies(operation, skip)
-        compacted.disk.crash(chance if skip % 2 else None)
-        compacted.restart()
+    chance = random.Random(request.node.callspec.params["deaths"])
+    for number, death in enumerate(deaths):
+        disk, history = death.afterlife()
+        disk.crash(chance if number % 2 else None)
+        compacted = death.restart(disk)
         assert compacted.log().log_end_offset >= history.flushed
         check(compacted, history)
         goes_on(compacted, history)
-        skip += 1
-
-    assert skip > 1
 
 
 @pytest.mark.parametrize("contents", [None, b"", b"nonsense"], ids=["missing", "empty", "damaged"])
