@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 import pytest
 
@@ -35,12 +35,52 @@ def runs_of(chance: random.Random):
         downstream += count + chance.choice((0, 0, 0, 1, 3))
 
 
+class Copied:
+    """Runs of records that were copied: for an offset on one side, the offset on the other."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.runs: list[tuple[int, int, int]] = []
+
+    def add(self, here: int, there: int, count: int) -> None:
+        self.ends.append(here + count)
+        self.runs.append((here, there, count))
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Behind the last record, on both sides."""
+        here, there, count = self.runs[-1]
+        return here + count, there + count
+
+    def other_side(self, position: int) -> int:
+        """Where the first record from `position` on is, or what comes behind the last one."""
+        index = bisect_right(self.ends, position)
+        if index == len(self.runs):
+            return self.end[1]
+        here, there, _ = self.runs[index]
+        return there + max(0, position - here)
+
+
+def test_other_side_is_that_of_the_record():
+    """The runs give what a list of all records would."""
+    for seed in range(50):
+        copied, records = Copied(), []
+        for upstream, downstream, count in runs_of(random.Random(seed)):
+            copied.add(upstream, downstream, count)
+            records += [(upstream + each, downstream + each) for each in range(count)]
+        assert copied.end == (records[-1][0] + 1, records[-1][1] + 1)
+        for position in range(records[0][0] - 3, copied.end[0] + 3, 13):
+            index = bisect_left(records, (position, -1))
+            expected = records[index][1] if index < len(records) else copied.end[1]
+            assert copied.other_side(position) == expected
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_no_translation_is_above_the_true_offset_or_goes_backwards(block):
     """However syncs were thinned, lost in a restart, or late: a group skips nothing."""
     for seed in range(block * HISTORIES // 10, (block + 1) * HISTORIES // 10):
         chance = random.Random(seed)
-        copied: list[tuple[int, int]] = []  # (upstream, downstream), in order
+        copied = Copied()  # from upstream to downstream
         written: list[OffsetSync] = []
         queue = OffsetSyncQueue(chance.choice(LAGS))
         groups = GroupCheckpoints()
@@ -49,7 +89,7 @@ def test_no_translation_is_above_the_true_offset_or_goes_backwards(block):
         position = 0
         emitted = -1
         for upstream, downstream, count in runs_of(chance):
-            copied += [(upstream + each, downstream + each) for each in range(count)]
+            copied.add(upstream, downstream, count)
             queue.on_copied(SOURCE, upstream, downstream, count)
             if chance.random() < 0.3:
                 queue.on_commit()
@@ -65,10 +105,7 @@ def test_no_translation_is_above_the_true_offset_or_goes_backwards(block):
             position = chance.choice((position, chance.randint(position, end), end))
             for checkpoint in groups.next("g", {SOURCE: (position, "")}, {SOURCE: TARGET}, store):
                 groups.add(checkpoint)
-                next_one = bisect_left(copied, (position, -1))
-                last = copied[-1][1] + 1
-                true = copied[next_one][1] if next_one < len(copied) else last
-                assert checkpoint.downstream <= true, f"seed {seed}"
+                assert checkpoint.downstream <= copied.other_side(position), f"seed {seed}"
                 assert checkpoint.downstream >= emitted, f"seed {seed}"
                 emitted = checkpoint.downstream
 
@@ -78,23 +115,21 @@ def test_no_translation_back_is_above_the_true_offset():
     translated = 0
     for seed in range(HISTORIES):
         chance = random.Random(seed)
-        copied: list[tuple[int, int]] = []  # (downstream, upstream), in order
+        copied = Copied()  # from downstream to upstream
         written: list[OffsetSync] = []
         queue = OffsetSyncQueue(chance.choice(LAGS))
         for upstream, downstream, count in runs_of(chance):
-            copied += [(downstream + each, upstream + each) for each in range(count)]
+            copied.add(downstream, upstream, count)
             queue.on_copied(SOURCE, upstream, downstream, count)
             if chance.random() < 0.3:
                 queue.on_commit()
             written += queue.take() if chance.random() < 0.8 else []
         store = backwards(written)
         for _ in range(20):
-            position = chance.randint(0, copied[-1][0] + 1)
-            next_one = bisect_left(copied, (position, -1))
-            true = copied[next_one][1] if next_one < len(copied) else copied[-1][1] + 1
+            position = chance.randint(0, copied.end[0])
             found = store.translate(SOURCE, position)
             if found is not None and found >= 0:
-                assert found <= true, f"seed {seed}"
+                assert found <= copied.other_side(position), f"seed {seed}"
                 translated += 1
     assert translated > HISTORIES * 5
 
