@@ -130,6 +130,7 @@ def sockets_left_open() -> Iterator[None]:
         warnings.filterwarnings("ignore", "unclosed", ResourceWarning)
         yield
         gc.collect()
+        gc.freeze()  # what is left is not looked at again
 
 
 @pytest.fixture(scope="session")
