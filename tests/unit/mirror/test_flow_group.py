@@ -119,7 +119,7 @@ def test_other_process_takes_over_from_one_that_is_killed(two, tmp_path, is_exac
 
             def write():
                 nonlocal written
-                for _ in range(60):
+                for _ in range(4 * PARTITIONS):
                     last = producer.send("pages", str(written), partition=written % PARTITIONS)
                     written += 1
                 last.result()  # after its linger time: a steady load, not all that a core can do

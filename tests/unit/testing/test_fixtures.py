@@ -114,8 +114,8 @@ def test_it_is_alone(ottla_fresh_broker, number):
 
 
 def test_workers_of_xdist_have_brokers_of_their_own(tmp_path):
-    """Four processes at once, each with its tests: they share no port and no topic."""
+    """Two processes at once, each with its tests: they share no port and no topic."""
     pytest.importorskip("xdist", reason="pytest-xdist is missing: make brings it")
     (tmp_path / "test_many.py").write_text(MANY)
 
-    assert "28 passed in" in run_pytest(tmp_path, "-n", "4", "-p", "no:cacheprovider")
+    assert "28 passed in" in run_pytest(tmp_path, "-n", "2", "-p", "no:cacheprovider")

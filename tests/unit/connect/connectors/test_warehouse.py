@@ -1,7 +1,7 @@
 """Loads in a process of their own: their progress, their deaths, and their end.
 
-A small program takes the place of the Spark driver here, and commits to a real Delta table as
-`ottla warehouse load` does.
+A small program takes the place of the Spark driver here. It commits to a real Delta table what
+the test has written as `ottla warehouse load` does.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ import os
 import sys
 from contextlib import contextmanager
 
+import pyarrow
 import pytest
 from contexts import LoneContext
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from ottla.connect.connectors.warehouse import WarehouseSink
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
+from ottla.warehouse.delta import _app_id
 
 PLACE = TopicPartition("t", 0)
 COMMITS = """
-import os, pathlib, signal, sys
-import pyarrow
-from deltalake import CommitProperties, Transaction, write_deltalake
-pathlib.Path(sys.argv[1] + ".pid").write_text(str(os.getpid()))
-from ottla.structs import TopicPartition
-from ottla.warehouse.delta import _app_id
-name = _app_id("warehouse", TopicPartition("t", 0))
-progress = CommitProperties(app_transactions=[Transaction(name, int(sys.argv[2]))])
-rows = pyarrow.table({"x": [1]})
-write_deltalake(sys.argv[1], rows, mode="append", commit_properties=progress)
+import os, pathlib, shutil, signal, sys
+table = pathlib.Path(sys.argv[1])
+table.with_suffix(".pid").write_text(str(os.getpid()))
+log, made = table / "_delta_log", table.with_suffix(".made")
+log.mkdir(parents=True, exist_ok=True)
+for path in made.glob("*.parquet"):
+    shutil.copy(path, table)
+entry = f"{len(list(log.glob('*.json'))):020}.json"
+shutil.copy(made / "_delta_log" / entry, log)
 print("    0.1 s  version 0: 1 rows in 1 files", flush=True)
 signal.pause()
 """
@@ -49,15 +51,27 @@ class LoadContext(LoneContext):
         self.asked.append(("pause", list(partitions)))
 
 
+def make_commits(folder, count, offset):
+    """What the program commits: so many versions of a table, with this progress."""
+    progress = Transaction(_app_id("warehouse", PLACE), offset)
+    for _ in range(count):
+        write_deltalake(
+            folder / "table.made",
+            pyarrow.table({"x": [1]}),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[progress]),
+        )
+
+
 @contextmanager
-def load(folder, program, *words, **settings):
+def load(folder, program, **settings):
     """A started sink whose driver is a small program."""
 
     class Load(WarehouseSink):
         """Runs the program."""
 
         def command(self):
-            return [sys.executable, "-c", program, str(folder / "table"), *words]
+            return [sys.executable, "-c", program, str(folder / "table")]
 
     given = {"bootstrap.servers": "h:1", "table": str(folder / "table"), "restart.backoff.ms": "1"}
     given |= {key.replace("_", "."): value for key, value in settings.items()}
@@ -81,7 +95,8 @@ def is_alive(number):
 
 def test_progress_is_that_of_the_table(tmp_path):
     """The consumer follows the table, reads nothing, and commits what is there."""
-    with load(tmp_path, COMMITS, "7") as sink:
+    make_commits(tmp_path, 1, offset=7)
+    with load(tmp_path, COMMITS) as sink:
         sink.open([PLACE])
         assert sink.context.asked == [("pause", [PLACE])]
         wait_until(lambda: ("commit",) in sink.context.asked, "the first commit")
@@ -101,7 +116,8 @@ def test_nothing_is_committed_before_there_is_a_table(tmp_path):
 
 def test_a_driver_that_dies_is_started_again(tmp_path):
     """Killed: the next one goes on."""
-    with load(tmp_path, COMMITS, "7") as sink:
+    make_commits(tmp_path, 2, offset=7)
+    with load(tmp_path, COMMITS) as sink:
         wait_until(lambda: sink.context.asked.count(("commit",)) == 1, "the first driver")
         os.kill(int((tmp_path / "table.pid").read_text()), 9)
         wait_until(lambda: sink.context.asked.count(("commit",)) == 2, "the second driver")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ottla.testing.simulation import app_process
 from ottla.testing.simulation.app_process import AppProcess, garbage_kept, virtual_machine
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import START_MS, TimelessError
@@ -172,8 +173,9 @@ def test_killed_program_runs_not_one_more_line():
     world.close()
 
 
-def test_busy_loop_is_found():
+def test_busy_loop_is_found(monkeypatch):
     """A program that waits without end for something, and lets no time pass, is told so."""
+    monkeypatch.setattr(app_process, "MAX_STEPS_WITHOUT_TIME", 10_000)
 
     async def program():
         while True:  # noqa: ASYNC110 - the mistake that it is about
