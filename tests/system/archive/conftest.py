@@ -123,7 +123,7 @@ def archive(tmp_path_factory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = out / "made"
         if not made.exists():
-            wheel = make_dist.wheel(make_dist.sdist(out), out, pure=True)
+            wheel = make_dist.wheel(make_dist.sdist(out), out, "pure")
             made.write_text(str(make_dist.archive([wheel], out, offline=True)))
     return Path(made.read_text())
 
