@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
 
 K = TypeVar("K")
 V = TypeVar("V")
+ValueT = TypeVar("ValueT", bound="Value")
 
 # The numbers that stand for "none", in requests and in files alike.
 NO_LEADER: Final = -1
@@ -224,6 +226,148 @@ class MetadataUpdate(NamedTuple):
     brokers: Sequence[BrokerEndPoints] = ()
     deleted_topics: Sequence[str] = ()
     is_full: bool = False
+
+
+# A dataclass at a tenth of its price: `dataclasses` compiles up to eight functions of each class
+# while it is imported, which was an eighth of the start of a broker.
+
+
+_NONE_GIVEN: Final[Any] = object()
+
+
+class Field(NamedTuple):
+    """What is known of a field of a Value; one that is not given starts as the default."""
+
+    default: Any = _NONE_GIVEN
+    default_factory: Callable[[], Any] | None = None
+    init: bool = True
+    repr: bool = True
+    compare: bool = True
+
+
+def field(
+    *,
+    default: Any = _NONE_GIVEN,
+    default_factory: Callable[[], Any] | None = None,
+    init: bool = True,
+    repr: bool = True,
+    compare: bool = True,
+) -> Any:
+    """Declare a field that starts as something new, or is not given, not shown or not compared."""
+    return Field(default, default_factory, init, repr, compare)
+
+
+def _hash_of_values(self: Value) -> int:
+    return hash(type(self)._compared(self))
+
+
+def _refuse_change(self: Value, name: str, *_value: object) -> None:
+    raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be set")
+
+
+def _construct_first(self: Value, *values: Any, **named: Any) -> None:
+    """Compile the constructor of a class when its first object is made: of most there is none."""
+    cls = type(self)
+    cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # as said above
+    cls.__init__(self, *values, **named)
+
+
+def _constructor(cls: ValueType) -> Callable[..., None]:
+    """`def __init__(self, a, b=b_default): self.a = a ...`, through the slots of a frozen one."""
+    scope: dict[str, Any] = {"_none": object()}
+    parameters = ["self", "*"] if cls._kw_only else ["self"]
+    lines = []
+    for name, said in cls._fields.items():
+        parameter = value = name
+        if said.default_factory is not None:
+            scope[f"{name}_new"] = said.default_factory
+            parameter, value = f"{name}=_none", f"{name}_new() if {name} is _none else {name}"
+        elif said.default is not _NONE_GIVEN:
+            scope[f"{name}_default"] = said.default
+            parameter = f"{name}={name}_default"
+        if not said.init:
+            continue
+        parameters.append(parameter)
+        if cls._is_frozen:
+            scope[f"set_{name}"] = getattr(cls, name).__set__
+        lines.append(f"set_{name}(self, {value})" if cls._is_frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines or ["pass"])
+    exec(compile(text, f"<fields of {cls.__name__}>", "exec"), scope)
+    made: Callable[..., None] = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+@dataclass_transform(field_specifiers=(field,))
+class ValueType(type):
+    """Turns the annotations of a class body into slots; those of its base come first.
+
+    Objects compare by value. Those of a `frozen` class cannot be changed, and have a hash; with
+    `eq=False` each equals itself alone. With `kw_only` they are made of keywords.
+    """
+
+    _fields: dict[str, Field]
+    _compared: Callable[[Any], Any]
+    _is_frozen: bool
+    _kw_only: bool
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        frozen: bool = False,
+        eq: bool = True,
+        kw_only: bool = False,
+    ) -> ValueType:
+        fields: dict[str, Field] = dict(getattr(bases[0], "_fields", {})) if bases else {}
+        types: dict[str, str] = namespace.get("__annotations__", {})
+        declared = [each for each in types if not types[each].startswith("ClassVar")]
+        own = [each for each in declared if each not in fields]
+        for each in own:
+            said = namespace.pop(each, _NONE_GIVEN)
+            fields[each] = said if isinstance(said, Field) else Field(said)
+        namespace |= {"__slots__": own, "__init__": _construct_first}
+        if frozen:
+            namespace |= {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
+        if not eq:
+            namespace |= {"__eq__": object.__eq__, "__hash__": object.__hash__}
+        else:
+            namespace.setdefault("__hash__", _hash_of_values if frozen else None)
+        made = super().__new__(mcs, name, bases, namespace)
+        made._fields, made._is_frozen, made._kw_only = fields, frozen, kw_only
+        compared = [each for each, said in fields.items() if said.compare]
+        made._compared = attrgetter(*compared) if compared else type
+        return made
+
+
+class Value(metaclass=ValueType):
+    """An object that is its fields: a class below it declares them as a dataclass does."""
+
+    def __eq__(self, other: object) -> bool:
+        cls = type(self)
+        if other.__class__ is not cls:
+            return NotImplemented
+        return bool(cls._compared(self) == cls._compared(other))
+
+    __hash__ = None  # type: ignore[assignment]  # unless a class is frozen
+
+    def __repr__(self) -> str:
+        cls = type(self)
+        shown = [
+            f"{name}={getattr(self, name)!r}" for name, said in cls._fields.items() if said.repr
+        ]
+        return f"{cls.__qualname__}({', '.join(shown)})"
+
+
+def replace(value: ValueT, **changes: Any) -> ValueT:
+    """Another value of the same class, which differs in these fields."""
+    cls = type(value)
+    same = {name: getattr(value, name) for name, said in cls._fields.items() if said.init}
+    return cls(**same | changes)
 
 
 def java_hash(text: str) -> int:

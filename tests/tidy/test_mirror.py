@@ -203,7 +203,7 @@ ELSEWHERE = (
     ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),
-    Elsewhere("tests/unit", "values and errors that every test has in hand", "structs errors"),
+    Elsewhere("tests/unit", "errors that every test has in hand", "errors"),
 )
 
 

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_servers import require_free
 from ottla.runtime.network import free_port
+from ottla.structs import Value
 
 # A property file and a data directory for each server.
 
@@ -36,8 +36,7 @@ MAX_REPLICAS: Final = 3
 MAX_PORT: Final = (1 << 16) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Value, frozen=True):
     """One process of the cluster: what runs it, where it listens, where its files are."""
 
     name: str

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from ottla.pipelines.report import (
 )
 from ottla.pipelines.runner import spark_session
 from ottla.pipelines.topics import create_topics, delete_outputs, publish
+from ottla.structs import Value, field
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 # What a run says on the terminal: its steps, and its micro-batches.
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Value):
     """One step under way; the code that counts its rows sets the number here."""
 
     start_s: float
@@ -52,8 +51,7 @@ class Step:
     rows: int = 0
 
 
-@dataclass(slots=True)
-class Steps:
+class Steps(Value):
     """Says what is done now, and how long it took when it is done.
 
     A person sees the progress of a step on a line that changes, and a line when it has ended.
@@ -83,8 +81,7 @@ class Steps:
             self.terminal.out.flush()
 
 
-@dataclass(slots=True)
-class BatchLines:
+class BatchLines(Value):
     """A line for each micro-batch; with `pause_s` one for those that ended meanwhile.
 
     A person sees a bar in their place: how much of what is in the topics has been read.
@@ -134,8 +131,7 @@ SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}  # a free port
 REFRESH_S = 5
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
+class EventSource(Value, frozen=True):
     """The events to publish, and a description of where they come from.
 
     `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
@@ -147,8 +143,7 @@ class EventSource:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Value, frozen=True):
     """What to run, and how.
 
     Without servers a broker of its own is started, whose data stay in the folder unless another
@@ -175,8 +170,7 @@ class Plan:
         return self.folder / REPORT
 
 
-@dataclass(slots=True)
-class RunOutcome:
+class RunOutcome(Value):
     """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
 
     published: Mapping[str, int] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 from uuid import UUID
 
@@ -22,7 +21,7 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
 )
 from ottla.runtime.scheduler import pause, within
-from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition, Value, field
 
 
 class PartitionInfo(NamedTuple):
@@ -52,8 +51,7 @@ class TopicInfo(NamedTuple):
         return [p.partition for p in self.partitions.values() if p.leader != NO_LEADER]
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Value, frozen=True):
     """One broker's view of the cluster; it is replaced, never changed."""
 
     cluster_id: str | None = None

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 from ottla.config.config_type import ConfigType, Rule
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
 from ottla.errors import ConfigError
+from ottla.structs import Value
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -39,8 +39,7 @@ REQUIRED: Final = object()
 """The default of a setting that has none: it must be set."""
 
 
-@dataclass(slots=True)
-class ConfigKey:
+class ConfigKey(Value):
     """One row of a table. `attribute`, and a `name` that is not given, are from the class body.
 
     `broker_keys`, for topic settings, are the broker's settings that give the default: the first

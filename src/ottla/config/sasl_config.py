@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
@@ -31,6 +30,7 @@ from ottla.config.network_config import NetworkConfig, is_sasl
 from ottla.config.ssl_config import ListenerSslConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
+from ottla.structs import Value, field
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 OAUTH_PREFIX: Final = "sasl.oauthbearer."
@@ -229,8 +229,7 @@ CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 # JAAS: `<module class> required key="value" ...;`
 
 
-@dataclass(frozen=True, slots=True)
-class JaasEntry:
+class JaasEntry(Value, frozen=True):
     """One login module and its options, which are secrets, or may be."""
 
     module: str
@@ -366,8 +365,7 @@ class DelegationTokenConfig(ConfigTable, group=True):
 # A listener
 
 
-@dataclass(frozen=True, slots=True)
-class SaslSettings:
+class SaslSettings(Value, frozen=True):
     """What holds on one listener."""
 
     mechanisms: tuple[str, ...]
@@ -634,8 +632,7 @@ def _prefix(listener_name: str, mechanism: str) -> str:
 # A client
 
 
-@dataclass(frozen=True, slots=True)
-class SaslLogin:
+class SaslLogin(Value, frozen=True):
     """A mechanism, and what it logs in with: the options of its login module."""
 
     mechanism: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -15,6 +14,8 @@ from ottla.structs import (
     LeaderAndIsr,
     PartitionState,
     TopicPartition,
+    Value,
+    field,
 )
 
 # The states of partitions and replicas in the controller, and the transitions allowed.
@@ -125,8 +126,7 @@ class ReplicaAssignment(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class TopicContext:
+class TopicContext(Value):
     """A topic: the replicas of each partition, and the partition's state if it has one."""
 
     name: str

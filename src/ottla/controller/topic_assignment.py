@@ -13,7 +13,6 @@ Where every broker says in which rack it is, replicas are spread over racks firs
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -21,7 +20,14 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import validate_topic_name
-from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ottla.structs import (
+    BROKER_DEFAULT,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Value,
+    field,
+)
 
 # Replicas on different racks, as long as there are racks: a lost rack takes one replica at most.
 #
@@ -247,8 +253,7 @@ def _shown(ids: Sequence[int]) -> str:
 # A topic that a client wants created: the request, and the result.
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedTopic:
+class RequestedTopic(Value, frozen=True):
     """A requested topic: counts, or replicas by partition, and overrides of its settings."""
 
     name: str

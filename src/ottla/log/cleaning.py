@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -60,7 +59,7 @@ from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timest
 from ottla.record.record import DELETE_HORIZON_FLAG
 from ottla.record.record_batch import ControlRecordType, CorruptRecordError, RecordBatch
 from ottla.runtime import Disk, Runtime
-from ottla.structs import NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP, Value, field
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -402,8 +401,7 @@ BATCH_COST_BYTES: Final = 4096
 MIN_BUFFER_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSegment:
+class SourceSegment(Value, frozen=True):
     """A segment to be cleaned, as it was when the round began."""
 
     base_offset: int
@@ -414,8 +412,7 @@ class SourceSegment:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningPlan:
+class CleaningPlan(Value, frozen=True):
     """All that a round needs to know of a log and of the settings."""
 
     disk: Disk
@@ -437,8 +434,7 @@ class CleaningPlan:
         return self.sources[-1].end_offset
 
 
-@dataclass(frozen=True, slots=True)
-class CleanedGroup:
+class CleanedGroup(Value, frozen=True):
     """A segment, with all its files on disk, that will take the place of some sources."""
 
     sources: Sequence[SourceSegment]
@@ -446,8 +442,7 @@ class CleanedGroup:
     is_last: bool
 
 
-@dataclass(slots=True)
-class CleaningStats:
+class CleaningStats(Value):
     """What a round has done. `end_offset` is the first offset that is still dirty after it."""
 
     end_offset: int = 0
@@ -462,8 +457,7 @@ class CleaningStats:
 Steps: TypeAlias = Generator[int | CleanedGroup, None, None]
 
 
-@dataclass(slots=True)
-class Cleaning:
+class Cleaning(Value):
     """A round under way. `steps` gives the bytes that were read and written, or a group to swap."""
 
     plan: CleaningPlan

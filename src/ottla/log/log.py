@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -40,6 +39,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_TIMESTAMP,
     TopicPartition,
+    Value,
 )
 
 logger = logging.getLogger(__name__)
@@ -333,8 +333,7 @@ class FsyncError(Exception):
     """The kernel could not bring data to disk; it may have dropped them."""
 
 
-@dataclass(slots=True)
-class FlushJob:
+class FlushJob(Value):
     """What must be forced to disk, as values for a background thread.
 
     The call raises FsyncError if that failed, OSError if it could not be tried.

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
 from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.runtime import Runtime, Timer
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, Value
 
 
 class RateLimit:
@@ -107,8 +106,7 @@ logger = logging.getLogger(__name__)
 # than min.compaction.lag.ms.
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(Value, frozen=True):
     """A log and its cleanable segments, the dirty ones from `first_dirty_offset` on.
 
     `compaction_delay_ms` is by how much its oldest dirty record has exceeded

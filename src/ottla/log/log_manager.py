@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -44,7 +43,7 @@ from ottla.log.log_dir import (
 from ottla.log.log_retention import delete_old_segments, truncate_fully_and_start_at, truncate_to
 from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.runtime import Runtime, Timer
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +107,7 @@ OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found", CLUSTER_METADATA
 Loaded = tuple[LogSource, LoadedLog | KafkaError]
 
 
-@dataclass(slots=True)
-class DirContents:
+class DirContents(Value):
     """What was found in a log directory.
 
     `unusable` are logs that cannot be read, `futures` the copies of replicas that were moving in

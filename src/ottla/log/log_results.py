@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_manager import BatchMetadata
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import FileRegion
-from ottla.structs import NO_TIMESTAMP, TopicPartition
+from ottla.structs import NO_TIMESTAMP, TopicPartition, Value
 
 
-@dataclass(slots=True)
-class LogAppendInfo:
+class LogAppendInfo(Value):
     """Where a batch went. For a duplicate: where its first copy went.
 
     `awaits_flush`: a flush of the batch was asked for (flush.messages) and is not done yet.
@@ -29,8 +26,7 @@ class LogAppendInfo:
     awaits_flush: bool = False
 
 
-@dataclass(slots=True)
-class FetchDataInfo:
+class FetchDataInfo(Value):
     """What was read: a region of a segment file with whole batches, or nothing.
 
     `first_entry_incomplete`: there is a batch, but it is larger than what was asked for.

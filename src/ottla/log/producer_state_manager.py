@@ -32,7 +32,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -43,7 +42,7 @@ from ottla.record.kernel import crc32c
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import RecordBatch, end_of_transaction
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, TopicPartition
+from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +88,7 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-@dataclass(slots=True)
-class ProducerStateEntry:
+class ProducerStateEntry(Value):
     """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
 
     producer_id: int
@@ -197,8 +195,7 @@ def _decode_entry(
     return state
 
 
-@dataclass(slots=True)
-class Verification:
+class Verification(Value):
     """A question to the coordinator whether a producer's transaction includes this partition.
 
     `lowest_sequence` is the first of the batches that it was asked for. None of the others may be

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
@@ -54,7 +53,7 @@ from ottla.log.producer_state_manager import (
 )
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -137,8 +136,7 @@ def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int
     return stretch[::-1]
 
 
-@dataclass(slots=True)
-class LogSource:
+class LogSource(Value):
     """Where a log is and what the checkpoints of its log directory say of it.
 
     `recovery_point` is None where the directory's checkpoint of them is missing or damaged.
@@ -160,8 +158,7 @@ class LogSource:
     is_loaded: bool = False
 
 
-@dataclass(slots=True)
-class LoadedLog:
+class LoadedLog(Value):
     """The parts of a loaded log; `repairs` says what had to be mended."""
 
     source: LogSource

@@ -26,7 +26,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -53,7 +52,7 @@ from ottla.log.log_dir import (
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment, delete_directory
 from ottla.runtime import File
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
@@ -148,8 +147,7 @@ class Paths(NamedTuple):
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Value, frozen=True):
     """A part of a file that must be copied, as a value for a background thread."""
 
     paths: Paths

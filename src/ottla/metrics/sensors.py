@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ottla.runtime import Chance
+from ottla.structs import Value
 
 Read = Callable[[], float]
 
@@ -124,8 +124,7 @@ class Window:
         self._next += 1 + int(math.log(1 - chance.random()) / math.log1p(-self._weight))
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Value, frozen=True):
     """A histogram at one moment; percentiles and deviation are those of about 5 minutes."""
 
     count: int

@@ -14,7 +14,6 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +34,7 @@ from ottla.security.sasl import (
     SaslListener,
     SaslServer,
 )
+from ottla.structs import Value, field
 
 if TYPE_CHECKING:
     from ottla.security.delegation_tokens import TokenTable
@@ -48,8 +48,7 @@ logger = logging.getLogger(__name__)
 NO_LIMIT = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SocketConfig:
+class SocketConfig(Value, frozen=True):
     """Kafka's keys for sockets, under Kafka's names and defaults.
 
     The limits of one turn of the processor are not Kafka's: they bound how long everything else
@@ -107,8 +106,7 @@ MAX_REFUSED: Final = 1024
 MAPPED_IPV4 = "::ffff:"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Value, frozen=True):
     """A named place where clients connect; `port` is the real one if 0 was asked for."""
 
     name: str
@@ -394,8 +392,7 @@ OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
 """Takes over a client whose handshake is done, under the name of its certificate."""
 
 
-@dataclass(slots=True)
-class Handshake:
+class Handshake(Value):
     """One client, and what the poller watches for."""
 
     transport: TlsTransport

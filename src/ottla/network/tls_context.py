@@ -18,7 +18,6 @@ import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -38,6 +37,7 @@ from ottla.errors import ConfigError
 from ottla.runtime import Background, Runtime, Timer
 from ottla.security.certificate import Certificate
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
+from ottla.structs import Value
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -70,8 +70,7 @@ EXPIRY_WARNING_DAYS: Final = (30, 7, 1)
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class TlsStores:
+class TlsStores(Value, frozen=True):
     """What was read of a key store and a trust store at one time."""
 
     context: ssl.SSLContext
@@ -87,8 +86,7 @@ class TlsStores:
     """The same without a check of the host, for a handshake of the broker with itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading(Generic[S]):
+class Reading(Value, Generic[S], frozen=True):
     """The outcome of reading changed files: stores, or why they cannot be used."""
 
     settings: S

@@ -7,6 +7,7 @@ compact varint of flexible versions, KIP-482) is decided by the version of the m
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, dataclass_transform
 
 from ottla.structs import NO_UUID
@@ -39,6 +40,7 @@ class Versions(NamedTuple):
         return f"{self.first}-{self.last}" if self.last < NEWEST else f"{self.first}+"
 
     @classmethod
+    @cache  # few of them stand in thousands of fields
     def parse(cls, text: str) -> Versions:
         """The range written as Kafka writes it: `3`, `0-7`, `9+` or `none`."""
         if text == "none":

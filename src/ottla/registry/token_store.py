@@ -16,7 +16,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -34,6 +33,7 @@ from ottla.registry.znodes import unreadable
 from ottla.runtime import Runtime, Timer
 from ottla.security.delegation_tokens import DelegationToken, TokenTable
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import replace
 
 logger = logging.getLogger(__name__)
 

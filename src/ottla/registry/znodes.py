@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition, decode_uuid, encode_uuid
+from ottla.structs import (
+    NO_UUID,
+    LeaderAndIsr,
+    TopicPartition,
+    Value,
+    decode_uuid,
+    encode_uuid,
+    field,
+)
 
 
 def _encode(**values: Any) -> bytes:
@@ -38,8 +45,7 @@ def unreadable(what: str, data: bytes) -> KafkaError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerNode:
+class BrokerNode(Value, frozen=True):
     """A live broker: /brokers/ids/[id], written as version 4; 1 to 5 are read."""
 
     endpoints: tuple[str, ...]
@@ -92,8 +98,7 @@ class BrokerNode:
             raise unreadable(what, data) from None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNode:
+class TopicNode(Value, frozen=True):
     """A topic's replicas by partition: /brokers/topics/[t], version 3; 1 and 2 are read."""
 
     assignment: Mapping[int, tuple[int, ...]]
@@ -223,8 +228,7 @@ def decode_config_change(path: str, data: bytes) -> str:
     return entity_path
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(Value, frozen=True):
     """The producer ids handed to a broker, both ends included: /latest_producer_id_block."""
 
     broker_id: int
@@ -256,8 +260,7 @@ STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 _PATTERNS_OF_0_7 = {"*": WHITE_LIST, "!": BLACK_LIST}
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRegistration:
+class ConsumerRegistration(Value, frozen=True):
     """A live consumer of the old kind: /consumers/[g]/ids/[c], version 1; 0.7's is read."""
 
     subscription: Mapping[str, int]

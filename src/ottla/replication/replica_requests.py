@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -26,6 +25,8 @@ from ottla.structs import (
     NO_TIMESTAMP,
     IsolationLevel,
     TopicPartition,
+    Value,
+    field,
 )
 
 NOTE_AS_CAUGHT_UP_MS: Final = 500
@@ -44,8 +45,7 @@ def partition_key(topic_partition: TopicPartition, topic_id: UUID) -> PartitionK
     return (topic_id.int, topic_partition.partition) if topic_id.int else topic_partition
 
 
-@dataclass(slots=True)
-class PartitionAppendResult:
+class PartitionAppendResult(Value):
     """Where a batch was appended, or why it was not."""
 
     error: ErrorCode
@@ -58,8 +58,7 @@ class PartitionAppendResult:
     record_errors: dict[int, str] | None = None
 
 
-@dataclass(slots=True)
-class FetchParams:
+class FetchParams(Value):
     """The limits of one fetch: who reads, how long it may wait, and for how many bytes.
 
     `may_read_from_follower`: a consumer that knows of other replicas than the leader (KIP-392).
@@ -116,8 +115,7 @@ class AwakePartitions:
             self.all_awake_at_ms = now_ms
 
 
-@dataclass(slots=True)
-class PartitionFetch:
+class PartitionFetch(Value):
     """What one partition is asked for; `max_bytes` is the partition's own limit.
 
     A fetch session keeps it, with what its reader was told last. `key` is what the reader calls the
@@ -143,8 +141,7 @@ class PartitionFetch:
         self.key = partition_key(self.topic_partition, self.topic_id)
 
 
-@dataclass(slots=True)
-class FetchPartitionResult:
+class FetchPartitionResult(Value):
     """What one partition answers: whole batches as they lie in the segment file, or an error.
 
     A reader of committed records is told which aborted transactions' batches to skip. In place of
@@ -175,8 +172,7 @@ class FetchPartitionResult:
         return 0 if self.records is None else self.records.size
 
 
-@dataclass(slots=True)
-class OffsetResult:
+class OffsetResult(Value):
     """The answer to a look-up by time: timestamp and offset of the record, and its epoch."""
 
     error: ErrorCode

@@ -11,8 +11,9 @@ import errno
 import fcntl
 import os
 import shutil
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from ottla.structs import Value
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -60,8 +61,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class FileRegion:
+class FileRegion(Value):
     """A part of a file that can be sent without being read into memory."""
 
     file: File

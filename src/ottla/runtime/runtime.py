@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 from typing import Final
 
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.disk import Disk, LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock
+from ottla.structs import Value
 
 BACKGROUND_WORKERS: Final = 4
 
@@ -18,8 +18,7 @@ Chance = random.Random
 """Random numbers; in a test those of a seed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Value, frozen=True):
     """Clock, scheduler, background workers, disk, network and chance.
 
     The code that builds the broker chooses them; nothing inside it uses the real ones by itself.

@@ -17,7 +17,6 @@ import hashlib
 import hmac
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Final
 from uuid import UUID
@@ -26,13 +25,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Clock
 from ottla.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal, TokenPrincipal
 from ottla.security.scram import MIN_ITERATIONS, ScramCredential, TokenLogin
-from ottla.structs import encode_uuid
+from ottla.structs import Value, encode_uuid, field
 
 HASH: Final = "sha512"
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
+class DelegationToken(Value, frozen=True):
     """One token; times are milliseconds since 1970."""
 
     token_id: str

@@ -21,7 +21,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -31,6 +30,7 @@ from ottla.errors import ConfigError, SaslAuthenticationError
 from ottla.runtime import Clock, Runtime
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import SaslClient, SaslError, SaslServer
+from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
 
@@ -143,8 +143,7 @@ class OAuthBearerClient(SaslClient):
 # What a token must say
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRules:
+class TokenRules(Value, frozen=True):
     """What is asked of the claims of a token."""
 
     principal_claim: str = "sub"

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from hmac import compare_digest
 from typing import Final, NamedTuple
@@ -54,6 +53,7 @@ from ottla.protocol.sasl import (
 from ottla.protocol.types import Part
 from ottla.runtime import Clock, Runtime
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+from ottla.structs import Value, field
 
 GSSAPI: Final = "GSSAPI"
 MIN_REAUTHENTICATION_MS: Final = 1_000
@@ -169,8 +169,7 @@ def _plain(reason: str) -> SaslError:
 # A listener
 
 
-@dataclass(slots=True)
-class LoginCounts:
+class LoginCounts(Value):
     """How the logins at one listener have gone since the broker began."""
 
     succeeded: int = 0
@@ -182,8 +181,7 @@ class LoginCounts:
     """Connections that were closed as their session had ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaslListener:
+class SaslListener(Value, frozen=True):
     """What holds for the clients of one SASL listener."""
 
     mechanisms: Mapping[str, Callable[[], SaslServer]] = field(repr=False)

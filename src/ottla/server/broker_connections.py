@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -13,15 +12,14 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.types import NEWEST
 from ottla.runtime import Runtime
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node
+from ottla.structs import Node, Value
 
 FIRST_BACKOFF_MS: Final = 20
 MAX_BACKOFF_MS: Final = 500
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConnectionSettings:
+class BrokerConnectionSettings(Value, frozen=True):
     """What `NodeConnection` is told; a broker that is back is found again soon."""
 
     client_id: str

@@ -18,7 +18,6 @@ idle for long enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -36,7 +35,7 @@ from ottla.replication.replica_requests import (
     partition_key,
 )
 from ottla.runtime import FileRegion, Runtime
-from ottla.structs import CONSUMER_REPLICA_ID, NO_OFFSET, NO_UUID, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_OFFSET, NO_UUID, TopicPartition, Value, replace
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -338,8 +337,7 @@ Records = FileRegion | bytes | memoryview
 MessageSets = dict[TopicPartition, Records]
 
 
-@dataclass(slots=True)
-class Stored:
+class Stored(Value):
     """The batches of one partition that must be converted."""
 
     request: PartitionFetch

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -38,7 +37,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.runtime.network import canonical_host_name
 from ottla.security.sasl import SaslListener
-from ottla.structs import NO_EPOCH, EndPoint
+from ottla.structs import NO_EPOCH, EndPoint, replace
 
 logger = logging.getLogger(__name__)
 

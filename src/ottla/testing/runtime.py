@@ -8,7 +8,6 @@ import random
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -252,8 +251,7 @@ class MockBackground:
         self._scheduler.call_soon(lambda: on_error(error))
 
 
-@dataclass(frozen=True, slots=True)
-class MockRuntime(Runtime):
+class MockRuntime(Runtime, frozen=True):
     """A `Runtime` whose parts a test can get at under their own types."""
 
     clock: MockClock

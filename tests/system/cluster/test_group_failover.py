@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from cluster_load import ClusterView, SteadyLoad
 from coordinator_places import OFFSETS, coordinator
 from live_group import LiveGroup, all_read, wait_for_another
 
 from ottla import Admin
+from ottla.structs import replace
 
 PARTITIONS = 4
 

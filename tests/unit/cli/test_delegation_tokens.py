@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from dataclasses import replace
 
 import pytest
 
 from ottla.cli.delegation_tokens import date
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import replace
 
 ALICE, BOB = KafkaPrincipal.user("alice"), KafkaPrincipal.user("bob")
 HMAC = b"\x01" * 64

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from ottla.protocol.header import (
     encode_response,
 )
 from ottla.runtime import real_runtime
+from ottla.structs import replace
 from ottla.testing import MockRuntime, mock_runtime
 
 VERSION = 2

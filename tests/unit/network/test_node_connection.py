@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError
 from ottla.network.node_connection import NodeConnection
-from ottla.structs import Node
+from ottla.structs import Node, replace
 from ottla.testing import mock_runtime
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from ottla.registry.token_store import (
 from ottla.registry.tree import NoNodeError
 from ottla.security.delegation_tokens import DelegationToken, TokenTable
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import replace
 from ottla.testing import mock_runtime
 
 ALICE, BOB = KafkaPrincipal.user("alice"), KafkaPrincipal.user("CN=bob,O=x")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from ottla.security.delegation_tokens import (
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
 from ottla.security.sasl import SaslError
 from ottla.security.scram import ScramClient, ScramCredential, ScramServer
+from ottla.structs import replace
 from ottla.testing import mock_runtime
 
 ALICE, BOB, CAROL, DAVE = map(KafkaPrincipal.user, ("alice", "bob", "carol", "dave"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
@@ -14,7 +12,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.runtime import Runtime
 from ottla.server.dynamic_config import DynamicConfig
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, replace
 from ottla.testing import mock_runtime
 from ottla.testing.virtual_loop import MockClock
 

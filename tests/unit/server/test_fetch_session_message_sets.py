@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +15,7 @@ from ottla.record.record_batch import batches
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import MAX_READ_BYTES, MessageSetFetch
-from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
+from ottla.structs import NO_UUID, IsolationLevel, TopicPartition, replace
 from ottla.testing import MemoryDisk, mock_runtime
 
 TP = TopicPartition("t", 0)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.known_keys import shown
 from ottla.protocol.configs import ConfigOperation, ConfigResourceType, ConfigSource
-from ottla.structs import BROKER_DEFAULT, NO_EPOCH, NO_UUID, Node, TopicPartition
+from ottla.structs import BROKER_DEFAULT, NO_EPOCH, NO_UUID, Node, TopicPartition, Value, field
 
 
-@dataclass(slots=True)
-class NewTopic:
+class NewTopic(Value):
     """A topic to create; -1 asks for the broker's default.
 
     `replica_assignment` (partition -> broker ids) replaces both counts.
@@ -37,8 +35,7 @@ class TopicPartitionInfo(NamedTuple):
     offline: Sequence[int] = ()
 
 
-@dataclass(slots=True)
-class TopicDescription:
+class TopicDescription(Value):
     """A topic and its partitions, in order."""
 
     name: str
@@ -48,8 +45,7 @@ class TopicDescription:
     authorized_operations: int | None = None
 
 
-@dataclass(slots=True)
-class ClusterDescription:
+class ClusterDescription(Value):
     """The live brokers, and which of them is the controller (-1: none)."""
 
     cluster_id: str | None
@@ -133,8 +129,7 @@ class GroupListing(NamedTuple):
     type: str = ""
 
 
-@dataclass(slots=True)
-class MemberDescription:
+class MemberDescription(Value):
     """A member of a group and its assigned partitions.
 
     A member of a consumer group has an epoch, and a target assignment (KIP-848).
@@ -149,8 +144,7 @@ class MemberDescription:
     target_assignment: list[TopicPartition] | None = None
 
 
-@dataclass(slots=True)
-class GroupDescription:
+class GroupDescription(Value):
     """A group: its state under Kafka's names, its assignor (`protocol`) and its members.
 
     Consumer groups have epochs: that of the group, and that of its assignment (KIP-848).

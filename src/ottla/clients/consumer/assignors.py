@@ -8,18 +8,16 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle, groupby
 from typing import Any, ClassVar, NamedTuple
 
 from ottla.errors import ConfigError
-from ottla.structs import NO_GENERATION, TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition, Value
 
 Assignment = dict[str, list[TopicPartition]]
 
 
-@dataclass(slots=True)
-class MemberSubscription:
+class MemberSubscription(Value):
     """The topics and partitions of a member; `owned` is what it reported for `generation`."""
 
     topics: Sequence[str]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from ottla.config.config_type import ConfigType
 from ottla.errors import KafkaError
 from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
 from ottla.runtime import Buffer
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +111,7 @@ def split_batches(data: Buffer) -> tuple[list[RecordBatch], KafkaError | None]:
     return found, None
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(Value, frozen=True):
     """How the bytes of a record become the application's values."""
 
     check_crcs: bool

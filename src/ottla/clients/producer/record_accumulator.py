@@ -6,7 +6,6 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import Condition, Lock
 from ottla.runtime.scheduler import Clock
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
@@ -268,8 +267,7 @@ class TopicQueues:
         return self.queues[self.sticky.current]
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulatorLimits:
+class AccumulatorLimits(Value, frozen=True):
     """The settings of the same names, with dots."""
 
     batch_size: int

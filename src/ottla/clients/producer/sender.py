@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -34,6 +33,7 @@ from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdRes
 from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
 from ottla.runtime.scheduler import pause
+from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,7 @@ UNCERTAIN = frozenset(
 )
 
 
-@dataclass(slots=True, eq=False)
-class SentBatch:
+class SentBatch(Value, eq=False):
     """One batch in a request, and the queue to which it returns if it must be sent again."""
 
     queue: PartitionQueue

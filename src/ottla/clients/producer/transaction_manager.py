@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from ottla.clients.producer.producer_batch import MAX_SEQUENCE, ProducerBatch
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -144,8 +143,7 @@ NO_SEQUENCE_YET = -1
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-@dataclass(slots=True)
-class PartitionSequences:
+class PartitionSequences(Value):
     """The sequence of one partition, in one epoch of one producer id.
 
     `in_flight` has the batches with a number that are not done yet, in order, whether on the wire

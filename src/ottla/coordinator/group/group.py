@@ -19,7 +19,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -40,7 +39,7 @@ from ottla.protocol.group import (
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import GroupMetadataKey
 from ottla.runtime import Timer
-from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, TopicPartition
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, TopicPartition, Value, field
 
 # What groups of both protocols have in common: an id, and committed offsets that expire.
 
@@ -150,8 +149,7 @@ class SupportedProtocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class MemberMetadata:
+class MemberMetadata(Value, eq=False, kw_only=True):
     """A member and its open requests: at most one JoinGroup and one SyncGroup wait for an answer.
 
     Protocols are in the member's order of preference. A member with a `group_instance_id` is

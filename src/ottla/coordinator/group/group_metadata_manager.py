@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog, CoordinatorPartitions, StepwiseLoader
@@ -41,7 +40,7 @@ from ottla.protocol.offsets_topic import (
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
-from ottla.structs import OFFSETS_TOPIC, TopicPartition
+from ottla.structs import OFFSETS_TOPIC, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
@@ -315,8 +314,7 @@ STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 }
 
 
-@dataclass(slots=True)
-class GroupCounts:
+class GroupCounts(Value):
     """What groups of this broker have done since it began."""
 
     commits: int = 0

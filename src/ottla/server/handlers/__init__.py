@@ -6,7 +6,6 @@ broker that it works with: a handler is made nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.offsets import RegistryOffsets
@@ -37,7 +36,7 @@ from ottla.server.handlers.transactions import (
     TransactionViewHandlers,
 )
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value
 
 if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
@@ -58,8 +57,7 @@ if TYPE_CHECKING:
     from ottla.server.handlers.api_versions import Features
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Value, frozen=True):
     """The parts of a broker that handlers work with; a single broker has no link to a cluster."""
 
     runtime: Runtime

@@ -10,7 +10,6 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -42,7 +41,7 @@ from ottla.protocol.offsets_topic import (
     StoredTopicPartitions,
 )
 from ottla.runtime import Timer
-from ottla.structs import TopicMetadata, by_topic
+from ottla.structs import TopicMetadata, Value, by_topic, field
 
 # The topics of the cluster, as subscriptions are resolved against them.
 
@@ -166,8 +165,7 @@ class CurrentAssignment(NamedTuple):
 NOWHERE: Final = CurrentAssignment()
 
 
-@dataclass(slots=True, eq=False)
-class ConsumerMember:
+class ConsumerMember(Value, eq=False):
     """A member and its time limits. Only the group that it is in changes `current`."""
 
     member_id: str
