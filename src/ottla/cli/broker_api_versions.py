@@ -52,9 +52,9 @@ def node_text(node: Node) -> str:
 
 def versions_text(offered: Mapping[int, tuple[int, int]]) -> str:
     """The APIs in order of their keys, also those that the broker lacks, in brackets."""
-    from ottla.protocol.api_keys import MODULES
+    from ottla.protocol.api_keys import MESSAGES
 
-    rows = [api_text(key, offered.get(key)) for key in sorted({*map(int, offered), *MODULES})]
+    rows = [api_text(key, offered.get(key)) for key in sorted({*map(int, offered), *MESSAGES})]
     return "(\n\t" + ",\n\t".join(rows) + "\n)"
 
 
@@ -80,10 +80,10 @@ def api_name(key: int) -> str:
 
 def _usable(key: int, low: int, high: int) -> str:
     """The newest version that both sides know; nothing for an API that Ottla does not define."""
-    from ottla.protocol.api_keys import MODULES
+    from ottla.protocol.api_keys import MESSAGES
     from ottla.protocol.message import request_class
 
-    if key not in MODULES:
+    if key not in MESSAGES:
         return ""
     request = request_class(key)
     if request.max_version < low:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from ottla.protocol.api_keys import MODULES
+from ottla.protocol.api_keys import MESSAGES
 from ottla.protocol.decoder import DecoderSource
 from ottla.protocol.encoder import EncoderSource
 from ottla.protocol.message import Message, Request, Response, request_class
@@ -17,7 +17,7 @@ EMBEDDED = ("offsets_topic", "consumer_protocol")
 
 def messages() -> dict[str, type[Message]]:
     """Every message by name."""
-    for module in {*MODULES.values(), *EMBEDDED}:
+    for module in {*(module for module, _ in MESSAGES.values()), *EMBEDDED}:
         import_module(f"ottla.protocol.{module}")
     return {cls.__name__: cls for cls in _subclasses(Message) if cls not in (Request, Response)}
 
@@ -31,7 +31,7 @@ def _subclasses(cls: type[Message]) -> Iterator[type[Message]]:
 def api_table() -> str:
     """The APIs that have messages: key, name, versions, and from which version on flexible."""
     lines = [f"{'KEY':>3}  {'API':<25} {'VERSIONS':<9} {'FLEXIBLE':<9} MODULE"]
-    for key in sorted(MODULES):
+    for key in sorted(MESSAGES):
         cls = request_class(key)
         name = cls.__name__.removesuffix("Request")
         module = cls.__module__.removeprefix("ottla.")

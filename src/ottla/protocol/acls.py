@@ -23,7 +23,7 @@ class AclFilter(Struct):
     permission_type: int = field(Int8)
 
 
-class DescribeAclsRequest(AclFilter, Request, api_key=29, versions="0-3", flexible="2+"):
+class DescribeAclsRequest(AclFilter, Request, api_key=29, flexible="2+"):
     """Ask for the ACLs that match one filter.
 
     v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user (KIP-373).
@@ -48,7 +48,7 @@ class DescribeAclsResource(Struct):
     acls: list[AclDescription] = field(Array(AclDescription))
 
 
-class DescribeAclsResponse(Response, api_key=29, versions="0-3", flexible="2+"):
+class DescribeAclsResponse(Response, api_key=29, flexible="2+"):
     """The ACLs that match, by resource."""
 
     throttle_time_ms: int = field(Int32)
@@ -69,7 +69,7 @@ class AclCreation(Struct):
     permission_type: int = field(Int8)
 
 
-class CreateAclsRequest(Request, api_key=30, versions="0-3", flexible="2+"):
+class CreateAclsRequest(Request, api_key=30, flexible="2+"):
     """Add ACLs. v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user (KIP-373)."""
 
     creations: list[AclCreation] = field(Array(AclCreation))
@@ -82,7 +82,7 @@ class AclCreationResult(Struct):
     error_message: str | None = field(String, nullable="0+")
 
 
-class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
+class CreateAclsResponse(Response, api_key=30, flexible="2+"):
     """A result for each ACL, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)
@@ -93,7 +93,7 @@ class DeleteAclsFilter(AclFilter):
     """The ACLs to remove."""
 
 
-class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+"):
+class DeleteAclsRequest(Request, api_key=31, flexible="2+"):
     """Remove ACLs. v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user."""
 
     filters: list[DeleteAclsFilter] = field(Array(DeleteAclsFilter))
@@ -121,7 +121,7 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = field(Array(DeleteAclsMatchingAcl))
 
 
-class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
+class DeleteAclsResponse(Response, api_key=31, flexible="2+"):
     """A result for each filter, in the order of the request."""
 
     throttle_time_ms: int = field(Int32)

@@ -13,7 +13,7 @@ FIRST_VERSION_WITH_SOFTWARE: Final = 3
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Request, api_key=18, flexible="3+"):
     """Ask for the versions of every API.
 
     v3 flexible, name and version of the client's software (KIP-511) · v4 can read a feature whose
@@ -55,9 +55,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = field(Int16)
 
 
-class ApiVersionsResponse(
-    Response, api_key=18, versions="0-4", flexible="3+", answers_unknown_versions=True
-):
+class ApiVersionsResponse(Response, api_key=18, flexible="3+", answers_unknown_versions=True):
     """What the broker serves. A version that it does not know is answered in v0 (KIP-511).
 
     v1 throttle time · v3 flexible body, but never a flexible header; features (KIP-584).
@@ -99,7 +97,7 @@ class FeatureUpdateKey(Struct):
     upgrade_type: int = field(Int8, versions="1+", default=1)
 
 
-class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Request, api_key=57, flexible="0+"):
     """Change all of the features or none. v1 direction, may only be validated (KIP-778)."""
 
     timeout_ms: int = field(Int32, default=60000)
@@ -115,7 +113,7 @@ class UpdatableFeatureResult(Struct):
     error_message: str | None = field(String, nullable="0+")
 
 
-class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesResponse(Response, api_key=57, flexible="0+"):
     """One result for each feature. v2 one for all of them."""
 
     throttle_time_ms: int = field(Int32)

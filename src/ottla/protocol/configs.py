@@ -52,7 +52,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = field(Array(String), nullable="0+")
 
 
-class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsRequest(Request, api_key=32, flexible="4+"):
     """Ask for settings (KIP-133). v1 synonyms (KIP-226) · v3 type, documentation · v4 flexible."""
 
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
@@ -96,7 +96,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))
 
 
-class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsResponse(Response, api_key=32, flexible="4+"):
     """One result per resource.
 
     v1 source in place of is_default, synonyms (KIP-226) · v3 type and documentation · v4 flexible.
@@ -121,7 +121,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = field(Array(AlterableConfig))
 
 
-class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Request, api_key=33, flexible="2+"):
     """Replace all settings of resources (KIP-133). v2 flexible."""
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
@@ -137,7 +137,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = field(String)
 
 
-class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsResponse(Response, api_key=33, flexible="2+"):
     """One result per resource. v2 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -160,7 +160,7 @@ class IncrementalAlterConfigsResource(Struct):
     configs: list[IncrementalAlterableConfig] = field(Array(IncrementalAlterableConfig))
 
 
-class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(Request, api_key=44, flexible="1+"):
     """Change some settings of resources (KIP-339). v1 flexible."""
 
     resources: list[IncrementalAlterConfigsResource] = field(Array(IncrementalAlterConfigsResource))
@@ -176,7 +176,7 @@ class IncrementalAlterConfigsResourceResponse(Struct):
     resource_name: str = field(String)
 
 
-class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsResponse(Response, api_key=44, flexible="1+"):
     """One result per resource. v1 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -202,7 +202,7 @@ class QuotaFilterComponent(Struct):
     match: str | None = field(String, nullable="0+")
 
 
-class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(Request, api_key=48, flexible="1+"):
     """Ask for quotas (KIP-546). `strict` leaves entities out that have further components."""
 
     components: list[QuotaFilterComponent] = field(Array(QuotaFilterComponent))
@@ -230,7 +230,7 @@ class DescribedQuota(Struct):
     values: list[QuotaValue] = field(Array(QuotaValue))
 
 
-class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasResponse(Response, api_key=48, flexible="1+"):
     """The entities that match and have quotas; null with an error."""
 
     throttle_time_ms: int = field(Int32)
@@ -254,7 +254,7 @@ class QuotaAlteration(Struct):
     ops: list[QuotaOperation] = field(Array(QuotaOperation))
 
 
-class AlterClientQuotasRequest(Request, api_key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasRequest(Request, api_key=49, flexible="1+"):
     """Change quotas (KIP-546). v1 flexible."""
 
     entries: list[QuotaAlteration] = field(Array(QuotaAlteration))
@@ -269,7 +269,7 @@ class AlteredQuota(Struct):
     entity: list[QuotaEntity] = field(Array(QuotaEntity))
 
 
-class AlterClientQuotasResponse(Response, api_key=49, versions="0-1", flexible="1+"):
+class AlterClientQuotasResponse(Response, api_key=49, flexible="1+"):
     """One result per entity."""
 
     throttle_time_ms: int = field(Int32)

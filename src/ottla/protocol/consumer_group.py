@@ -25,7 +25,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class ConsumerGroupHeartbeatRequest(Request, api_key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatRequest(Request, api_key=68, flexible="0+"):
     """Join, stay in, or leave a group; null means that nothing has changed since the last one.
 
     v1 regular expression; the member makes its id itself (KIP-1082).
@@ -60,7 +60,7 @@ class ConsumerGroupHeartbeatResponseAssignment(Struct):
     )
 
 
-class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexible="0+"):
+class ConsumerGroupHeartbeatResponse(Response, api_key=68, flexible="0+"):
     """The member's epoch, and its assignment where that has changed."""
 
     throttle_time_ms: int = field(Int32)
@@ -74,7 +74,7 @@ class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexi
     )
 
 
-class ConsumerGroupDescribeRequest(Request, api_key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeRequest(Request, api_key=69, flexible="0+"):
     """Ask about consumer groups by id. v1 tells which protocol a member uses."""
 
     group_ids: list[str] = field(Array(String))
@@ -125,7 +125,7 @@ class DescribedConsumerGroup(Struct):
     authorized_operations: int = field(Int32, default=OPERATIONS_NOT_REQUESTED)
 
 
-class ConsumerGroupDescribeResponse(Response, api_key=69, versions="0-1", flexible="0+"):
+class ConsumerGroupDescribeResponse(Response, api_key=69, flexible="0+"):
     """One description per group. v1 member type."""
 
     throttle_time_ms: int = field(Int32)

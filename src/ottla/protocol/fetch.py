@@ -72,7 +72,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Request, api_key=1, flexible="12+"):
     """Answer when `min_bytes` are there, or after `max_wait_ms`.
 
     v0-1 readers of magic 0 · v2 of magic 1 · v3 order of partitions counts, and max_bytes (KIP-74)
@@ -148,7 +148,7 @@ class FetchableTopicResponse(Struct):
     partitions: list[PartitionData] = field(Array(PartitionData))
 
 
-class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
+class FetchResponse(Response, api_key=1, flexible="12+"):
     """Records per partition; in a session only of partitions with something new.
 
     v1 throttle time (KIP-13) · v4 last stable offset, aborted transactions (KIP-98) · v5 log start

@@ -18,7 +18,7 @@ FIND_COORDINATORS_VERSION: Final = 4
 """The first version that asks for the coordinators of several keys (KIP-699)."""
 
 
-class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorRequest(Request, api_key=10, flexible="3+"):
     """Ask which broker coordinates a group or a transactional id.
 
     v1 key type (KIP-98) · v3 flexible · v4 several keys at once (KIP-699) · v5
@@ -41,7 +41,7 @@ class Coordinator(Struct):
     error_message: str | None = field(String, nullable="0+")
 
 
-class FindCoordinatorResponse(Response, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorResponse(Response, api_key=10, flexible="3+"):
     """The coordinator, or from v4 on one per key. v1 throttle time, error message · v3 flexible."""
 
     throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)
@@ -60,7 +60,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = field(Bytes)
 
 
-class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Request, api_key=11, flexible="6+"):
     """Join, or join again.
 
     v1 rebalance timeout of its own (KIP-62) · v4 a first join gets its member id (KIP-394) · v5
@@ -86,7 +86,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = field(Bytes)
 
 
-class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupResponse(Response, api_key=11, flexible="6+"):
     """The new generation; only its leader is sent the members.
 
     v2 throttle time · v5 instance ids (KIP-345) · v6 flexible · v7 protocol type, and a protocol
@@ -111,7 +111,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = field(Bytes)
 
 
-class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Request, api_key=14, flexible="4+"):
     """Fetch the member's assignment; the leader's request carries all of them.
 
     v3 static members (KIP-345) · v4 flexible · v5 protocol type and name to check (KIP-559).
@@ -126,7 +126,7 @@ class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
     assignments: list[SyncGroupRequestAssignment] = field(Array(SyncGroupRequestAssignment))
 
 
-class SyncGroupResponse(Response, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupResponse(Response, api_key=14, flexible="4+"):
     """The member's assignment.
 
     v1 throttle time · v4 flexible · v5 protocol type and name (KIP-559).
@@ -139,7 +139,7 @@ class SyncGroupResponse(Response, api_key=14, versions="0-5", flexible="4+"):
     assignment: bytes = field(Bytes)
 
 
-class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
+class HeartbeatRequest(Request, api_key=12, flexible="4+"):
     """Say that the member lives. v3 static members (KIP-345) · v4 flexible."""
 
     group_id: str = field(String)
@@ -148,7 +148,7 @@ class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
     group_instance_id: str | None = field(String, versions="3+", nullable="3+")
 
 
-class HeartbeatResponse(Response, api_key=12, versions="0-4", flexible="4+"):
+class HeartbeatResponse(Response, api_key=12, flexible="4+"):
     """Whether the generation still stands. v1 throttle time · v4 flexible."""
 
     throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)
@@ -163,7 +163,7 @@ class MemberIdentity(Struct):
     reason: str | None = field(String, versions="5+", nullable="5+", ignorable=True)
 
 
-class LeaveGroupRequest(Request, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupRequest(Request, api_key=13, flexible="4+"):
     """Leave at once. v3 several members (KIP-345) · v4 flexible · v5 reason (KIP-800)."""
 
     group_id: str = field(String)
@@ -179,7 +179,7 @@ class MemberResponse(Struct):
     error_code: int = field(Int16)
 
 
-class LeaveGroupResponse(Response, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupResponse(Response, api_key=13, flexible="4+"):
     """Whether they have left.
 
     v1 throttle time · v3 one result per member (KIP-345) · v4 flexible.
@@ -190,7 +190,7 @@ class LeaveGroupResponse(Response, api_key=13, versions="0-5", flexible="4+"):
     members: list[MemberResponse] = field(Array(MemberResponse), versions="3+")
 
 
-class DescribeGroupsRequest(Request, api_key=15, versions="0-5", flexible="5+"):
+class DescribeGroupsRequest(Request, api_key=15, flexible="5+"):
     """Ask about groups by id. v3 authorized operations (KIP-430) · v5 flexible."""
 
     groups: list[str] = field(Array(String))
@@ -220,7 +220,7 @@ class DescribedGroup(Struct):
     authorized_operations: int = field(Int32, versions="3+", default=OPERATIONS_NOT_REQUESTED)
 
 
-class DescribeGroupsResponse(Response, api_key=15, versions="0-5", flexible="5+"):
+class DescribeGroupsResponse(Response, api_key=15, flexible="5+"):
     """One description per group.
 
     v1 throttle time · v3 authorized operations (KIP-430) · v4 instance ids (KIP-345) · v5 flexible.
@@ -230,7 +230,7 @@ class DescribeGroupsResponse(Response, api_key=15, versions="0-5", flexible="5+"
     groups: list[DescribedGroup] = field(Array(DescribedGroup))
 
 
-class ListGroupsRequest(Request, api_key=16, versions="0-5", flexible="3+"):
+class ListGroupsRequest(Request, api_key=16, flexible="3+"):
     """Ask for the groups of this broker.
 
     v3 flexible · v4 of some states only (KIP-518) · v5 of some types only (KIP-848).
@@ -249,7 +249,7 @@ class ListedGroup(Struct):
     group_type: str = field(String, versions="5+", ignorable=True)
 
 
-class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
+class ListGroupsResponse(Response, api_key=16, flexible="3+"):
     """The groups. v1 throttle time · v3 flexible · v4 state (KIP-518) · v5 type (KIP-848)."""
 
     throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)
@@ -257,7 +257,7 @@ class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
     groups: list[ListedGroup] = field(Array(ListedGroup))
 
 
-class DeleteGroupsRequest(Request, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Request, api_key=42, flexible="2+"):
     """Delete groups that have no members (KIP-229). v2 flexible."""
 
     groups_names: list[str] = field(Array(String))
@@ -270,7 +270,7 @@ class DeletableGroupResult(Struct):
     error_code: int = field(Int16)
 
 
-class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Response, api_key=42, flexible="2+"):
     """One result per group. v2 flexible."""
 
     throttle_time_ms: int = field(Int32)

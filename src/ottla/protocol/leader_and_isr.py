@@ -46,7 +46,7 @@ class LeaderAndIsrLiveLeader(Struct):
     port: int = field(Int32)
 
 
-class LeaderAndIsrRequest(Request, api_key=4, versions="0-7", flexible="4+"):
+class LeaderAndIsrRequest(Request, api_key=4, flexible="4+"):
     """What a broker has to lead and to follow.
 
     v1 new replicas are marked · v2 broker epoch, by topic (KIP-380) · v3 replicas of a reassignment
@@ -81,7 +81,7 @@ class LeaderAndIsrTopicError(Struct):
     partition_errors: list[LeaderAndIsrPartitionError] = field(Array(LeaderAndIsrPartitionError))
 
 
-class LeaderAndIsrResponse(Response, api_key=4, versions="0-7", flexible="4+"):
+class LeaderAndIsrResponse(Response, api_key=4, flexible="4+"):
     """One result for each partition. v1 KAFKA_STORAGE_ERROR possible · v4 flexible · v5 by id."""
 
     error_code: int = field(Int16)
@@ -120,7 +120,7 @@ class StopReplicaTopicState(Struct):
     partition_states: list[StopReplicaPartitionState] = field(Array(StopReplicaPartitionState))
 
 
-class StopReplicaRequest(Request, api_key=5, versions="0-4", flexible="2+"):
+class StopReplicaRequest(Request, api_key=5, flexible="2+"):
     """Replicas that a broker has to give up.
 
     v1 broker epoch, by topic (KIP-380) · v2 flexible · v3 leader epoch and deletion for each
@@ -147,7 +147,7 @@ class StopReplicaPartitionError(Struct):
     error_code: int = field(Int16)
 
 
-class StopReplicaResponse(Response, api_key=5, versions="0-4", flexible="2+"):
+class StopReplicaResponse(Response, api_key=5, flexible="2+"):
     """One result for each partition. v2 flexible · v3 FENCED_LEADER_EPOCH possible."""
 
     error_code: int = field(Int16)
@@ -211,7 +211,7 @@ class UpdateMetadataBroker(Struct):
     rack: str | None = field(String, versions="2+", nullable="2+", ignorable=True)
 
 
-class UpdateMetadataRequest(Request, api_key=6, versions="0-8", flexible="6+"):
+class UpdateMetadataRequest(Request, api_key=6, flexible="6+"):
     """Partitions that have changed, and all live brokers.
 
     v1 several listeners · v2 racks · v3 listener names · v4 offline replicas · v5 broker epoch, by
@@ -232,7 +232,7 @@ class UpdateMetadataRequest(Request, api_key=6, versions="0-8", flexible="6+"):
     type: int = field(Int8, versions="8+", tag=0, default=UNKNOWN_TYPE, ignorable=True)
 
 
-class UpdateMetadataResponse(Response, api_key=6, versions="0-8", flexible="6+"):
+class UpdateMetadataResponse(Response, api_key=6, flexible="6+"):
     """Whether the broker has applied the update."""
 
     error_code: int = field(Int16)
@@ -241,7 +241,7 @@ class UpdateMetadataResponse(Response, api_key=6, versions="0-8", flexible="6+")
 # ControlledShutdown (7) and AlterPartition (56): what brokers ask of the controller.
 
 
-class ControlledShutdownRequest(Request, api_key=7, versions="1-3", flexible="3+"):
+class ControlledShutdownRequest(Request, api_key=7, flexible="3+"):
     """A broker is about to stop: other brokers must take over its partitions.
 
     v2 broker epoch (KIP-380) · v3 flexible. v0 has a header of its own, which nothing since Kafka
@@ -259,7 +259,7 @@ class RemainingPartition(Struct):
     partition_index: int = field(Int32)
 
 
-class ControlledShutdownResponse(Response, api_key=7, versions="1-3", flexible="3+"):
+class ControlledShutdownResponse(Response, api_key=7, flexible="3+"):
     """The partitions that no other broker can lead. v3 flexible."""
 
     error_code: int = field(Int16)
@@ -292,7 +292,7 @@ class AlterPartitionTopicData(Struct):
     partitions: list[AlterPartitionPartitionData] = field(Array(AlterPartitionPartitionData))
 
 
-class AlterPartitionRequest(Request, api_key=56, versions="0-3", flexible="0+"):
+class AlterPartitionRequest(Request, api_key=56, flexible="0+"):
     """A leader asks for other in-sync replicas (KIP-497).
 
     v1 recovery of a leader (KIP-704) · v2 topic ids (KIP-841) · v3 broker epochs (KIP-903).
@@ -323,7 +323,7 @@ class AlterPartitionTopicResult(Struct):
     partitions: list[AlterPartitionPartitionResult] = field(Array(AlterPartitionPartitionResult))
 
 
-class AlterPartitionResponse(Response, api_key=56, versions="0-3", flexible="0+"):
+class AlterPartitionResponse(Response, api_key=56, flexible="0+"):
     """One result for each partition. v2 topic ids."""
 
     throttle_time_ms: int = field(Int32)

@@ -15,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class DescribeLogDirsRequest(Request, api_key=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsRequest(Request, api_key=35, flexible="2+"):
     """Ask a broker about its log directories (KIP-113); null topics ask for all. v2 flexible."""
 
     topics: list[DescribableLogDirTopic] | None = field(
@@ -49,7 +49,7 @@ class DescribeLogDirsResult(Struct):
     usable_bytes: int = field(Int64, versions="4+", default=UNKNOWN_BYTES, ignorable=True)
 
 
-class DescribeLogDirsResponse(Response, api_key=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsResponse(Response, api_key=35, flexible="2+"):
     """Every directory. v2 flexible · v3 an error of its own · v4 the size of the volume."""
 
     throttle_time_ms: int = field(Int32)
@@ -71,7 +71,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = field(Array(AlterReplicaLogDirTopic))
 
 
-class AlterReplicaLogDirsRequest(Request, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Request, api_key=34, flexible="2+"):
     """Have replicas of a broker move to other directories of it. v2 flexible."""
 
     dirs: list[AlterReplicaLogDir] = field(Array(AlterReplicaLogDir))
@@ -93,7 +93,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     )
 
 
-class AlterReplicaLogDirsResponse(Response, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Response, api_key=34, flexible="2+"):
     """An answer for each replica; DescribeLogDirs shows when the move has ended."""
 
     throttle_time_ms: int = field(Int32)

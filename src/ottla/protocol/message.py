@@ -14,7 +14,7 @@ from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
-from ottla.protocol.api_keys import MODULES, ApiKey
+from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.types import (
     BYTES_LIKE,
     NEWEST,
@@ -146,6 +146,11 @@ class Message(Struct):
         cls.decoders = Codecs(cls, "decode")
 
 
+def of_table(api_key: int | None) -> dict[str, str]:
+    """The versions of an API's messages, as the table of all has them."""
+    return {} if api_key is None else {"versions": MESSAGES[api_key][1]}
+
+
 class Request(Message):
     """What a client asks, under an API key."""
 
@@ -153,7 +158,7 @@ class Request(Message):
     response_class: ClassVar[type[Response]]
 
     def __init_subclass__(cls, *, api_key: int | None = None, **options: Any) -> None:
-        super().__init_subclass__(**options)
+        super().__init_subclass__(**of_table(api_key), **options)
         if api_key is not None:
             cls.api_key = ApiKey(api_key)
             REQUESTS[api_key] = cls
@@ -173,7 +178,7 @@ class Response(Message):
     def __init_subclass__(
         cls, *, api_key: int | None = None, answers_unknown_versions: bool = False, **options: Any
     ) -> None:
-        super().__init_subclass__(**options)
+        super().__init_subclass__(**of_table(api_key), **options)
         cls.answers_unknown_versions = answers_unknown_versions
         cls.first_flexible_header = (
             NEWEST if answers_unknown_versions else cls.first_flexible_version
@@ -193,11 +198,11 @@ def request_class(api_key: int) -> type[Request]:
     found = REQUESTS.get(api_key)
     if found is not None:
         return found
-    if api_key not in MODULES:
+    if api_key not in MESSAGES:
         raise RemoteProtocolError(
             f"no request has the API key {api_key}", ErrorCode.UNSUPPORTED_VERSION
         )
-    import_module(f"ottla.protocol.{MODULES[api_key]}")
+    import_module(f"ottla.protocol.{MESSAGES[api_key][0]}")
     return REQUESTS[api_key]
 
 

@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
 """Before it, a request for metadata creates topics as the broker is set up to."""
 
 
-class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+", ignores_rest=True):
+class MetadataRequest(Request, api_key=3, flexible="9+", ignores_rest=True):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
 
     librdkafka writes null topics of a flexible version in four bytes instead of one. The last three
@@ -72,7 +72,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = field(Int32, versions="8+", default=OPERATIONS_NOT_REQUESTED)
 
 
-class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
+class MetadataResponse(Response, api_key=3, flexible="9+"):
     """Brokers, controller and topics.
 
     v1 rack, controller, internal topics · v2 cluster id (KIP-78) · v3 throttle time · v5 offline
@@ -105,7 +105,7 @@ class Cursor(Struct):
     partition_index: int = field(Int32)
 
 
-class DescribeTopicPartitionsRequest(Request, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(Request, api_key=75, flexible="0+"):
     """Ask about some topics, or about all where none is named, in pieces (KIP-966)."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
@@ -140,7 +140,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_authorized_operations: int = field(Int32, default=OPERATIONS_NOT_REQUESTED)
 
 
-class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsResponse(Response, api_key=75, flexible="0+"):
     """Topics in the order of their names, and where the next request continues (null: done)."""
 
     throttle_time_ms: int = field(Int32, ignorable=True)
@@ -156,7 +156,7 @@ class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexib
 ENDPOINT_BROKERS: Final = 1
 
 
-class DescribeClusterRequest(Request, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterRequest(Request, api_key=60, flexible="0+"):
     """Ask for the members of the cluster (KIP-700).
 
     v1 brokers or controllers (KIP-919) · v2 fenced brokers as well (KIP-1073).
@@ -177,7 +177,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = field(Boolean, versions="2+")
 
 
-class DescribeClusterResponse(Response, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterResponse(Response, api_key=60, flexible="0+"):
     """The members and the controller.
 
     v1 says which kind of endpoint they are (KIP-919) · v2 which are fenced (KIP-1073).

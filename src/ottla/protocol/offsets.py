@@ -25,7 +25,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = field(Array(OffsetCommitRequestPartition))
 
 
-class OffsetCommitRequest(Request, api_key=8, versions="0-9", flexible="8+"):
+class OffsetCommitRequest(Request, api_key=8, flexible="8+"):
     """Commit offsets as a member of a group, or with generation -1 without being one.
 
     v0 was kept in ZooKeeper · v1 generation, member and timestamp · v2-4 retention in place of the
@@ -55,7 +55,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
 
 
-class OffsetCommitResponse(Response, api_key=8, versions="0-9", flexible="8+"):
+class OffsetCommitResponse(Response, api_key=8, flexible="8+"):
     """One result per partition. v3 throttle time · v8 flexible · v9 new errors (KIP-848)."""
 
     throttle_time_ms: int = field(Int32, versions="3+", ignorable=True)
@@ -93,7 +93,7 @@ FETCH_GROUPS_VERSION: Final = 8
 """From here on OffsetFetch asks for several groups."""
 
 
-class OffsetFetchRequest(Request, api_key=9, versions="0-9", flexible="6+"):
+class OffsetFetchRequest(Request, api_key=9, flexible="6+"):
     """Look up committed offsets.
 
     v0 was kept in ZooKeeper · v2 null topics ask for all (KIP-88) · v6 flexible · v7 only offsets
@@ -150,7 +150,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = field(Int16)
 
 
-class OffsetFetchResponse(Response, api_key=9, versions="0-9", flexible="6+"):
+class OffsetFetchResponse(Response, api_key=9, flexible="6+"):
     """The offsets, from v8 on by group.
 
     v2 top-level error (KIP-88) · v3 throttle time · v5 leader epoch (KIP-320) · v6 flexible · v7
@@ -176,7 +176,10 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
 
 
-class OffsetDeleteRequest(Request, api_key=47, versions="0"):
+class OffsetDeleteRequest(
+    Request,
+    api_key=47,
+):
     """Forget committed offsets of topics that the group no longer reads (KIP-496)."""
 
     group_id: str = field(String)
@@ -197,7 +200,10 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
 
 
-class OffsetDeleteResponse(Response, api_key=47, versions="0"):
+class OffsetDeleteResponse(
+    Response,
+    api_key=47,
+):
     """One result per partition, or an error for the whole group."""
 
     error_code: int = field(Int16)
@@ -223,7 +229,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
 
 
-class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Request, api_key=23, flexible="4+"):
     """Ask a leader where epochs end (KIP-101).
 
     v2 the current epoch as the sender knows it (KIP-320) · v3 replica id · v4 flexible.
@@ -249,7 +255,7 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
 
 
-class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Response, api_key=23, flexible="4+"):
     """One end for each partition. v1 epoch (KIP-279) · v2 throttle time · v4 flexible."""
 
     throttle_time_ms: int = field(Int32, versions="2+", ignorable=True)
@@ -275,7 +281,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(Array(ListOffsetsPartition))
 
 
-class ListOffsetsRequest(Request, api_key=2, versions="0-9", flexible="6+"):
+class ListOffsetsRequest(Request, api_key=2, flexible="6+"):
     """Look up the first offset whose timestamp is not older.
 
     v1 one offset in place of a list (KIP-79) · v2 isolation level (KIP-98) · v4 leader epoch
@@ -306,7 +312,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field(Array(ListOffsetsPartitionResponse))
 
 
-class ListOffsetsResponse(Response, api_key=2, versions="0-9", flexible="6+"):
+class ListOffsetsResponse(Response, api_key=2, flexible="6+"):
     """One result per partition.
 
     v0 a list of segment offsets, newest first · v1 offset and timestamp (KIP-79) · v2 throttle time

@@ -31,7 +31,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(Array(PartitionProduceData))
 
 
-class ProduceRequest(Request, api_key=0, versions="0-12", flexible="9+"):
+class ProduceRequest(Request, api_key=0, flexible="9+"):
     """Append, and answer when `acks` replicas have it (0: never, 1: the leader, -1: the ISR).
 
     v0-1 magic 0 · v2 magic 1 (KIP-32) · v3 magic 2 and transactions (KIP-98) · v7 zstd (KIP-110)
@@ -93,7 +93,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(String, nullable="0+")
 
 
-class ProduceResponse(Response, api_key=0, versions="0-12", flexible="9+"):
+class ProduceResponse(Response, api_key=0, flexible="9+"):
     """One result per partition. With acks=0 there is no response at all.
 
     v1 throttle time (KIP-13) · v2 log append time (KIP-32) · v5 log start offset (KIP-207) · v8

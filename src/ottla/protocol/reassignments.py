@@ -24,7 +24,7 @@ class ElectLeadersTopicPartitions(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class ElectLeadersRequest(Request, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersRequest(Request, api_key=43, flexible="2+"):
     """Ask for elections; null is every partition that needs one (KIP-183).
 
     v1 the kind of election (KIP-460) · v2 flexible.
@@ -52,7 +52,7 @@ class ElectLeadersReplicaElectionResult(Struct):
     partition_result: list[ElectLeadersPartitionResult] = field(Array(ElectLeadersPartitionResult))
 
 
-class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersResponse(Response, api_key=43, flexible="2+"):
     """One result for each partition. v1 an error for the whole · v2 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -76,7 +76,7 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = field(Array(ReassignablePartition))
 
 
-class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(Request, api_key=45, flexible="0+"):
     """Begin to move replicas, or stop it (KIP-455). v1 the number may have to stay the same."""
 
     timeout_ms: int = field(Int32, default=DEFAULT_TIMEOUT_MS)
@@ -99,7 +99,7 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = field(Array(ReassignablePartitionResponse))
 
 
-class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(Response, api_key=45, flexible="0+"):
     """One result for each partition."""
 
     throttle_time_ms: int = field(Int32)
@@ -118,7 +118,7 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = field(Array(Int32))
 
 
-class ListPartitionReassignmentsRequest(Request, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(Request, api_key=46, flexible="0+"):
     """Ask what is being moved; null is all of it (KIP-455)."""
 
     timeout_ms: int = field(Int32, default=DEFAULT_TIMEOUT_MS)
@@ -143,7 +143,7 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = field(Array(OngoingPartitionReassignment))
 
 
-class ListPartitionReassignmentsResponse(Response, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsResponse(Response, api_key=46, flexible="0+"):
     """What is being moved."""
 
     throttle_time_ms: int = field(Int32)

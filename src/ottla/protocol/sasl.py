@@ -9,7 +9,10 @@ from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Bytes, Int8, Int16, Int32, Int64, String, field
 
 
-class SaslHandshakeRequest(Request, api_key=17, versions="0-1"):
+class SaslHandshakeRequest(
+    Request,
+    api_key=17,
+):
     """Choose a mechanism.
 
     v0 tokens follow as bare frames · v1 in SaslAuthenticate (KIP-152).
@@ -18,14 +21,17 @@ class SaslHandshakeRequest(Request, api_key=17, versions="0-1"):
     mechanism: str = field(String)
 
 
-class SaslHandshakeResponse(Response, api_key=17, versions="0-1"):
+class SaslHandshakeResponse(
+    Response,
+    api_key=17,
+):
     """Whether the listener has the mechanism, and all that it has."""
 
     error_code: int = field(Int16)
     mechanisms: list[str] = field(Array(String))
 
 
-class SaslAuthenticateRequest(Request, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateRequest(Request, api_key=36, flexible="2+"):
     """A token of the client. v1 the session may have an end (KIP-368) · v2 flexible."""
 
     auth_bytes: bytes = field(Bytes)
@@ -34,7 +40,7 @@ class SaslAuthenticateRequest(Request, api_key=36, versions="0-2", flexible="2+"
         return f"SaslAuthenticateRequest(auth_bytes=<{len(self.auth_bytes)} bytes>)"
 
 
-class SaslAuthenticateResponse(Response, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateResponse(Response, api_key=36, flexible="2+"):
     """A token of the broker, or why it refuses the client.
 
     `session_lifetime_ms` is 0 for a session without end; else the client has to authenticate again
@@ -59,7 +65,7 @@ class TokenRenewer(Struct):
     principal_name: str = field(String)
 
 
-class CreateDelegationTokenRequest(Request, api_key=38, versions="0-3", flexible="2+"):
+class CreateDelegationTokenRequest(Request, api_key=38, flexible="2+"):
     """Make a token. v2 flexible · v3 for another owner than the one who asks (KIP-373)."""
 
     owner_principal_type: str | None = field(String, versions="3+", nullable="3+")
@@ -68,7 +74,7 @@ class CreateDelegationTokenRequest(Request, api_key=38, versions="0-3", flexible
     max_lifetime_ms: int = field(Int64)
 
 
-class CreateDelegationTokenResponse(Response, api_key=38, versions="0-3", flexible="2+"):
+class CreateDelegationTokenResponse(Response, api_key=38, flexible="2+"):
     """The token, or why there is none."""
 
     error_code: int = field(Int16)
@@ -90,7 +96,7 @@ class CreateDelegationTokenResponse(Response, api_key=38, versions="0-3", flexib
         )
 
 
-class RenewDelegationTokenRequest(Request, api_key=39, versions="0-2", flexible="2+"):
+class RenewDelegationTokenRequest(Request, api_key=39, flexible="2+"):
     """Have a token end later; below 0 for the broker's own period."""
 
     hmac: bytes = field(Bytes)
@@ -100,7 +106,7 @@ class RenewDelegationTokenRequest(Request, api_key=39, versions="0-2", flexible=
         return f"RenewDelegationTokenRequest(renew_period_ms={self.renew_period_ms})"
 
 
-class RenewDelegationTokenResponse(Response, api_key=39, versions="0-2", flexible="2+"):
+class RenewDelegationTokenResponse(Response, api_key=39, flexible="2+"):
     """When the token ends now."""
 
     error_code: int = field(Int16)
@@ -108,7 +114,7 @@ class RenewDelegationTokenResponse(Response, api_key=39, versions="0-2", flexibl
     throttle_time_ms: int = field(Int32)
 
 
-class ExpireDelegationTokenRequest(Request, api_key=40, versions="0-2", flexible="2+"):
+class ExpireDelegationTokenRequest(Request, api_key=40, flexible="2+"):
     """Have a token end within a time; below 0 at once, and it is gone."""
 
     hmac: bytes = field(Bytes)
@@ -118,7 +124,7 @@ class ExpireDelegationTokenRequest(Request, api_key=40, versions="0-2", flexible
         return f"ExpireDelegationTokenRequest(expiry_time_period_ms={self.expiry_time_period_ms})"
 
 
-class ExpireDelegationTokenResponse(Response, api_key=40, versions="0-2", flexible="2+"):
+class ExpireDelegationTokenResponse(Response, api_key=40, flexible="2+"):
     """When the token ends now."""
 
     error_code: int = field(Int16)
@@ -133,7 +139,7 @@ class TokenOwner(Struct):
     principal_name: str = field(String)
 
 
-class DescribeDelegationTokenRequest(Request, api_key=41, versions="0-3", flexible="2+"):
+class DescribeDelegationTokenRequest(Request, api_key=41, flexible="2+"):
     """Which tokens there are; null asks for all that one may see, and an empty list for none."""
 
     owners: list[TokenOwner] | None = field(Array(TokenOwner), nullable="0+")
@@ -157,7 +163,7 @@ class DescribedDelegationToken(Struct):
         return f"DescribedDelegationToken(token_id={self.token_id!r})"
 
 
-class DescribeDelegationTokenResponse(Response, api_key=41, versions="0-3", flexible="2+"):
+class DescribeDelegationTokenResponse(Response, api_key=41, flexible="2+"):
     """The tokens that the client may see."""
 
     error_code: int = field(Int16)
@@ -174,7 +180,7 @@ class UserName(Struct):
     name: str = field(String)
 
 
-class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsRequest(Request, api_key=50, flexible="0+"):
     """Which mechanisms users have credentials of; null or none named asks for all users."""
 
     users: list[UserName] | None = field(Array(UserName), nullable="0+")
@@ -196,7 +202,7 @@ class DescribeUserScramCredentialsResult(Struct):
     credential_infos: list[CredentialInfo] = field(Array(CredentialInfo))
 
 
-class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsResponse(Response, api_key=50, flexible="0+"):
     """The users that have credentials; the credentials themselves are told to nobody."""
 
     throttle_time_ms: int = field(Int32)
@@ -227,7 +233,7 @@ class ScramCredentialUpsertion(Struct):
         return f"ScramCredentialUpsertion(name={self.name!r}, mechanism={self.mechanism})"
 
 
-class AlterUserScramCredentialsRequest(Request, api_key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsRequest(Request, api_key=51, flexible="0+"):
     """Remove, make and replace credentials."""
 
     deletions: list[ScramCredentialDeletion] = field(Array(ScramCredentialDeletion))
@@ -242,7 +248,7 @@ class AlterUserScramCredentialsResult(Struct):
     error_message: str | None = field(String, nullable="0+")
 
 
-class AlterUserScramCredentialsResponse(Response, api_key=51, versions="0", flexible="0+"):
+class AlterUserScramCredentialsResponse(Response, api_key=51, flexible="0+"):
     """A result for each user."""
 
     throttle_time_ms: int = field(Int32)

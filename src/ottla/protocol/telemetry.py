@@ -8,13 +8,13 @@ from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Bytes, Int8, Int16, Int32, String, Uuid, field
 
 
-class GetTelemetrySubscriptionsRequest(Request, api_key=71, versions="0", flexible="0+"):
+class GetTelemetrySubscriptionsRequest(Request, api_key=71, flexible="0+"):
     """Ask which metrics are wanted; without an id of its own a client gets one."""
 
     client_instance_id: UUID = field(Uuid)
 
 
-class GetTelemetrySubscriptionsResponse(Response, api_key=71, versions="0", flexible="0+"):
+class GetTelemetrySubscriptionsResponse(Response, api_key=71, flexible="0+"):
     """What to push, how often, how large, and compressed by what.
 
     `requested_metrics` are the beginnings of names: one empty text is all, an empty list is none.
@@ -31,7 +31,7 @@ class GetTelemetrySubscriptionsResponse(Response, api_key=71, versions="0", flex
     requested_metrics: list[str] = field(Array(String))
 
 
-class PushTelemetryRequest(Request, api_key=72, versions="0", flexible="0+"):
+class PushTelemetryRequest(Request, api_key=72, flexible="0+"):
     """Metrics of a client as MetricsData of OpenTelemetry; the last has `terminating`."""
 
     client_instance_id: UUID = field(Uuid)
@@ -41,14 +41,14 @@ class PushTelemetryRequest(Request, api_key=72, versions="0", flexible="0+"):
     metrics: bytes = field(Bytes)
 
 
-class PushTelemetryResponse(Response, api_key=72, versions="0", flexible="0+"):
+class PushTelemetryResponse(Response, api_key=72, flexible="0+"):
     """Whether they were taken."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
 
 
-class ListConfigResourcesRequest(Request, api_key=74, versions="0", flexible="0+"):
+class ListConfigResourcesRequest(Request, api_key=74, flexible="0+"):
     """Ask which subscriptions there are: ListClientMetricsResources, as Kafka 3.9 calls it."""
 
 
@@ -58,7 +58,7 @@ class ListedConfigResource(Struct):
     resource_name: str = field(String)
 
 
-class ListConfigResourcesResponse(Response, api_key=74, versions="0", flexible="0+"):
+class ListConfigResourcesResponse(Response, api_key=74, flexible="0+"):
     """Their names; what they say is asked for by DescribeConfigs."""
 
     throttle_time_ms: int = field(Int32)

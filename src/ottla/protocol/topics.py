@@ -45,7 +45,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field(Array(CreatableTopicConfig))
 
 
-class CreateTopicsRequest(Request, api_key=19, versions="0-7", flexible="5+"):
+class CreateTopicsRequest(Request, api_key=19, flexible="5+"):
     """Create topics (KIP-4).
 
     v1 validate only · v4 -1 asks for the broker's defaults (KIP-464) · v5 flexible · v6 quotas on
@@ -82,7 +82,7 @@ class CreatableTopicResult(Struct):
     )
 
 
-class CreateTopicsResponse(Response, api_key=19, versions="0-7", flexible="5+"):
+class CreateTopicsResponse(Response, api_key=19, flexible="5+"):
     """One result per topic.
 
     v1 error message · v2 throttle time · v5 flexible, partitions and settings of the new topic
@@ -100,7 +100,7 @@ class DeleteTopicState(Struct):
     topic_id: UUID = field(Uuid)
 
 
-class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsRequest(Request, api_key=20, flexible="4+"):
     """Delete topics (KIP-4).
 
     v4 flexible · v5 error message in the answer, quotas on changes (KIP-599) · v6 topics by id
@@ -121,7 +121,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = field(String, versions="5+", nullable="5+", ignorable=True)
 
 
-class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsResponse(Response, api_key=20, flexible="4+"):
     """One result per topic. v1 throttle time · v4 flexible · v5 error message · v6 topic id."""
 
     throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)
@@ -142,7 +142,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = field(Array(DeleteRecordsPartition))
 
 
-class DeleteRecordsRequest(Request, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Request, api_key=21, flexible="2+"):
     """Move the start of logs forward (KIP-107). v2 flexible."""
 
     topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
@@ -164,7 +164,7 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
 
 
-class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsResponse(Response, api_key=21, flexible="2+"):
     """One result per partition. v2 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -187,7 +187,7 @@ class CreatePartitionsTopic(Struct):
     )
 
 
-class CreatePartitionsRequest(Request, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Request, api_key=37, flexible="2+"):
     """Add partitions to topics (KIP-195). v2 flexible · v3 quotas on changes (KIP-599)."""
 
     topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))
@@ -203,7 +203,7 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = field(String, nullable="0+")
 
 
-class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsResponse(Response, api_key=37, flexible="2+"):
     """One result per topic. v2 flexible."""
 
     throttle_time_ms: int = field(Int32)

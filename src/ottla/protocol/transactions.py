@@ -11,7 +11,7 @@ from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
 
-class InitProducerIdRequest(Request, api_key=22, versions="0-5", flexible="2+"):
+class InitProducerIdRequest(Request, api_key=22, flexible="2+"):
     """Ask for a producer id; with a transactional id it is always the same one (KIP-98).
 
     v2 flexible · v3 the present id and epoch, to have the epoch raised (KIP-360) · v4
@@ -24,7 +24,7 @@ class InitProducerIdRequest(Request, api_key=22, versions="0-5", flexible="2+"):
     producer_epoch: int = field(Int16, versions="3+", default=-1)
 
 
-class InitProducerIdResponse(Response, api_key=22, versions="0-5", flexible="2+"):
+class InitProducerIdResponse(Response, api_key=22, flexible="2+"):
     """The id and the epoch to write with. v2 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -54,7 +54,7 @@ FROM_BROKERS_VERSION: Final = 4
 """From here on AddPartitionsToTxn comes from brokers, which may only verify."""
 
 
-class AddPartitionsToTxnRequest(Request, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnRequest(Request, api_key=24, flexible="3+"):
     """Name partitions before the first write to them; the first ones begin a transaction.
 
     v2 PRODUCER_FENCED possible · v3 flexible, the last version for clients · v4 several
@@ -95,7 +95,7 @@ class AddPartitionsToTxnResult(Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = field(Array(AddPartitionsToTxnTopicResult))
 
 
-class AddPartitionsToTxnResponse(Response, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnResponse(Response, api_key=24, flexible="3+"):
     """One result for each partition. v3 flexible · v4 by transaction."""
 
     throttle_time_ms: int = field(Int32)
@@ -108,7 +108,7 @@ class AddPartitionsToTxnResponse(Response, api_key=24, versions="0-5", flexible=
     )
 
 
-class AddOffsetsToTxnRequest(Request, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnRequest(Request, api_key=25, flexible="3+"):
     """Name the group whose offsets will be committed with the transaction.
 
     v2 PRODUCER_FENCED possible · v3 flexible · v4 TRANSACTION_ABORTABLE possible (KIP-890).
@@ -120,14 +120,14 @@ class AddOffsetsToTxnRequest(Request, api_key=25, versions="0-4", flexible="3+")
     group_id: str = field(String)
 
 
-class AddOffsetsToTxnResponse(Response, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnResponse(Response, api_key=25, flexible="3+"):
     """Whether the group's partition belongs to the transaction now. v3 flexible."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
 
 
-class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnRequest(Request, api_key=26, flexible="3+"):
     """Commit the transaction, or abort it.
 
     v2 PRODUCER_FENCED possible · v3 flexible · v4 TRANSACTION_ABORTABLE possible · v5 raises the
@@ -140,7 +140,7 @@ class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
     committed: bool = field(Boolean)
 
 
-class EndTxnResponse(Response, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnResponse(Response, api_key=26, flexible="3+"):
     """Whether it is decided; the markers may still be on their way.
 
     v3 flexible · v5 the id and epoch that the producer uses from now on (KIP-890).
@@ -170,7 +170,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = field(Int8, versions="2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Request, api_key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersRequest(Request, api_key=27, flexible="1+"):
     """A coordinator has the ends of transactions written into the logs.
 
     v1 flexible · v2 whether the end has raised the producer's epoch (KIP-1228).
@@ -202,7 +202,7 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
 
 
-class WriteTxnMarkersResponse(Response, api_key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersResponse(Response, api_key=27, flexible="1+"):
     """One result for each partition of each marker. v1 flexible."""
 
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))
@@ -226,7 +226,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     )
 
 
-class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request, api_key=28, flexible="3+"):
     """Commit offsets that count once the transaction is committed.
 
     v2 leader epoch (KIP-320) · v3 flexible, names the group's member, so that one of an older
@@ -260,7 +260,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     )
 
 
-class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, api_key=28, flexible="3+"):
     """One result for each partition. v3 flexible."""
 
     throttle_time_ms: int = field(Int32)
@@ -274,7 +274,7 @@ class TopicRequest(Struct):
     partition_indexes: list[int] = field(Array(Int32))
 
 
-class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersRequest(Request, api_key=61, flexible="0+"):
     """Ask leaders which producers write to their partitions (KIP-664)."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
@@ -307,14 +307,14 @@ class TopicResponse(Struct):
     partitions: list[PartitionResponse] = field(Array(PartitionResponse))
 
 
-class DescribeProducersResponse(Response, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersResponse(Response, api_key=61, flexible="0+"):
     """The producers by partition."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[TopicResponse] = field(Array(TopicResponse))
 
 
-class DescribeTransactionsRequest(Request, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Request, api_key=65, flexible="0+"):
     """Ask the coordinator about transactional ids (KIP-664)."""
 
     transactional_ids: list[str] = field(Array(String))
@@ -340,7 +340,7 @@ class DescribeTransactionsTransactionState(Struct):
     topics: list[TopicData] = field(Array(TopicData))
 
 
-class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsResponse(Response, api_key=65, flexible="0+"):
     """One entry for each id that was asked about."""
 
     throttle_time_ms: int = field(Int32)
@@ -349,7 +349,7 @@ class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible=
     )
 
 
-class ListTransactionsRequest(Request, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsRequest(Request, api_key=66, flexible="0+"):
     """Ask for the transactional ids of a coordinator; empty filters let all pass (KIP-664).
 
     v1 only those that have been open for longer than a time (KIP-994) · v2 only those that a
@@ -370,7 +370,7 @@ class ListTransactionsTransactionState(Struct):
     transaction_state: str = field(String)
 
 
-class ListTransactionsResponse(Response, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsResponse(Response, api_key=66, flexible="0+"):
     """The ids that pass the filters, and the filters that name no state."""
 
     throttle_time_ms: int = field(Int32)

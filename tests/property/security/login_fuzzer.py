@@ -9,7 +9,7 @@ import socket
 import struct
 from collections import Counter
 
-from ottla.protocol.api_keys import MODULES
+from ottla.protocol.api_keys import MESSAGES
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import encode_request
 from ottla.protocol.message import request_class
@@ -73,7 +73,7 @@ def request(chance: random.Random) -> bytes:
         return encode_request(chance.randrange(3), 1, None, token)[4:]
     if kind == 6:
         return chance.choice(TOKENS)
-    other = request_class(chance.choice(list(MODULES)))
+    other = request_class(chance.choice(list(MESSAGES)))
     return bytes([0, other.api_key, 0, other.max_version]) + chance.randbytes(40)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ottla.protocol.api_keys import MODULES, ApiKey
+from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -140,7 +140,7 @@ class MockBroker:
 
     def _api_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         keys = []
-        for api_key in MODULES:
+        for api_key in MESSAGES:
             kind = request_class(api_key)
             first, last = self.versions.get(api_key, (kind.min_version, kind.max_version))
             keys.append(ApiVersion(api_key=api_key, min_version=first, max_version=last))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.protocol.__main__ import main, messages
-from ottla.protocol.api_keys import MODULES
+from ottla.protocol.api_keys import MESSAGES
 
 
 def test_list_prints_every_api(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,7 +13,7 @@ def test_list_prints_every_api(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(MODULES)
+    assert len(lines) == 1 + len(MESSAGES)
     assert lines[1].split() == ["0", "Produce", "0-12", "9+", "protocol.produce"]
 
 
@@ -52,5 +52,5 @@ def test_every_message_has_a_name_of_its_own() -> None:
     names = messages()
 
     served = [name for name in names if name.endswith(("Request", "Response"))]
-    assert len(served) == 2 * len(MODULES)
+    assert len(served) == 2 * len(MESSAGES)
     assert {"FetchResponse", "ConsumerProtocolAssignment", "GroupMetadataValue"} < set(names)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from ottla.protocol.api_keys import MODULES, ApiKey
+from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.protocol.group import HeartbeatRequest, JoinGroupResponse, ListGroupsRequest
 from ottla.protocol.message import (
@@ -79,7 +79,7 @@ def test_message_shows_what_differs_from_the_defaults() -> None:
 
 def test_every_api_has_a_request_and_a_response() -> None:
     """They name each other, and agree on key, versions and flexibility."""
-    for key in MODULES:
+    for key in MESSAGES:
         request = request_class(key)
         response = request.response_class
         assert request.api_key is response.api_key is ApiKey(key)

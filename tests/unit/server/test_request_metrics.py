@@ -10,7 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.connection import Connection, FrameBuffer, RequestContext
 from ottla.network.processor import Sent
-from ottla.protocol.api_keys import MODULES
+from ottla.protocol.api_keys import MESSAGES
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.protocol.header import RequestHeader
@@ -196,7 +196,7 @@ def test_log_of_requests_has_every_one_timed(world):
     assert len(world.connection.unsent) == 10
 
 
-@pytest.mark.parametrize("key", MODULES, ids=lambda key: key.name)
+@pytest.mark.parametrize("key", MESSAGES, ids=lambda key: key.name)
 def test_errors_of_every_response_can_be_counted(key):
     """A response without an error, of any API, has no other error than NONE."""
     response = request_class(key).response_class
