@@ -26,6 +26,8 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
+NO_SESSION: Final = -1
+"""The session of a transactional producer that has not come over a connection of its own."""
 NO_GENERATION: Final = -1
 """The generation of a consumer that is not, or not yet, a member of its group."""
 NO_UUID: Final = UUID(int=0)
@@ -90,6 +92,18 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TxnProducer(NamedTuple):
+    """The sender of a request: the id, and the producer id and epoch that it has.
+
+    `session` numbers the connections of a broker in the order in which they were opened.
+    """
+
+    transactional_id: str
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    session: int = NO_SESSION
 
 
 def by_topic(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

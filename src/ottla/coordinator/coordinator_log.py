@@ -14,6 +14,9 @@ from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
+APPEND_TIMEOUT_MS: Final = 30_000
+"""How long the replicas may take to have what the coordinator of transactions has written."""
+
 
 class CoordinatorLog(Protocol):
     """The partitions of `__consumer_offsets` or of `__transaction_state`.

@@ -146,9 +146,14 @@ class Message(Struct):
         cls.decoders = Codecs(cls, "decode")
 
 
-def of_table(api_key: int | None) -> dict[str, str]:
+def of_table(api_key: int | None) -> dict[str, Any]:
     """The versions of an API's messages, as the table of all has them."""
     return {} if api_key is None else {"versions": MESSAGES[api_key][1]}
+
+
+def versions_of(api_key: int) -> Versions:
+    """The versions of an API's messages, which need not be imported."""
+    return Versions.parse(MESSAGES[api_key][1])
 
 
 class Request(Message):

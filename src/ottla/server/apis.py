@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
@@ -22,7 +23,7 @@ from ottla.protocol.header import (
     decode_request,
     decode_request_header,
 )
-from ottla.protocol.message import Request, Response, error_response, request_class
+from ottla.protocol.message import Request, Response, error_response, versions_of
 from ottla.protocol.types import Part
 from ottla.runtime import Runtime
 from ottla.security.sasl import Action, SaslAuthenticator, SaslState
@@ -64,6 +65,49 @@ class ApiFamily(Protocol):
         """The handlers of the family, each alone or with the versions that it serves."""
 
 
+class WholeFamily(Protocol):
+    """A family that serves all versions that its messages have."""
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        """The handlers of the family."""
+
+
+class LateFamily:
+    """A family that is imported and made when the first request for it is there.
+
+    `narrowed` are the APIs of which not all versions are served. What `make` gives has the handlers
+    of just these APIs.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], WholeFamily],
+        *keys: ApiKey,
+        narrowed: Mapping[ApiKey, tuple[int, int]] | None = None,
+    ) -> None:
+        self.on_made: Callable[[Mapping[ApiKey, Handler]], object] | None = None
+        self._make = make
+        self._keys = keys
+        self._narrowed = narrowed or {}
+        self._made: Mapping[ApiKey, Handler] = {}
+
+    def apis(self) -> dict[ApiKey, Handler | tuple[Handler, int, int]]:
+        """Handlers that make the family, and then hand on to its own."""
+        late: dict[ApiKey, Handler] = {key: partial(self._handle, key) for key in self._keys}
+        return {
+            key: (handler, *self._narrowed[key]) if key in self._narrowed else handler
+            for key, handler in late.items()
+        }
+
+    def _handle(self, key: ApiKey, context: RequestContext, body: Any) -> Answer:
+        if not self._made:
+            self._made = self._make().apis()
+            assert self._made.keys() == set(self._keys), "the row names the APIs of the family"
+            if self.on_made is not None:
+                self.on_made(self._made)
+        return self._made[key](context, body)
+
+
 class RequestMeter:
     """What measures requests, as far as the table of APIs knows it."""
 
@@ -91,12 +135,21 @@ class Apis:
 
     def register(self, family: ApiFamily) -> None:
         """Add a family's handlers to the table."""
-        for key, entry in family.apis().items():
+        entries = family.apis()
+        for key, entry in entries.items():
             if isinstance(entry, tuple):
                 self._apis[int(key)] = Api(*entry)
             else:
-                message = request_class(key)
-                self._apis[int(key)] = Api(entry, message.min_version, message.max_version)
+                self._apis[int(key)] = Api(entry, *versions_of(key))
+        if isinstance(family, LateFamily):
+            late = {key: self._apis[int(key)] for key in entries}
+            family.on_made = partial(self._replace, late)
+
+    def _replace(self, late: Mapping[ApiKey, Api], made: Mapping[ApiKey, Handler]) -> None:
+        """From now on requests go straight to the handlers, except where these are wrapped."""
+        for key, api in late.items():
+            if self._apis[int(key)] is api:
+                self._apis[int(key)] = api._replace(handler=made[key])
 
     def wrap(self, key: ApiKey, around: Callable[[Handler], Handler]) -> None:
         """Wrap the handler of an API, if it is in the table."""

@@ -22,7 +22,6 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
 from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
@@ -241,13 +240,11 @@ class Broker:
             config,
             self.replica_manager,
             self.cache,
-            ProducerIdManager(self.registry, self.broker_id),
+            self.registry,
             None if link is None else link.connections,
             self.dynamic_config.group_config,
         )
-        orders = ControllerOrders(
-            self.replica_manager, self.cache, coordinators.groups, coordinators.transactions
-        )
+        orders = ControllerOrders(self.replica_manager, self.cache, coordinators)
         local = OrdersToOwnBroker(orders, self.broker_id)
         to_all = local if link is None else link.orders_to_brokers(local)
         self.controller = Controller(runtime, self.registry, config, to_all, self.broker_id)

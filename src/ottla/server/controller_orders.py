@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 from ottla.controller.broker_request_batch import OnAnswer
-from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.coordinators import Coordinators
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
+    INTERNAL_TOPICS,
     NO_UUID,
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
     BrokerEndPoints,
     MetadataUpdate,
     Node,
@@ -40,17 +38,12 @@ class ControllerOrders:
         self,
         replica_manager: ReplicaManager,
         cache: MetadataCache,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
+        coordinators: Coordinators,
     ) -> None:
         self.replica_manager = replica_manager
         self.cache = cache
         self.controller_epoch = 0
-        self._groups = groups
-        self._coordinators: Mapping[str, GroupCoordinator | TransactionCoordinator] = {
-            OFFSETS_TOPIC: groups,
-            TRANSACTIONS_TOPIC: transactions,
-        }
+        self._coordinators = coordinators
         # The leader epoch of each partition that a coordinator took over: each is passed on once.
         self._elected: dict[TopicPartition, int] = {}
 
@@ -62,7 +55,7 @@ class ControllerOrders:
         nodes = {node.id: node for node in brokers}
         errors = self.replica_manager.become_leader_or_follower(states, nodes)
         for state in states:
-            if state.topic_partition.topic in self._coordinators:
+            if state.topic_partition.topic in INTERNAL_TOPICS:
                 self._tell_coordinator(state, errors.get(state.topic_partition, ErrorCode.NONE))
         return errors
 
@@ -96,12 +89,12 @@ class ControllerOrders:
             self._give_strays_up(update.states)
         self.cache.update(update.states, update.brokers, gone)
         self.cache.controller_id = controller_id
-        self._groups.on_topics_deleted(gone)
+        self._coordinators.on_topics_deleted(gone)
 
     def _stop(self, partitions: Sequence[StopReplicaPartition]) -> Errors:
         errors = self.replica_manager.stop_replica(partitions)
         for topic_partition, error in errors.items():
-            if topic_partition.topic in self._coordinators and not error:
+            if topic_partition.topic in INTERNAL_TOPICS and not error:
                 self._resign(topic_partition)
         return errors
 
@@ -135,11 +128,15 @@ class ControllerOrders:
             self._resign(topic_partition)
         elif self._elected.get(topic_partition) != state.leader_epoch:
             self._elected[topic_partition] = state.leader_epoch
-            self._coordinators[topic_partition.topic].on_election(topic_partition.partition)
+            self._coordinators.coordinator(topic_partition.topic).on_election(
+                topic_partition.partition
+            )
 
     def _resign(self, topic_partition: TopicPartition) -> None:
         self._elected.pop(topic_partition, None)
-        self._coordinators[topic_partition.topic].on_resignation(topic_partition.partition)
+        self._coordinators.coordinator(topic_partition.topic).on_resignation(
+            topic_partition.partition
+        )
 
 
 class OrdersToOwnBroker:

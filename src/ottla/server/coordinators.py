@@ -5,35 +5,41 @@ The log of a coordinator is its internal topic, over the replica manager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
-from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.transaction.marker_sender import (
-    APPEND_TIMEOUT_MS,
-    MarkersToLeaders,
-    MarkerWriter,
-)
-from ottla.coordinator.transaction.transaction_coordinator import (
-    ProducerIdManager,
-    TransactionCoordinator,
-)
-from ottla.coordinator.transaction.transaction_verifier import AskCoordinator, TransactionVerifier
+from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS
+from ottla.coordinator.transaction.transaction_verifier import OnVerified, TransactionVerifier
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.record_batch import batches
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL
-from ottla.runtime import Runtime
-from ottla.server.metadata_cache import MetadataCache
-from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, partition_of
+from ottla.structs import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicPartition,
+    TxnProducer,
+    partition_of,
+)
 
 if TYPE_CHECKING:
+    from ottla.config.broker_config import BrokerConfig
+    from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
+    from ottla.coordinator.group.group_coordinator import GroupCoordinator
+    from ottla.coordinator.transaction.marker_sender import MarkersToLeaders, MarkerWriter
+    from ottla.coordinator.transaction.transaction_coordinator import (
+        ProducerIdManager,
+        TransactionCoordinator,
+    )
+    from ottla.coordinator.transaction.transaction_verifier import AskCoordinator
+    from ottla.registry.tree import Registry
+    from ottla.runtime import Runtime
     from ottla.server.broker_connections import BrokerConnections
+    from ottla.server.metadata_cache import MetadataCache
 
+CoordinatorT = TypeVar("CoordinatorT", "GroupCoordinator", "TransactionCoordinator")
 LOAD_BUFFER_BYTES: Final = 5 * 1024 * 1024
 
 
@@ -110,7 +116,8 @@ def next_offset(buffer: memoryview) -> int:
 class Coordinators:
     """Both coordinators of one broker. All that they know of each other is in this module.
 
-    With `connections`, partitions may have leaders on other brokers.
+    Each is imported and made when it is first needed: when the broker leads a partition of its
+    topic, or is asked for it. With `connections`, partitions may have leaders on other brokers.
     """
 
     def __init__(
@@ -119,64 +126,136 @@ class Coordinators:
         config: BrokerConfig,
         replica_manager: ReplicaManager,
         cache: MetadataCache,
-        producer_ids: ProducerIdManager,
+        registry: Registry,
         connections: BrokerConnections | None = None,
         group_config: ConfigOfGroup | None = None,
     ) -> None:
         self.runtime = runtime
         self.replica_manager = replica_manager
         self.cache = cache
-        self.producer_ids = producer_ids
-        offsets_log = TopicLog(
+        self.offsets_log = TopicLog(
             replica_manager,
             cache,
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             config.offsets_commit_timeout_ms,
         )
-        transactions_log = TopicLog(
+        self.transactions_log = TopicLog(
             replica_manager,
             cache,
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
             APPEND_TIMEOUT_MS,
         )
-        self.groups = GroupCoordinator(runtime, config, offsets_log, cache, group_config)
-        self.markers = MarkerWriter(
-            runtime.clock, replica_manager, self.groups.manager.end_transaction
+        self.verifier = TransactionVerifier(runtime, replica_manager, self._verify)
+        self._config = config
+        self._registry = registry
+        self._connections = connections
+        self._group_config = group_config
+        self._answers = False
+        self._made: list[GroupCoordinator | TransactionCoordinator] = []
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether groups may be consumer groups (KIP-848)."""
+        return "consumer" in self._config.group_coordinator_rebalance_protocols
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups."""
+        from ottla.coordinator.group.group_coordinator import GroupCoordinator
+
+        return self._begin(
+            GroupCoordinator(
+                self.runtime, self._config, self.offsets_log, self.cache, self._group_config
+            )
         )
-        self.transactions = TransactionCoordinator(
-            runtime,
-            config,
-            transactions_log,
-            producer_ids.generate_producer_id,
-            self._markers_to_leaders(connections),
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions."""
+        from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+
+        return self._begin(
+            TransactionCoordinator(
+                self.runtime,
+                self._config,
+                self.transactions_log,
+                self.producer_ids.generate_producer_id,
+                self._markers_to_leaders(self._connections),
+            )
         )
-        self.verifier = TransactionVerifier(
-            runtime, replica_manager, self._verification(connections)
+
+    @cached_property
+    def producer_ids(self) -> ProducerIdManager:
+        """Gives producers their ids."""
+        from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
+
+        return ProducerIdManager(self._registry, self.replica_manager.broker_id)
+
+    @cached_property
+    def markers(self) -> MarkerWriter:
+        """Writes the ends of transactions into partitions that this broker leads."""
+        from ottla.coordinator.transaction.marker_sender import MarkerWriter
+
+        end_transaction = self.groups.manager.end_transaction
+        return MarkerWriter(self.runtime.clock, self.replica_manager, end_transaction)
+
+    def coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
+        """The coordinator whose log is this internal topic."""
+        return self.groups if topic == OFFSETS_TOPIC else self.transactions
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics were deleted: groups have no offsets in them any longer."""
+        if "groups" in self.__dict__:
+            self.groups.on_topics_deleted(topics)
+
+    def startup(self) -> None:
+        """Begin to answer."""
+        self._answers = True
+        for coordinator in self._made:
+            coordinator.startup()
+
+    def shutdown(self) -> None:
+        """Stop answering."""
+        self._answers = False
+        for coordinator in reversed(self._made):
+            coordinator.shutdown()
+
+    def _begin(self, coordinator: CoordinatorT) -> CoordinatorT:
+        self._made.append(coordinator)
+        if self._answers:
+            coordinator.startup()
+        return coordinator
+
+    def _verify(
+        self,
+        producer: TxnProducer,
+        partitions: Collection[TopicPartition],
+        on_answer: OnVerified,
+        *,
+        adds: bool,
+    ) -> None:
+        self._verification(producer, partitions, on_answer, adds=adds)
+
+    @cached_property
+    def _verification(self) -> AskCoordinator:
+        if self._connections is None:
+            from ottla.server.own_transactions import AskOwnCoordinator
+
+            return AskOwnCoordinator(self.transactions)
+        from ottla.server.remote_transactions import AskCoordinatorOnCluster
+
+        return AskCoordinatorOnCluster(
+            self.runtime, self._connections, self.cache, self.transactions
         )
 
     def _markers_to_leaders(self, connections: BrokerConnections | None) -> MarkersToLeaders:
         if connections is None:
+            from ottla.server.own_transactions import MarkersToOwnBroker
+
             return MarkersToOwnBroker(self.markers, self.cache)
         # Imported only here: a single broker does not need it.
         from ottla.server.remote_transactions import MarkersToCluster
 
         return MarkersToCluster(self.runtime, connections, self.cache, self.markers)
-
-    def _verification(self, connections: BrokerConnections | None) -> AskCoordinator:
-        if connections is None:
-            return AskOwnCoordinator(self.transactions)
-        from ottla.server.remote_transactions import AskCoordinatorOnCluster
-
-        return AskCoordinatorOnCluster(self.runtime, connections, self.cache, self.transactions)
-
-    def startup(self) -> None:
-        """Begin to answer."""
-        self.groups.startup()
-        self.transactions.startup()
-
-    def shutdown(self) -> None:
-        """Stop answering."""
-        self.transactions.shutdown()
-        self.groups.shutdown()

@@ -11,13 +11,13 @@ from collections.abc import Collection
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
-    TxnProducer,
 )
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     TRANSACTIONS_TOPIC,
     TopicPartition,
+    TxnProducer,
 )
 
 logger = logging.getLogger(__name__)

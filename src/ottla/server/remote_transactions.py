@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
-    TxnProducer,
 )
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.errors import ErrorCode, KafkaError
@@ -31,7 +30,13 @@ from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
-from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition, by_topic
+from ottla.structs import (
+    NO_LEADER,
+    TRANSACTIONS_TOPIC,
+    TopicPartition,
+    TxnProducer,
+    by_topic,
+)
 
 logger = logging.getLogger(__name__)
 

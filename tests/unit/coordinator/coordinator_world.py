@@ -9,7 +9,6 @@ from group_world import MemoryOffsetsLog
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
-    TxnProducer,
 )
 from ottla.coordinator.transaction.transaction_metadata import (
     Transaction,
@@ -17,7 +16,10 @@ from ottla.coordinator.transaction.transaction_metadata import (
     TransactionState,
 )
 from ottla.errors import ErrorCode
-from ottla.structs import TopicPartition
+from ottla.structs import (
+    TopicPartition,
+    TxnProducer,
+)
 from ottla.testing import mock_runtime
 
 TIMEOUT_MS = 60_000

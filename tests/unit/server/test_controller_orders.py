@@ -77,8 +77,12 @@ class World:
 
     def __init__(self) -> None:
         self.replicas, self.groups = Replicas(), Coordinator()
+        coordinators = SimpleNamespace(
+            coordinator={OFFSETS: self.groups, "__transaction_state": Coordinator()}.get,
+            on_topics_deleted=self.groups.on_topics_deleted,
+        )
         self.cache = MetadataCache("cluster")
-        self.orders = ControllerOrders(self.replicas, self.cache, self.groups, Coordinator())
+        self.orders = ControllerOrders(self.replicas, self.cache, coordinators)
         self.handler = ControllerOrdersHandler(self.orders, lambda: 10)
 
     def ask(self, name, body, version, connection=1):

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from ottla.coordinator.transaction.marker_sender import TxnMarker
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -22,7 +21,13 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.server.remote_transactions import AskCoordinatorOnCluster, MarkersToCluster
-from ottla.structs import TRANSACTIONS_TOPIC, LeaderAndIsr, PartitionState, TopicPartition
+from ottla.structs import (
+    TRANSACTIONS_TOPIC,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+    TxnProducer,
+)
 
 MARKER = TxnMarker(7, 3, True, 2, 1)
 OWN, OTHERS, NOBODYS = (TopicPartition("t", index) for index in range(3))

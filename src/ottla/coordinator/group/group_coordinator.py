@@ -46,7 +46,6 @@ from ottla.coordinator.group.group import (
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.rebalancer import Rebalancer
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -71,7 +70,11 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Runtime, Timer
-from ottla.structs import MS_PER_MINUTE, TopicPartition
+from ottla.structs import (
+    MS_PER_MINUTE,
+    TopicPartition,
+    TxnProducer,
+)
 
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 

@@ -26,7 +26,6 @@ from ottla.coordinator.group.group import (
     group_key,
 )
 from ottla.coordinator.group.offsets import CommittedOffset
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.offsets_topic import (
@@ -40,7 +39,12 @@ from ottla.protocol.offsets_topic import (
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
-from ottla.structs import OFFSETS_TOPIC, TopicPartition, Value
+from ottla.structs import (
+    OFFSETS_TOPIC,
+    TopicPartition,
+    TxnProducer,
+    Value,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
     EPOCH_BUMP,
@@ -170,8 +171,6 @@ class MarkerSender:
 
 # Writes the markers of transactions into the partitions that this broker leads.
 
-
-APPEND_TIMEOUT_MS: Final = 30_000
 
 # Called with a partition of the offsets topic, the producer id, and whether it was a commit.
 OnOffsetsEnded = Callable[[int, int, bool], object]

@@ -28,14 +28,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkersToLeaders
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
-    NO_SESSION,
     Transaction,
     TransactionMetadata,
     TransactionState,
@@ -55,21 +54,9 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import ProducerIdBlock
 from ottla.runtime import Runtime, Timer
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SESSION, TopicPartition, TxnProducer
 
 logger = logging.getLogger(__name__)
-
-
-class TxnProducer(NamedTuple):
-    """The sender of a request: the id, and the producer id and epoch that it has.
-
-    `session` numbers the connections of a broker in the order in which they were opened.
-    """
-
-    transactional_id: str
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
-    session: int = NO_SESSION
 
 
 OnInitialized = Callable[[ErrorCode, int, int], object]

@@ -30,7 +30,14 @@ from ottla.protocol.offsets_topic import (
     TransactionLogValue,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition, by_topic
+from ottla.structs import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SESSION,
+    NO_TIMESTAMP,
+    TopicPartition,
+    by_topic,
+)
 
 # One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
 LAST_EPOCH: Final = 2**15 - 2
@@ -289,9 +296,6 @@ class TransactionMetadata:
         """The write failed: everything stays as it was."""
         if self.pending is prepared:
             self.pending = None
-
-
-NO_SESSION: Final = -1
 
 
 # Transactional ids as records of `__transaction_state`, with Kafka's keys and values.

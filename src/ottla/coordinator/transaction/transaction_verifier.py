@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.log.producer_state_manager import Verification
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.structs import TopicPartition
+from ottla.structs import (
+    TopicPartition,
+    TxnProducer,
+)
 
 # How often, and for how long, adding partitions to a transaction that cannot begin yet is retried.
 # After that the producer has to try again.

@@ -6,48 +6,32 @@ broker that it works with: a handler is made nowhere else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.log.log_dir import validate_topic_name
-from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
-from ottla.server.handlers.acls import AclsHandler
+from ottla.protocol.api_keys import ApiKey
+from ottla.server.apis import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
-from ottla.server.handlers.client_quotas import ClientQuotasHandler
-from ottla.server.handlers.configs import ConfigsHandler
-from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.group import (
-    ConsumerGroupHandlers,
-    FindCoordinatorHandler,
-    GroupHandlers,
-    KeyType,
-)
-from ottla.server.handlers.log_dirs import LogDirsHandler
 from ottla.server.handlers.metadata import CreateTopic, MetadataHandler
-from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler, OffsetHandlers
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
-from ottla.server.handlers.reassignments import ReassignmentsHandler
-from ottla.server.handlers.sasl import SaslHandlers, ScramUsersHandler
-from ottla.server.handlers.topics import TopicsHandler
-from ottla.server.handlers.transactions import (
-    ProducerIdHandlers,
-    TransactionHandlers,
-    TransactionViewHandlers,
-)
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
+    from ottla.coordinator.group.offsets import RegistryOffsets
     from ottla.log.log_manager import LogManager
     from ottla.log.replica_moves import ReplicaMoves
     from ottla.registry.token_store import TokenStore
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
-    from ottla.server.apis import ApiFamily, Apis
+    from ottla.server.apis import ApiFamily, Apis, WholeFamily
     from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
@@ -55,6 +39,50 @@ if TYPE_CHECKING:
     from ottla.server.dynamic_config import DynamicConfig
     from ottla.server.fetch_session import FetchSessionCache
     from ottla.server.handlers.api_versions import Features
+
+
+# The APIs of the families that are made at their first request, where there are many.
+TOPICS: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.CREATE_PARTITIONS,
+)
+CONFIGS: Final = (
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.LIST_CLIENT_METRICS_RESOURCES,
+)
+LOG_DIRS: Final = (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS)
+REASSIGNMENTS: Final = (
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+)
+TOKENS: Final = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
+GROUPS: Final = (
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.DELETE_GROUPS,
+)
+CONSUMER_GROUPS: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
+TRANSACTIONS: Final = (
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
 
 
 class Parts(Value, frozen=True):
@@ -81,8 +109,11 @@ class Parts(Value, frozen=True):
 
 
 def families(has: Parts) -> tuple[ApiFamily, ...]:
-    """The table: every family of handlers, made of what it needs."""
-    runtime, config, cache, replicas = has.runtime, has.config, has.cache, has.replicas
+    """The table: every family of handlers, made of what it needs.
+
+    What each client asks is served by the first; the others are imported when they are asked.
+    """
+    config, cache, replicas = has.config, has.cache, has.replicas
     leaders = CurrentLeaders(replicas, cache)
     transactional = TransactionalProduce(replicas, has.coordinators.verifier)
     return (
@@ -90,8 +121,6 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         FeaturesHandler(has.features),
         ProduceHandler(replicas, transactional, leaders),
         FetchHandler(replicas, has.fetch_sessions, leaders, config.fetch_max_bytes, has.authorizer),
-        ListOffsetsHandler(replicas),
-        LeaderEpochHandler(replicas),
         MetadataHandler(
             cache,
             config.auto_create_topics_enable,
@@ -99,56 +128,194 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             validate_topic_name,
             config.max_request_partition_size_limit,
         ),
-        AclsHandler(has.authorizer),
-        SaslHandlers(),
-        ScramUsersHandler(has.settings, lambda: has.controller.is_active),
-        DelegationTokensHandler(
-            has.tokens,
-            runtime.clock,
-            config.delegation_token_max_lifetime_ms,
-            config.delegation_token_expiry_time_ms,
-        ),
-        ReassignmentsHandler(has.controller),
-        TopicsHandler(runtime, has.controller, replicas, has.settings),
-        ConfigsHandler(has.settings, cache),
-        ClientQuotasHandler(has.settings),
-        LogDirsHandler(has.logs, has.moves, replicas),
-        *of_coordinators(
-            has.coordinators,
-            has.create_topic,
-            RegistryOffsets(has.registry, config.offset_metadata_max_bytes),
-        ),
+        *of_topics(has),
+        *of_users(has),
+        *of_groups(has.coordinators, has.create_topic, partial(registry_offsets, has)),
+        *of_transactions(has.coordinators),
         *(() if has.link is None else of_cluster(has.link, has.orders)),
     )
 
 
-def of_coordinators(
+def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
+    """The rows of topics, of their settings and those of all else, and of where they are."""
+
+    def topics() -> WholeFamily:
+        from ottla.server.handlers.topics import TopicsHandler
+
+        return TopicsHandler(has.runtime, has.controller, has.replicas, has.settings)
+
+    def list_offsets() -> WholeFamily:
+        from ottla.server.handlers.offsets import ListOffsetsHandler
+
+        return ListOffsetsHandler(has.replicas)
+
+    def leader_epochs() -> WholeFamily:
+        from ottla.server.handlers.offsets import LeaderEpochHandler
+
+        return LeaderEpochHandler(has.replicas)
+
+    def configs() -> WholeFamily:
+        from ottla.server.handlers.configs import ConfigsHandler
+
+        return ConfigsHandler(has.settings, has.cache)
+
+    def log_dirs() -> WholeFamily:
+        from ottla.server.handlers.log_dirs import LogDirsHandler
+
+        return LogDirsHandler(has.logs, has.moves, has.replicas)
+
+    def reassignments() -> WholeFamily:
+        from ottla.server.handlers.reassignments import ReassignmentsHandler
+
+        return ReassignmentsHandler(has.controller)
+
+    return (
+        LateFamily(topics, *TOPICS),
+        LateFamily(list_offsets, ApiKey.LIST_OFFSETS),
+        LateFamily(leader_epochs, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        LateFamily(configs, *CONFIGS),
+        LateFamily(log_dirs, *LOG_DIRS, narrowed={ApiKey.DESCRIBE_LOG_DIRS: (0, 4)}),
+        LateFamily(reassignments, *REASSIGNMENTS),
+    )
+
+
+def of_users(has: Parts) -> tuple[ApiFamily, ...]:
+    """The rows of how users log in, what they may do, and how much."""
+    config = has.config
+
+    def acls() -> WholeFamily:
+        from ottla.server.handlers.acls import AclsHandler
+
+        return AclsHandler(has.authorizer)
+
+    def sasl() -> WholeFamily:
+        from ottla.server.handlers.sasl import SaslHandlers
+
+        return SaslHandlers()
+
+    def scram_users() -> WholeFamily:
+        from ottla.server.handlers.sasl import ScramUsersHandler
+
+        return ScramUsersHandler(has.settings, lambda: has.controller.is_active)
+
+    def tokens() -> WholeFamily:
+        from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
+
+        return DelegationTokensHandler(
+            has.tokens,
+            has.runtime.clock,
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+        )
+
+    def client_quotas() -> WholeFamily:
+        from ottla.server.handlers.client_quotas import ClientQuotasHandler
+
+        return ClientQuotasHandler(has.settings)
+
+    return (
+        LateFamily(acls, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+        LateFamily(sasl, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+        LateFamily(
+            scram_users,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ),
+        LateFamily(tokens, *TOKENS),
+        LateFamily(client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    )
+
+
+def registry_offsets(has: Parts) -> RegistryOffsets:
+    """The offsets of requests of version 0, which are kept in the registry."""
+    from ottla.coordinator.group.offsets import RegistryOffsets
+
+    return RegistryOffsets(has.registry, has.config.offset_metadata_max_bytes)
+
+
+def of_groups(
     coordinators: Coordinators,
     create_topic: CreateTopic,
-    offsets: RegistryOffsets,
+    offsets_of_version_0: Callable[[], RegistryOffsets],
 ) -> tuple[ApiFamily, ...]:
-    """The rows of groups and transactions; requests of version 0 have offsets of their own."""
+    """The rows of groups and their offsets, and of where they and transactions are."""
     runtime, cache = coordinators.runtime, coordinators.cache
-    groups, transactions = coordinators.groups, coordinators.transactions
-    key_types = {
-        KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, groups.partition_for, may_be_empty=True),
-        KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, transactions.partition_for),
-    }
+
+    def find_coordinator() -> WholeFamily:
+        from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
+        from ottla.server.handlers.group import FindCoordinatorHandler, KeyType
+
+        of_group, of_id = coordinators.offsets_log, coordinators.transactions_log
+        key_types = {
+            KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, of_group.partition_for, may_be_empty=True),
+            KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, of_id.partition_for),
+        }
+        return FindCoordinatorHandler(key_types, cache, runtime.scheduler, create_topic)
+
+    def groups() -> WholeFamily:
+        from ottla.server.handlers.group import GroupHandlers
+
+        return GroupHandlers(coordinators.groups)
+
+    def consumer_groups() -> WholeFamily:
+        from ottla.server.handlers.group import ConsumerGroupHandlers
+
+        return ConsumerGroupHandlers(coordinators.groups)
+
+    def offsets() -> WholeFamily:
+        from ottla.server.handlers.offsets import OffsetHandlers
+
+        old = offsets_of_version_0()
+        return OffsetHandlers(coordinators.groups, runtime.clock, cache.contains, old)
+
     return (
-        FindCoordinatorHandler(key_types, cache, runtime.scheduler, create_topic),
-        GroupHandlers(groups),
-        ConsumerGroupHandlers(groups),
-        OffsetHandlers(groups, runtime.clock, cache.contains, offsets),
-        ProducerIdHandlers(coordinators.producer_ids, transactions),
-        TransactionHandlers(
-            transactions,
-            groups,
+        LateFamily(find_coordinator, ApiKey.FIND_COORDINATOR),
+        LateFamily(groups, *GROUPS),
+        *(
+            [LateFamily(consumer_groups, *CONSUMER_GROUPS)]
+            if coordinators.serves_consumer_protocol
+            else ()
+        ),
+        LateFamily(offsets, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE),
+    )
+
+
+def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
+    """The rows of transactions and of the ids of producers."""
+    clock = coordinators.runtime.clock
+
+    def producer_ids() -> WholeFamily:
+        from ottla.server.handlers.transactions import ProducerIdHandlers
+
+        return ProducerIdHandlers(coordinators.producer_ids, coordinators.transactions)
+
+    def transactions() -> WholeFamily:
+        from ottla.server.handlers.transactions import TransactionHandlers
+
+        return TransactionHandlers(
+            coordinators.transactions,
+            coordinators.groups,
             coordinators.verifier,
             coordinators.markers,
-            runtime.clock,
-            cache.contains,
+            clock,
+            coordinators.cache.contains,
+        )
+
+    def views() -> WholeFamily:
+        from ottla.server.handlers.transactions import TransactionViewHandlers
+
+        replicas = coordinators.replica_manager
+        return TransactionViewHandlers(coordinators.transactions, replicas, clock)
+
+    return (
+        LateFamily(producer_ids, ApiKey.INIT_PRODUCER_ID),
+        LateFamily(transactions, *TRANSACTIONS),
+        LateFamily(
+            views,
+            ApiKey.DESCRIBE_PRODUCERS,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            ApiKey.LIST_TRANSACTIONS,
         ),
-        TransactionViewHandlers(transactions, coordinators.replica_manager, runtime.clock),
     )
 
 

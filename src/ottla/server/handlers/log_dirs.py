@@ -47,9 +47,9 @@ class LogDirsHandler:
         self.moves = moves
         self.replica_manager = replica_manager
 
-    def apis(self) -> Mapping[ApiKey, Handler | tuple[Handler, int, int]]:
+    def apis(self) -> Mapping[ApiKey, Handler]:
         return {
-            ApiKey.DESCRIBE_LOG_DIRS: (self.handle_describe_log_dirs, 0, 4),
+            ApiKey.DESCRIBE_LOG_DIRS: self.handle_describe_log_dirs,
             ApiKey.ALTER_REPLICA_LOG_DIRS: self.handle_alter_replica_log_dirs,
         }
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final, cast
 
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
@@ -45,7 +44,10 @@ from ottla.replication.replica_requests import (
 )
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import TopicPartition
+from ottla.structs import (
+    TopicPartition,
+    TxnProducer,
+)
 
 # The transactional part of Produce: batches that belong to a transaction are verified first.
 #

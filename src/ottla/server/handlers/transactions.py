@@ -22,10 +22,8 @@ from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     ProducerIdManager,
     TransactionCoordinator,
-    TxnProducer,
 )
 from ottla.coordinator.transaction.transaction_metadata import (
-    NO_SESSION,
     Transaction,
     TransactionState,
 )
@@ -75,7 +73,15 @@ from ottla.protocol.transactions import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition, by_topic
+from ottla.structs import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SESSION,
+    OFFSETS_TOPIC,
+    TopicPartition,
+    TxnProducer,
+    by_topic,
+)
 
 # InitProducerId (22), v0-5: an id for a producer that writes without duplicates.
 #

@@ -6,13 +6,13 @@ import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
 from ottla.coordinator.transaction import transaction_state_manager
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_metadata import (
     LAST_EPOCH,
     NEXT_STATES,
     TransactionState,
 )
 from ottla.errors import ErrorCode
+from ottla.structs import TxnProducer
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -3,9 +3,12 @@
 import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
-from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
-from ottla.coordinator.transaction.transaction_metadata import EPOCH_BUMP, LAST_EPOCH
+from ottla.coordinator.transaction.transaction_metadata import (
+    EPOCH_BUMP,
+    LAST_EPOCH,
+)
 from ottla.errors import ErrorCode
+from ottla.structs import TxnProducer
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

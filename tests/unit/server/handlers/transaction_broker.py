@@ -24,7 +24,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
-from ottla.server.handlers import of_coordinators
+from ottla.server.handlers import of_groups, of_transactions
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
@@ -89,17 +89,23 @@ class TransactionBroker:
         self.cache = MetadataCache("cluster")
         self.replica_manager = ReplicaManager(runtime, self.log_manager, 1, self.cache.contains)
         self.coordinators = Coordinators(
-            runtime, self.config, self.replica_manager, self.cache, self.ids
+            runtime, self.config, self.replica_manager, self.cache, None
         )
+        self.coordinators.producer_ids = self.ids
         self.coordinators.startup()
         self.produce_handler = ProduceHandler(
             self.replica_manager,
             TransactionalProduce(self.replica_manager, self.coordinators.verifier),
             CurrentLeaders(self.replica_manager, self.cache),
         )
+        families = (
+            self.produce_handler,
+            *of_groups(self.coordinators, None, lambda: None),
+            *of_transactions(self.coordinators),
+        )
         self.handlers = {
             key: entry[0] if isinstance(entry, tuple) else entry
-            for family in (self.produce_handler, *of_coordinators(self.coordinators, None, None))
+            for family in families
             for key, entry in family.apis().items()
         }
         topics = ("t", "__consumer_offsets", "__transaction_state")
@@ -109,12 +115,7 @@ class TransactionBroker:
             )
             for topic in topics
         ]
-        orders = ControllerOrders(
-            self.replica_manager,
-            self.cache,
-            self.coordinators.groups,
-            self.coordinators.transactions,
-        )
+        orders = ControllerOrders(self.replica_manager, self.cache, self.coordinators)
         to_broker = OrdersToOwnBroker(orders, 1)
         to_broker.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
