@@ -10,10 +10,8 @@ import resource
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from ottla.cli.command import Command
-from ottla.cli.local_servers import in_use
 from ottla.cli.options import add_overrides, add_property_file, server_settings
 from ottla.cli.terminal import Terminal
 
@@ -68,6 +66,8 @@ class BrokerCommand(Command):
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
+            from ottla.cli.local_servers import in_use
+
             raise in_use(error) from error
 
 
@@ -107,6 +107,8 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
+        from datetime import UTC, datetime
+
         moment = datetime.fromtimestamp(record.created, UTC)
         fields = getattr(record, "fields", None)
         line = {

@@ -14,7 +14,6 @@ import stat
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command import Command
@@ -33,6 +32,8 @@ from ottla.errors import ConfigError
 from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla import Admin
     from ottla.config.broker_config import BrokerConfig
 
@@ -90,13 +91,14 @@ class Space(NamedTuple):
 class Machine:
     """What the checks ask of a machine; `root` is where its /proc and /sys are."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path | str = "/") -> None:
         self.root = root
 
     def text(self, path: str) -> str:
         """What a file of the system says, "" where there is none."""
         try:
-            return (self.root / path.lstrip("/")).read_text(encoding="utf-8").strip()
+            with open(os.path.join(self.root, path.lstrip("/")), encoding="utf-8") as file:
+                return file.read().strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
@@ -130,6 +132,8 @@ class Machine:
 
     def flush_ms(self, folder: str) -> list[float]:
         """How long the disk takes to have small writes, each: a file is written and removed."""
+        from pathlib import Path
+
         path = Path(folder) / PROBE
         taken = []
         try:
@@ -374,6 +378,8 @@ def flush_time(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 def clock(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """A log that is newer than now: the clock has gone back, or will jump."""
+    from pathlib import Path
+
     now = host.now_s()
     for folder in config.log_dirs:
         newest = max((path.stat().st_mtime for path in Path(folder).glob("*-*/*.log")), default=0)
@@ -407,6 +413,8 @@ def certificates(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 def expiries(path: str) -> list[tuple[str, float]]:
     """The certificates of a PEM file, each with the second in which it ends."""
+    from pathlib import Path
+
     try:
         from cryptography.x509 import load_pem_x509_certificates
 

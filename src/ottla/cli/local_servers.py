@@ -96,7 +96,7 @@ class ZooKeeperStopCommand(StopCommand):
 # Ports of this machine, and the error for one that is taken.
 
 
-PORT = re.compile(r":(\d+):")
+PORT: Final = r":(\d+):"
 LISTENING = "0A"  # the state in /proc/net/tcp
 
 
@@ -114,7 +114,7 @@ def require_free(host: str, port: int) -> None:
 def in_use(error: OSError) -> CommandError:
     """The error for a port that is taken; it names the process that listens there."""
     text = error.strerror or str(error)
-    port = PORT.search(text)
+    port = re.search(PORT, text)
     owner = listener(int(port[1])) if port and error.errno == errno.EADDRINUSE else None
     return CommandError(f"{text} by {owner}" if owner else text)
 

@@ -10,8 +10,6 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Final, NoReturn
 
 from ottla.cli.command import Command
@@ -21,19 +19,18 @@ from ottla.cli.terminal import with_port
 SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 UNRECOGNIZED = "unrecognized arguments: "
-ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
-LONG_DASH = re.compile("^[–—](?=[a-z])")
-CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+ARGUMENT: Final = r"(?s)argument ([^:]+): (.*)"
+LONG_DASH: Final = "^[–—](?=[a-z])"
+CHOICE: Final = r"invalid choice: '(.*)' \(choose from (.*)\)"
 Options = argparse._ActionsContainer
 """A parser, or one group of its options under a title of its own."""
 _NUMBER = r"[-+]?\d+"
-_DURATION: Final = re.compile(
-    rf"(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
+_DURATION: Final = (
+    rf"(?i)(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
     rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
-    rf"(?:(?P<seconds>{_NUMBER}(?:\.\d{{0,9}})?)S)?)?",
-    re.IGNORECASE,
+    rf"(?:(?P<seconds>{_NUMBER}(?:\.\d{{0,9}})?)S)?)?"
 )
-_AGO: Final = re.compile(r"(?P<number>\d+) *(?P<unit>[smhd])(?: +ago)?", re.IGNORECASE)
+_AGO: Final = r"(?i)(?P<number>\d+) *(?P<unit>[smhd])(?: +ago)?"
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
@@ -47,7 +44,7 @@ class OptionParser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Parse; a dash that a page printed as `—throttle` stands for the two that were meant."""
         words = args or ()
-        return super().parse_args([LONG_DASH.sub("--", word) for word in words], namespace)
+        return super().parse_args([re.sub(LONG_DASH, "--", word) for word in words], namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self._in_words(message))
@@ -57,11 +54,11 @@ class OptionParser(argparse.ArgumentParser):
         if message.startswith(UNRECOGNIZED):
             words = message.removeprefix(UNRECOGNIZED).split()
             return f"{message}{self._hint(words[0])}" if words else message
-        found = ARGUMENT.fullmatch(message)
+        found = re.fullmatch(ARGUMENT, message)
         if found is None:
             return message
         option = found[1].partition("/")[0]
-        choice = CHOICE.fullmatch(found[2])
+        choice = re.fullmatch(CHOICE, found[2])
         if choice is not None:
             return f"{option} may be {choice[2].replace(chr(39), '')}, not '{choice[1]}'"
         return f"{option} {found[2].replace('expected one argument', 'needs a value')}"
@@ -74,7 +71,7 @@ class OptionParser(argparse.ArgumentParser):
             return ""
         # The dashes would make every short option look like the word.
         names = {each.lstrip("-"): each for each in options if each.startswith("--")}
-        near = get_close_matches(word.lstrip("-"), names, n=3)
+        near = close_matches(word.lstrip("-"), names)
         return f"; did you mean {' or '.join(names[each] for each in near)}?" if near else ""
 
 
@@ -285,9 +282,16 @@ def topic_pattern(expression: str) -> re.Pattern[str]:
         raise UsageError(f"'{expression}' is not a regular expression: {error}") from None
 
 
+def close_matches(word: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the words that look like this one."""
+    from difflib import get_close_matches  # only where there is a mistake
+
+    return get_close_matches(word, list(known), n=3)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean orders?`, or "" where nothing looks like the word."""
-    near = get_close_matches(word, list(known), n=3)
+    near = close_matches(word, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -373,6 +377,8 @@ def overrides(arguments: Namespace) -> dict[str, str]:
 
 def timestamp_ms(text: str) -> int:
     """`YYYY-MM-DDTHH:mm:SS.sss` as milliseconds since 1970; without a zone it is UTC."""
+    from datetime import UTC, datetime
+
     try:
         if "T" not in text:
             raise ValueError(text)
@@ -388,7 +394,7 @@ def timestamp_ms(text: str) -> int:
 
 def duration_ms(text: str) -> int:
     """`PnDTnHnMnS` in milliseconds."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     parts = {} if match is None else {name: match[name] for name in _MS if match[name]}
     if match is None or not parts or (match["time"] or "").upper() == "T":
         raise UsageError(f"--by-duration takes a duration like P7D or PT1H30M, not '{text}'")
@@ -398,7 +404,9 @@ def duration_ms(text: str) -> int:
 
 def moment_ms(text: str, now_ms: int) -> int | None:
     """A date, a date with a time (UTC without a zone), or `1h ago`; None for anything else."""
-    ago = _AGO.fullmatch(text.strip())
+    from datetime import UTC, datetime
+
+    ago = re.fullmatch(_AGO, text.strip())
     if ago:
         return now_ms - int(ago["number"]) * _UNIT_MS[ago["unit"].lower()]
     try:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError
@@ -340,6 +339,8 @@ def interruptible(is_over: threading.Event) -> Iterator[None]:
 
 def moment_text(timestamp: int) -> str:
     """`2026-03-02T08:00:00.000Z` for milliseconds since 1970."""
+    from datetime import UTC, datetime
+
     moment = datetime.fromtimestamp(timestamp / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

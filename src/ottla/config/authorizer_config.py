@@ -16,7 +16,7 @@ AUTHORIZERS: Final = (
 )
 """Both of Kafka's names mean the same here: ACLs in the registry, at Kafka's paths."""
 
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_TOPIC: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
 
 ENFORCE: Final = "enforce"
 LOG: Final = "log"
@@ -65,7 +65,7 @@ class AuthorizerConfig(ConfigTable, group=True):
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
         topic = values["ottla_audit_topic"] = values["ottla_audit_topic"].strip()
-        if topic and (topic.startswith("__") or not _TOPIC.fullmatch(topic)):
+        if topic and (topic.startswith("__") or not re.fullmatch(_TOPIC, topic)):
             raise ConfigError(
                 f"ottla.audit.topic={topic}: must be the name of a topic: 1 to 249 letters, "
                 "digits, dots, underscores and hyphens, without two underscores at its beginning"

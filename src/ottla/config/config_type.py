@@ -9,7 +9,6 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -84,7 +83,7 @@ PASSWORD: Final = ConfigType.PASSWORD
 
 _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
-_WITH_UNIT: Final = re.compile(r"(\d+) *([A-Za-z]+)")
+_WITH_UNIT: Final = r"(\d+) *([A-Za-z]+)"
 _UNITS: Final = {
     "ms": 1,
     "s": 1000,
@@ -110,6 +109,8 @@ def format_double(value: float) -> str:
     """As Java writes it: 1.0E7 from ten million on, and 5.0E-4 below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return str(value)
+    from decimal import Decimal
+
     exact = Decimal(repr(value)).normalize().as_tuple()
     digits = "".join(map(str, exact.digits))
     exponent = len(digits) - 1 + int(exact.exponent)
@@ -131,7 +132,7 @@ def _parse_integer(key: str, value: Any, bits: int) -> int:
 
 def _as_number(text: str | int) -> str:
     """`; 1h is 3600000`, where a number with a unit was written; else nothing."""
-    found = _WITH_UNIT.fullmatch(str(text).strip())
+    found = re.fullmatch(_WITH_UNIT, str(text).strip())
     unit = _UNITS.get(found[2].lower()) if found else None
     return f"; {text} is {int(found[1]) * unit}" if found and unit else ""
 

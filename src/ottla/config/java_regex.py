@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
-_REPLACEMENT_PART: Final = re.compile(r"\\(?P<plain>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}", re.S)
+_NAMED_GROUP: Final = r"\(\?<(?=[A-Za-z])"
+_REPLACEMENT_PART: Final = r"(?s)\\(?P<plain>.)|\$(?P<number>\d+)|\$\{(?P<name>\w+)\}"
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
     """The pattern that Java would read from the text; re.error for what only Java has."""
-    return re.compile(_NAMED_GROUP.sub("(?P<", text))
+    return re.compile(re.sub(_NAMED_GROUP, "(?P<", text))
 
 
 def is_java_pattern(text: str) -> bool:
@@ -45,7 +45,7 @@ def _replacement_parts(
 ) -> Iterator[str | tuple[int | str]]:
     """Text, and in tuples the groups that stand for text."""
     end = 0
-    for match in _REPLACEMENT_PART.finditer(replacement):
+    for match in re.finditer(_REPLACEMENT_PART, replacement):
         yield replacement[end : match.start()]
         end = match.end()
         if match["plain"] is not None:

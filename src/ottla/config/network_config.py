@@ -28,7 +28,7 @@ from ottla.structs import EndPoint
 
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
-_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z")
+_LISTENER: Final = r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z"
 
 
 def is_tls(protocol: str) -> bool:
@@ -66,7 +66,7 @@ def parse_listeners(
 
 
 def _parse_listener(key: str, text: str, protocols: Mapping[str, str]) -> EndPoint:
-    match = _LISTENER.match(text)
+    match = re.match(_LISTENER, text)
     if match is None:
         raise ConfigError(f"{key}={text}: must be NAME://host:port, as PLAINTEXT://:9092")
     name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])

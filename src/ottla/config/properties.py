@@ -11,9 +11,9 @@ from typing import Final
 
 from ottla.errors import ConfigError
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_LINE_END: Final = r"\r\n|\r|\n"
+_ESCAPE: Final = r"(?s)\\(u[0-9a-fA-F]{4}|.)"
+_KEY: Final = r"(?s)((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)"
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -21,7 +21,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """The settings of a properties file; of a key that is there twice the last one counts."""
     settings = {}
     for line in _logical_lines(text):
-        match = _KEY.fullmatch(line)
+        match = re.fullmatch(_KEY, line)
         assert match is not None, "the pattern takes every text"
         settings[_unescape(match[1])] = _unescape(match[2]).rstrip()
     return settings
@@ -30,7 +30,7 @@ def parse_properties(text: str) -> dict[str, str]:
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments and blank ones; an odd backslash at the end continues a line."""
     continued = ""
-    for natural in _LINE_END.split(text):
+    for natural in re.split(_LINE_END, text):
         line = natural.lstrip(" \t\f")
         if not continued and (not line or line[0] in "#!"):
             continue
@@ -45,7 +45,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+    return re.sub(_ESCAPE, _unescaped, text) if "\\" in text else text
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -236,13 +236,12 @@ class JaasEntry(Value, frozen=True):
     options: Mapping[str, str] = field(repr=False)
 
 
-_TOKEN: Final = re.compile(
-    r"\s+|//[^\n]*|/\*.*?\*/"
+_TOKEN: Final = (
+    r"(?s)\s+|//[^\n]*|/\*.*?\*/"
     r"|(?P<quoted>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
-    r"|(?P<word>[\w.$+-]+)|(?P<sign>[=;])|(?P<other>.)",
-    re.DOTALL,
+    r"|(?P<word>[\w.$+-]+)|(?P<sign>[=;])|(?P<other>.)"
 )
-_ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE: Final = r"(?s)\\([0-7]{1,3}|.)"
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -267,7 +266,7 @@ def parse_jaas(key: str, text: str) -> JaasEntry:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_TOKEN, text):
         if match.lastgroup is not None:
             yield match[0]
 
@@ -275,7 +274,7 @@ def _tokens(text: str) -> Iterator[str]:
 def _unquoted(token: str) -> str:
     if token[0] not in "\"'":
         return token
-    return _ESCAPE.sub(_unescaped, token[1:-1])
+    return re.sub(_ESCAPE, _unescaped, token[1:-1])
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -380,7 +379,7 @@ class SaslSettings(Value, frozen=True):
     kerberos_rules: str = "DEFAULT"
 
 
-_OF_LISTENER: Final = re.compile(
+_OF_LISTENER: Final = (
     r"listener\.name\.(?P<listener>.+?)\."
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|gssapi|oauthbearer)\.)?"
     r"(?P<key>sasl\.enabled\.mechanisms|sasl\.jaas\.config|connections\.max\.reauth\.ms"
@@ -452,7 +451,9 @@ class ListenerSaslConfig(
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         given = dotted(settings, keywords)
-        overrides = {name: given.pop(name) for name in list(given) if _OF_LISTENER.fullmatch(name)}
+        overrides = {
+            name: given.pop(name) for name in list(given) if re.fullmatch(_OF_LISTENER, name)
+        }
         config = super().parse(given)
         object.__setattr__(config, "_sasl_overrides", overrides)
         config._check_sasl()
@@ -464,7 +465,7 @@ class ListenerSaslConfig(
         return changed
 
     def with_listener_settings(self, overrides: Mapping[str, Any]) -> Self:
-        of_sasl = {name: overrides[name] for name in overrides if _OF_LISTENER.fullmatch(name)}
+        of_sasl = {name: overrides[name] for name in overrides if re.fullmatch(_OF_LISTENER, name)}
         others = {name: overrides[name] for name in overrides.keys() - of_sasl.keys()}
         changed = super().with_listener_settings(others)
         object.__setattr__(changed, "_sasl_overrides", {**self._sasl_overrides, **of_sasl})
@@ -596,7 +597,7 @@ class ListenerSaslConfig(
             ):
                 raise ConfigError(f"{name}={value}: must not be set; no listener {_NO_LISTENER}")
         for name, value in self._sasl_overrides.items():
-            match = _OF_LISTENER.fullmatch(name)
+            match = re.fullmatch(_OF_LISTENER, name)
             assert match is not None, "it was found by this pattern"
             if match["listener"].upper() not in listeners and str(value or "") not in _NOTHING:
                 raise ConfigError(
@@ -620,7 +621,7 @@ _NO_LISTENER: Final = (
 
 def sasl_key_of(name: str) -> str | None:
     """The key in the name of a listener's SASL setting; None for another setting."""
-    match = _OF_LISTENER.fullmatch(name)
+    match = re.fullmatch(_OF_LISTENER, name)
     return None if match is None else match["key"]
 
 

@@ -178,9 +178,9 @@ def _check_store(values: Mapping[str, Any], store: str, inline: str) -> None:
         raise ConfigError(f"{name}.password: cannot be set with {name}.type=PEM{hint}")
 
 
-_OVERRIDE: Final = re.compile(r"(listener\.name\.(.+?)\.)(ssl\..+)")
-_CREATION_RATE: Final = re.compile(r"listener\.name\.([^.]+)\.max\.connection\.creation\.rate")
-_LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.")
+_OVERRIDE: Final = r"(listener\.name\.(.+?)\.)(ssl\..+)"
+_CREATION_RATE: Final = r"listener\.name\.([^.]+)\.max\.connection\.creation\.rate"
+_LISTENER: Final = r"listener\.name\.([^.]+)\."
 
 
 class ClientAuthConfig(ConfigTable, group=True):
@@ -283,7 +283,7 @@ class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, grou
         overrides: dict[str, dict[str, Any]] = {}
         rates = _pop_creation_rates(given)
         for name in list(given):
-            if match := _OVERRIDE.fullmatch(name):
+            if match := re.fullmatch(_OVERRIDE, name):
                 overrides.setdefault(match[1], {})[match[3]] = given.pop(name)
         config = super().parse(given)
         of_listeners = {
@@ -297,7 +297,7 @@ class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, grou
     @classmethod
     def pass_over(cls, name: str, value: Any) -> None:
         """As in the base class; also for a listener's setting, which may name a SASL mechanism."""
-        match = _LISTENER.match(name)
+        match = re.match(_LISTENER, name)
         if match is None:
             super().pass_over(name, value)
             return
@@ -322,7 +322,7 @@ class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, grou
         rates = {**self.connection_creation_rates, **_pop_creation_rates(others)}
         given: dict[str, dict[str, Any]] = {}
         for name, value in others.items():
-            match = _OVERRIDE.fullmatch(name)
+            match = re.fullmatch(_OVERRIDE, name)
             if match is None:
                 raise ConfigError(f"{name}: must be listener.name.<name>.ssl.<key>")
             given.setdefault(match[1], {})[match[3]] = value
@@ -349,7 +349,7 @@ def _pop_creation_rates(settings: dict[str, Any]) -> dict[str, int]:
     """Take the listeners' own limits of new connections out of the settings."""
     rates = {}
     for name in list(settings):
-        if match := _CREATION_RATE.fullmatch(name):
+        if match := re.fullmatch(_CREATION_RATE, name):
             value = settings.pop(name)
             rate = int(INT.parse(name, value))
             if rate < 1:

@@ -24,7 +24,7 @@ from ottla.errors import ConfigError
 
 DEFAULT_PORT: Final = 2181
 
-_SERVER: Final = re.compile(r"(?P<host>[^\s:/\[\],]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
+_SERVER: Final = r"(?P<host>[^\s:/\[\],]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?"
 
 
 class ZooKeeperAddress(NamedTuple):
@@ -39,7 +39,7 @@ def parse_connect(key: str, text: str) -> ZooKeeperAddress:
     hosts, slash, chroot = text.partition("/")
     servers = []
     for word in hosts.split(","):
-        match = _SERVER.fullmatch(word.strip())
+        match = re.fullmatch(_SERVER, word.strip())
         if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 1 << 16:
             raise ConfigError(f"{key}={text}: must be as host1:2181,host2:2181/chroot")
         servers.append(f"{match['host']}:{match['port'] or DEFAULT_PORT}")

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.log.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
-from ottla.log.log import Log
+from ottla.log.log import CleaningAbortedError, Log
 from ottla.log.log_dir import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -412,6 +412,32 @@ class SourceSegment(Value, frozen=True):
     created_ms: int
 
 
+def sources_of(log: Log, segments: Sequence[LogSegment]) -> list[SourceSegment]:
+    """What is to be known of each of the segments, which the log begins with."""
+    return [
+        SourceSegment(
+            segment.base_offset,
+            log.segments.end_offset(index, log.log_end_offset),
+            segment.size,
+            len(segment.offset_index) * segment.offset_index.ENTRY.size,
+            len(segment.time_index) * segment.time_index.ENTRY.size,
+            segment.created_ms,
+        )
+        for index, segment in enumerate(segments)
+    ]
+
+
+def last_records(log: Log) -> dict[int, LastRecord]:
+    """The last record of each known producer, by its id: their state must not be lost."""
+    producers = log.producer_state_manager.producers
+    return {
+        producer_id: LastRecord(
+            state.batches[-1].last_offset if state.batches else None, state.producer_epoch
+        )
+        for producer_id, state in producers.items()
+    }
+
+
 class CleaningPlan(Value, frozen=True):
     """All that a round needs to know of a log and of the settings."""
 
@@ -623,10 +649,6 @@ def _fits(group: Sequence[SourceSegment], source: SourceSegment, config: TopicCo
         and sum(one.time_index_bytes for one in together) <= limit
         and (not source.size or source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )
-
-
-class CleaningAbortedError(Exception):
-    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
 
 
 class SegmentSwap:

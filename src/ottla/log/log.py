@@ -333,6 +333,10 @@ class FsyncError(Exception):
     """The kernel could not bring data to disk; it may have dropped them."""
 
 
+class CleaningAbortedError(Exception):
+    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
+
+
 class FlushJob(Value):
     """What must be forced to disk, as values for a background thread.
 

@@ -15,25 +15,18 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
-from ottla.log.cleaning import (
-    Cleaning,
-    CleaningAbortedError,
-    CleaningPlan,
-    LastRecord,
-    SegmentSwap,
-    SourceSegment,
-    Steps,
-)
-from ottla.log.log import FlushJob, FsyncError, Log
+from ottla.log.log import CleaningAbortedError, FlushJob, FsyncError, Log
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
-from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.runtime import Runtime, Timer
 from ottla.structs import TopicPartition, Value
+
+if TYPE_CHECKING:
+    from ottla.log.cleaning import Cleaning, CleaningPlan, SegmentSwap, Steps
 
 
 class RateLimit:
@@ -367,6 +360,9 @@ class LogCleaner(LogAttachment):
         self.uncleanable[log] = str(error)
 
     async def _run_round(self, to_clean: LogToClean) -> None:
+        # Imported only here and in _plan: many brokers have nothing to compact.
+        from ottla.log.cleaning import Cleaning, SegmentSwap
+
         log, runtime = to_clean.log, self._runtime
         began_ms = runtime.clock.monotonic_ms()
         await self._flush(log)
@@ -433,6 +429,9 @@ class LogCleaner(LogAttachment):
             raise CleaningAbortedError(f"{log.topic_partition} is gone")
 
     def _plan(self, to_clean: LogToClean) -> CleaningPlan:
+        from ottla.log.cleaning import CleaningPlan, last_records, sources_of
+        from ottla.record.plain_compaction import SECRET_BYTES
+
         log, config, runtime = to_clean.log, self._config, self._runtime
         behind = log.segments.items[len(to_clean.segments) :]
         threads = max(1, config.log_cleaner_threads)
@@ -440,9 +439,9 @@ class LogCleaner(LogAttachment):
             disk=runtime.disk,
             directory=log.dir,
             config=log.config,
-            sources=_sources(to_clean),
+            sources=sources_of(log, to_clean.segments),
             first_dirty_offset=to_clean.first_dirty_offset,
-            producers=_last_records(log),
+            producers=last_records(log),
             high_watermark=log.high_watermark,
             aborted_later=[entry for segment in behind for entry in segment.txn_index.entries()],
             now_ms=runtime.clock.now_ms(),
@@ -451,32 +450,6 @@ class LogCleaner(LogAttachment):
             load_factor=config.log_cleaner_io_buffer_load_factor,
             buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
         )
-
-
-def _sources(to_clean: LogToClean) -> list[SourceSegment]:
-    log = to_clean.log
-    return [
-        SourceSegment(
-            segment.base_offset,
-            log.segments.end_offset(index, log.log_end_offset),
-            segment.size,
-            len(segment.offset_index) * segment.offset_index.ENTRY.size,
-            len(segment.time_index) * segment.time_index.ENTRY.size,
-            segment.created_ms,
-        )
-        for index, segment in enumerate(to_clean.segments)
-    ]
-
-
-def _last_records(log: Log) -> dict[int, LastRecord]:
-    """The last record of each known producer, by its id: their state must not be lost."""
-    producers = log.producer_state_manager.producers
-    return {
-        producer_id: LastRecord(
-            state.batches[-1].last_offset if state.batches else None, state.producer_epoch
-        )
-        for producer_id, state in producers.items()
-    }
 
 
 def _report(log: Log, cleaning: Cleaning, took_ms: int) -> None:

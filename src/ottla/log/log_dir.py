@@ -221,13 +221,11 @@ CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
 MAX_NAME_BYTES: Final = 255
 MAX_TOPIC_NAME_LENGTH: Final = 249
 """A directory name of 255 holds the name, a dash, and the digits of a partition."""
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]+"
 _SHOWN_LENGTH: Final = 64
-_PARTITION_DIR: Final = re.compile(
-    rf"([a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}})-(0|[1-9][0-9]{{0,9}})"
-)
-_FUTURE_DIR: Final = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
-_OFFSET_NAME: Final = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
+_PARTITION_DIR: Final = rf"([a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}})-(0|[1-9][0-9]{{0,9}})"
+_FUTURE_DIR: Final = rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}"
+_OFFSET_NAME: Final = r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?"
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -237,7 +235,7 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 def parse_segment_name(name: str) -> tuple[int, str, str] | None:
     """Base offset, suffix and further suffix ("" if none) of a file name; None if it is no such."""
-    match = _OFFSET_NAME.fullmatch(name)
+    match = re.fullmatch(_OFFSET_NAME, name)
     if match is None:
         return None
     return int(match[1]), match[2], match[3] or ""
@@ -245,7 +243,7 @@ def parse_segment_name(name: str) -> tuple[int, str, str] | None:
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
     """The partition that lives in a directory of this name; None if none can."""
-    match = _PARTITION_DIR.fullmatch(name)
+    match = re.fullmatch(_PARTITION_DIR, name)
     if match is None or match[1] in (".", ".."):
         return None
     return TopicPartition(match[1], int(match[2]))
@@ -268,7 +266,7 @@ def future_dir_name(topic_partition: TopicPartition, unique: str) -> str:
 
 def parse_future_dir(name: str) -> TopicPartition | None:
     """The partition that was about to move into a directory of this name; None if none was."""
-    match = _FUTURE_DIR.fullmatch(name)
+    match = re.fullmatch(_FUTURE_DIR, name)
     return None if match is None else parse_partition_dir(match[1])
 
 
@@ -284,7 +282,7 @@ def validate_topic_name(name: str) -> None:
         reason = f"it has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
     elif name in (".", ".."):
         reason = "it would be a directory of its own"
-    elif _TOPIC_NAME.fullmatch(name) is None:
+    elif re.fullmatch(_TOPIC_NAME, name) is None:
         reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
     else:
         return

@@ -18,8 +18,6 @@ import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.config_type import Password
@@ -35,7 +33,6 @@ from ottla.config.ssl_config import (
 )
 from ottla.errors import ConfigError
 from ottla.runtime import Background, Runtime, Timer
-from ottla.security.certificate import Certificate
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
 from ottla.structs import Value
 
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.config.broker_config import BrokerConfig
     from ottla.config.client_config import ClientConfig
+    from ottla.security.certificate import Certificate
 
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -58,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _PEM_BEGIN: Final = b"-----BEGIN "
-_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PEM: Final = r"(?s)-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----"
 
 
 S = TypeVar("S", bound=SslSettings)
@@ -208,6 +206,8 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
         """
         if certificate is None or self._has_login:
             return ANONYMOUS
+        from ottla.security.certificate import Certificate
+
         return KafkaPrincipal.user(self._mapper.name_of(Certificate.parse(certificate).subject))
 
     async def current(self, _: Background) -> ssl.SSLContext:
@@ -440,6 +440,8 @@ def _try_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 
 def _day(moment_ms: int) -> str:
+    from datetime import UTC, datetime
+
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -570,6 +572,8 @@ def _load_chain(context: ssl.SSLContext, path: str, password: Password | None, w
 
 def certificate_of(settings: SslSettings) -> Certificate | None:
     """The certificate of the key store, without its chain; None where there is no key store."""
+    from ottla.security.certificate import Certificate
+
     location, chain = settings.ssl_keystore_location, settings.ssl_keystore_certificate_chain
     if chain is not None:
         what, text = "ssl.keystore.certificate.chain", _lines(chain)
@@ -582,7 +586,7 @@ def certificate_of(settings: SslSettings) -> Certificate | None:
             text = _key_of(what, _open_pkcs12(what, "ssl.keystore", location, password))
         else:
             text = _lines(Password(_read(what, location).decode("latin-1")))
-    pem = next((match[0] for match in _PEM.finditer(text) if match[1] == "CERTIFICATE"), "")
+    pem = next((match[0] for match in re.finditer(_PEM, text) if match[1] == "CERTIFICATE"), "")
     try:
         return Certificate.parse(ssl.PEM_cert_to_DER_cert(pem))
     except ValueError as error:
@@ -646,12 +650,14 @@ def _lines(pem: Password) -> str:
         rows = [body[start : start + 64] for start in range(0, len(body), 64)]
         return "\n".join([f"-----BEGIN {match[1]}-----", *rows, f"-----END {match[1]}-----", ""])
 
-    return "".join(block(match) for match in _PEM.finditer(pem.value))
+    return "".join(block(match) for match in re.finditer(_PEM, pem.value))
 
 
 @contextmanager
 def _private_file(text: str) -> Iterator[str]:
     if not hasattr(os, "memfd_create"):
+        from tempfile import NamedTemporaryFile
+
         with NamedTemporaryFile("w") as file:
             file.write(text)
             file.flush()

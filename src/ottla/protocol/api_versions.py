@@ -10,7 +10,7 @@ from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
 FIRST_VERSION_WITH_SOFTWARE: Final = 3
-SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_NAME: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 
 class ApiVersionsRequest(Request, api_key=18, flexible="3+"):
@@ -26,8 +26,8 @@ class ApiVersionsRequest(Request, api_key=18, flexible="3+"):
     def names_software(self, version: int) -> bool:
         """Whether name and version of the software are there, and spelled as KIP-511 wants it."""
         return version < FIRST_VERSION_WITH_SOFTWARE or bool(
-            SOFTWARE_NAME.fullmatch(self.client_software_name)
-            and SOFTWARE_NAME.fullmatch(self.client_software_version)
+            re.fullmatch(SOFTWARE_NAME, self.client_software_name)
+            and re.fullmatch(SOFTWARE_NAME, self.client_software_version)
         )
 
 

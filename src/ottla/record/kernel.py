@@ -2,7 +2,8 @@
 
 `COMPILED` says whether the compiled ones are in use. The environment variable OTTLA_PURE=1 asks for
 the plain ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
-`ColumnBuilder` and `RowEncoder` are loaded when they are first asked for: a broker never does.
+What compacts, `ColumnBuilder` and `RowEncoder` are loaded when they are first asked for: a broker
+asks for the first when it cleans a log, and never for the others.
 """
 
 from __future__ import annotations
@@ -63,24 +64,27 @@ else:
         survey_records,
     )
 
-if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_compaction"):
-    from ottla.record.native_compaction import keep_records, last_offset, note_keys
-else:
-    from ottla.record.plain_compaction import keep_records, last_offset, note_keys
-
 if TYPE_CHECKING:
     from ottla.record.columns import ColumnBuilder
+    from ottla.record.plain_compaction import keep_records, last_offset, note_keys
     from ottla.record.rows import RowEncoder
+
+_LATE = {
+    "ColumnBuilder": "columns",
+    "RowEncoder": "rows",
+    "keep_records": "compaction",
+    "last_offset": "compaction",
+    "note_keys": "compaction",
+}
+_PLAIN = {"columns": "columns", "rows": "rows", "compaction": "plain_compaction"}
 
 
 def __getattr__(name: str) -> Any:
-    """What only those use that read or write columns and rows."""
-    if name == "ColumnBuilder":
-        plain, compiled = "ottla.record.columns", "ottla.record.native_columns"
-    elif name == "RowEncoder":
-        plain, compiled = "ottla.record.rows", "ottla.record.native_rows"
-    else:
+    """What only those use that compact, or that read or write columns and rows."""
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    compiled = f"ottla.record.native_{_LATE[name]}"
+    plain = f"ottla.record.{_PLAIN[_LATE[name]]}"
     module = import_module(compiled if COMPILED and _is_compiled(compiled) else plain)
     found = globals()[name] = getattr(module, name)
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, unquote
 
 from ottla.structs import ClientEntity
 
@@ -119,11 +118,19 @@ def sanitize(entity_name: str) -> str:
 
 def _quoted(name: str) -> str:
     """As Kafka's Sanitizer writes it: Python leaves the tilde alone."""
+    from urllib.parse import quote  # most registries have no name to quote
+
     return quote(name, safe="-._").replace("~", "%7E")
 
 
 def desanitize(node_name: str) -> str:
-    return node_name if node_name == DEFAULT_ENTITY else unquote(node_name)
+    return node_name if node_name == DEFAULT_ENTITY else _unquoted(node_name)
+
+
+def _unquoted(name: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(name)
 
 
 _CLIENT_ENTITIES: Final = {
@@ -149,5 +156,5 @@ def parse_client_entity(entity_path: str) -> ClientEntity | None:
     attributes = _CLIENT_ENTITIES.get(tuple(parts[::2]))
     if attributes is None or len(parts) % 2:
         return None
-    names = ["" if part == DEFAULT_ENTITY else unquote(part) for part in parts[1::2]]
+    names = ["" if part == DEFAULT_ENTITY else _unquoted(part) for part in parts[1::2]]
     return ClientEntity(**dict(zip(attributes, names, strict=True)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from typing import Protocol, TypeAlias
 
 from ottla.structs import Value
@@ -356,7 +355,9 @@ class LocalDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        from shutil import rmtree  # it imports three libraries that compress
+
+        rmtree(path)
 
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -230,7 +230,9 @@ def _addresses_of(host: str) -> list[tuple[int, str]]:
     """Family and address of everything that `host` stands for, in the resolver's order."""
     if not host:
         return [(socket.AF_INET6, "::")] if socket.has_dualstack_ipv6() else [(socket.AF_INET, "")]
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As bytes: Python loads its tables of Unicode for a name that is text.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
 
 

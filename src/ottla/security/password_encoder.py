@@ -12,7 +12,6 @@ Wing: attaches to `server.dynamic_config`, for settings that are secrets; the co
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -31,8 +30,8 @@ SALT_BYTES: Final = 256
 BLOCK_BYTES: Final = 16
 GCM_IV_BYTES: Final = 12
 GCM_TAG_BITS: Final = 128
-_KEY_FACTORY: Final = re.compile(r"PBKDF2WithHmacSHA(1|224|256|384|512)")
-_CIPHER: Final = re.compile(r"AES/(CBC|GCM)/(PKCS5Padding|NoPadding)")
+_KEY_FACTORY: Final = r"PBKDF2WithHmacSHA(1|224|256|384|512)"
+_CIPHER: Final = r"AES/(CBC|GCM)/(PKCS5Padding|NoPadding)"
 
 
 class PasswordEncoder:
@@ -119,11 +118,13 @@ def _cipher(secret: str, values: Mapping[str, str], tag: bytes = b"") -> Cipher[
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
 
-    factory = _KEY_FACTORY.fullmatch(values["keyFactoryAlgorithm"])
-    kind = _CIPHER.fullmatch(values["cipherAlgorithm"])
+    factory = re.fullmatch(_KEY_FACTORY, values["keyFactoryAlgorithm"])
+    kind = re.fullmatch(_CIPHER, values["cipherAlgorithm"])
     if factory is None or kind is None:
         raise ValueError("an algorithm that is not known")
-    key = hashlib.pbkdf2_hmac(
+    from hashlib import pbkdf2_hmac
+
+    key = pbkdf2_hmac(
         f"sha{factory[1]}",
         secret.encode(),
         base64.b64decode(values["salt"]),

@@ -64,7 +64,7 @@ ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
 
 MAPPING_RULES: Final = "ssl.principal.mapping.rules"
 DEFAULT_RULE: Final = "DEFAULT"
-_RULE: Final = re.compile(
+_RULE: Final = (
     r"\s*(?:(?P<default>DEFAULT)"
     r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))?"
     r"\s*(?:,|$)"
@@ -105,7 +105,7 @@ class SslPrincipalMapper:
 def _split_rules(rules: str) -> Iterator[re.Match[str]]:
     start = 0
     while start < len(rules):
-        match = _RULE.match(rules, start)
+        match = re.match(_RULE, rules, start)
         if match is None:
             raise ConfigError(
                 f"{MAPPING_RULES}={rules}: must be DEFAULT and RULE:<regex>/<replacement>/[L|U] "

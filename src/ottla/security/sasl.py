@@ -30,7 +30,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
-from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, RemoteProtocolError
@@ -119,6 +118,8 @@ class PlainServer(SaslServer):
         authorization_id, name, password = _plain_parts(token)
         expected = self._passwords.get(name)
         # An unknown name costs as much time as a wrong password (CVE-2021-38153).
+        from hmac import compare_digest
+
         is_equal = compare_digest(password.encode(), (expected or "").encode())
         if expected is None or not is_equal:
             raise _plain("Authentication failed: Invalid username or password")

@@ -35,15 +35,15 @@ SALT_BYTES: Final = 24
 NONCE_BYTES: Final = 24
 
 _NAME: Final = r"(?:[^=,\0]|=2C|=3D)+"
-_CLIENT_FIRST: Final = re.compile(
+_CLIENT_FIRST: Final = (
     rf"(?P<header>n,(?:a=(?P<authzid>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>[!-+\--~]+)(?P<extensions>(?:,[A-Za-z]+=[^,\0]+)*))"
 )
-_CLIENT_FINAL: Final = re.compile(
+_CLIENT_FINAL: Final = (
     r"(?P<bare>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[!-+\--~]+)(?:,[A-Za-z]+=[^,\0]+)*)"
     r",p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
-_SERVER_FIRST: Final = re.compile(
+_SERVER_FIRST: Final = (
     r"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>\d{1,9})(?:,.*)?"
 )
 _CREDENTIAL_KEYS: Final = ("salt", "stored_key", "server_key", "iterations")
@@ -205,7 +205,7 @@ class ScramServer(SaslServer):
         return (self._check(text) if self._nonce else self._begin(text)).encode()
 
     def _begin(self, text: str) -> str:
-        match = _CLIENT_FIRST.fullmatch(text)
+        match = re.fullmatch(_CLIENT_FIRST, text)
         if match is None:
             raise SaslError("the first message of SCRAM is malformed")
         self._name = _decode_name(match["name"])
@@ -235,7 +235,7 @@ class ScramServer(SaslServer):
         return ScramCredential(salt, b"", b"", MIN_ITERATIONS)
 
     def _check(self, text: str) -> str:
-        match = _CLIENT_FINAL.fullmatch(text)
+        match = re.fullmatch(_CLIENT_FINAL, text)
         if match is None:
             raise SaslError("the last message of SCRAM is malformed")
         if not hmac.compare_digest(match["nonce"].encode(), self._nonce.encode()):
@@ -302,7 +302,7 @@ class ScramClient(SaslClient):
         return self._prove(text).encode()
 
     def _prove(self, text: str) -> str:
-        match = _SERVER_FIRST.fullmatch(text)
+        match = re.fullmatch(_SERVER_FIRST, text)
         if match is None:
             raise SaslAuthenticationError("the broker's first message of SCRAM is malformed")
         if not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:

@@ -78,6 +78,10 @@ class Authorizer:
         allowed = self.table.is_allowed(context.principal, context.client_host, operation, resource)
         return allowed or self._deny(context, operation, resource)
 
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        """Whether the client may read the topic."""
+        return self.authorize(context, AclOperation.READ, Resource(ResourceType.TOPIC, topic))
+
     def authorize_on_any(
         self, context: RequestContext, operation: AclOperation, type_: ResourceType
     ) -> bool:

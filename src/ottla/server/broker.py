@@ -35,7 +35,6 @@ from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.security.sasl import SaslListener
 from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
-from ottla.server.authorizer import Authorizer
 from ottla.server.broker_loggers import RequestLog
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.registry.token_store import TokenStore
     from ottla.server.audit_log import AuditLog
+    from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metric_reporters import MetricReporters
     from ottla.server.metrics_listener import MetricsListener
@@ -326,6 +326,9 @@ class Broker:
     def _make_authorizer(self) -> Authorizer | None:
         if not self.config.authorizer_class_name:
             return None
+        # Imported only here: most brokers ask for no rights.
+        from ottla.server.authorizer import Authorizer
+
         return Authorizer(self.runtime, self.registry, self.config)
 
     def _make_audit(self, create_topic: CreateTopic) -> AuditLog | None:

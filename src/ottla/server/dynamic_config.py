@@ -110,7 +110,7 @@ NEW_LISTENER_KEYS: Final = ListenerSslSettings.keys.keys() | {
 }
 """Behind listener.name.<name>. as well, but only as the listener is added."""
 
-_OF_LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+_OF_LISTENER: Final = r"listener\.name\.([^.]+)\.(.+)"
 
 CREATION_RATE_KEY: Final = "max.connection.creation.rate"
 
@@ -409,7 +409,7 @@ class DynamicConfig:
             )
         in_force = self.broker_overrides(self.broker_name)
         for name in overrides.keys() | in_force.keys():
-            match = _OF_LISTENER.fullmatch(name)
+            match = re.fullmatch(_OF_LISTENER, name)
             if match is None or key_of_listener(name) not in NEW_LISTENER_KEYS - KEY_STORE_KEYS:
                 continue
             listener = match[1].upper()
@@ -442,7 +442,7 @@ class DynamicConfig:
 
 def key_of_listener(name: str) -> str | None:
     """What is set, as `ssl.client.auth`, in a setting of a single listener; else None."""
-    match = _OF_LISTENER.fullmatch(name)
+    match = re.fullmatch(_OF_LISTENER, name)
     return None if match is None else sasl_key_of(name) or match[2]
 
 
@@ -486,7 +486,7 @@ def _check_changeable(owner: str, name: str) -> None:
     if is_dynamic(name):
         return
     is_known = name in BrokerConfig.known_names() or family_of(name, BrokerConfig.refused)
-    if is_known or _OF_LISTENER.fullmatch(name):
+    if is_known or re.fullmatch(_OF_LISTENER, name):
         hint = "; set it for a listener, as listener.name.<name>." + name
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

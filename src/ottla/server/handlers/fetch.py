@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.network.connection import NO_QUOTA, RequestContext
@@ -37,9 +38,7 @@ from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.replica_manager import FetchResults, ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
-from ottla.security.acls import AclOperation, Resource, ResourceType
 from ottla.server.apis import Handler, is_follower
-from ottla.server.authorizer import Authorizer
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_BATCHES,
     FetchContext,
@@ -51,6 +50,9 @@ from ottla.server.fetch_session import (
 )
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.server.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
 
@@ -128,10 +130,7 @@ class FetchHandler:
         unreadable = {
             topic
             for topic in topics
-            if not is_unresolved(topic)
-            and not authorizer.authorize(
-                context, AclOperation.READ, Resource(ResourceType.TOPIC, topic)
-            )
+            if not is_unresolved(topic) and not authorizer.may_read(context, topic)
         }
         if not unreadable:
             return {}

@@ -40,7 +40,6 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.security.acls import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
@@ -114,11 +113,7 @@ class MetadataHandler:
     def _answer(
         self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
     ) -> MetadataResponse:
-        operations = (
-            TOPIC_OPERATIONS
-            if body.include_topic_authorized_operations
-            else OPERATIONS_NOT_REQUESTED
-        )
+        operations = topic_operations(body.include_topic_authorized_operations)
         wanted = body.topics
         if wanted is None or (not wanted and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
             topics = [
@@ -136,10 +131,8 @@ class MetadataHandler:
             cluster_id=self.cache.cluster_id,
             controller_id=self.cache.controller_id,
             topics=topics,
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS
-                if body.include_cluster_authorized_operations
-                else OPERATIONS_NOT_REQUESTED
+            cluster_authorized_operations=cluster_operations(
+                body.include_cluster_authorized_operations
             ),
         )
 
@@ -254,9 +247,7 @@ class MetadataHandler:
             cluster_id=self.cache.cluster_id,
             controller_id=self.cache.controller_id,
             brokers=brokers,
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if is_asked else OPERATIONS_NOT_REQUESTED
-            ),
+            cluster_authorized_operations=cluster_operations(is_asked),
         )
 
     def handle_describe_topic_partitions(
@@ -305,7 +296,7 @@ class MetadataHandler:
             partitions=[
                 _with_eligible_leaders(partition) for partition in partitions[first : first + most]
             ],
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=topic_operations(True),
         )
 
 
@@ -335,3 +326,25 @@ def _refuse_topics(body: DescribeTopicPartitionsRequest) -> DescribeTopicPartiti
             for topic in body.topics
         ]
     )
+
+
+# What a client may ask about, where no authorizer has its say (KIP-430). The numbers come from the
+# rights, which are imported only where a client wants to know.
+
+
+def topic_operations(is_asked: bool) -> int:
+    """The operations on a topic, as bits."""
+    if not is_asked:
+        return OPERATIONS_NOT_REQUESTED
+    from ottla.security.acls import TOPIC_OPERATIONS
+
+    return TOPIC_OPERATIONS
+
+
+def cluster_operations(is_asked: bool) -> int:
+    """The operations on the cluster, as bits."""
+    if not is_asked:
+        return OPERATIONS_NOT_REQUESTED
+    from ottla.security.acls import CLUSTER_OPERATIONS
+
+    return CLUSTER_OPERATIONS
