@@ -129,6 +129,13 @@ class IsolationLevel(IntEnum):
         return cls[name.upper()]
 
 
+class ElectionType(IntEnum):
+    """Which replica an election chooses: the first of the assignment, or any live one (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
 class Node(NamedTuple):
     """A broker as clients see it: the id of the cluster member and where it listens."""
 

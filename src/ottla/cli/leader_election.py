@@ -25,7 +25,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.protocol.reassignments import ElectionType
+    from ottla.structs import ElectionType
 
 
 class LeaderElectionCommand(Command):
@@ -56,7 +56,7 @@ class LeaderElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.protocol.reassignments import ElectionType
+        from ottla.structs import ElectionType
 
         servers = bootstrap_server(arguments)
         require(arguments, "--election-type")
@@ -95,7 +95,7 @@ class PreferredReplicaElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.protocol.reassignments import ElectionType
+        from ottla.structs import ElectionType
 
         path = arguments.path_to_json_file
         if arguments.zookeeper and not arguments.bootstrap_server:

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.terminal import with_port
+from ottla.cli.terminal import USUAL_WIDTH, with_port
 
 SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
@@ -75,6 +75,24 @@ class OptionParser(argparse.ArgumentParser):
         return f"; did you mean {' or '.join(names[each] for each in near)}?" if near else ""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the screen. argparse would import four libraries of archives to learn that."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """$COLUMNS, else those of the terminal that results go to, if they do."""
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal() and int(named):
+        return int(named)
+    try:
+        return os.get_terminal_size(1).columns or USUAL_WIDTH
+    except OSError:  # it is closed, a file or a pipe
+        return USUAL_WIDTH
+
+
 def option_parser(command: Command) -> OptionParser:
     """The parser of a command, with the options that every command has."""
     parser = OptionParser(
@@ -83,7 +101,7 @@ def option_parser(command: Command) -> OptionParser:
         epilog="\n".join(("examples:", *(f"  {line}" for line in command.examples)))
         if command.examples
         else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)

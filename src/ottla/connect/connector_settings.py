@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -58,6 +58,7 @@ from ottla.connect.plugins import (
 from ottla.connect.topic_creation import topic_groups
 from ottla.connect.worker_clients import OVERRIDES, check_overrides
 from ottla.errors import ConfigError, KafkaError
+from ottla.structs import replace
 
 OF_PARTS: Final = (
     "key.converter.",

@@ -28,12 +28,11 @@ from ottla.controller.fenced_registry import (
 from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, RequestedTopic
 from ottla.controller.topic_changes import Admit, free
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, Registry, RegistryError, SessionEndedError, Watch
 from ottla.registry.znodes import encode_log_dir_event
 from ottla.runtime import Runtime, Timer
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from ottla.controller.partition_state_machine import (
     in_next_epoch,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
 from ottla.registry.znodes import (
@@ -33,7 +32,7 @@ from ottla.registry.znodes import (
     decode_reassignments,
     encode_reassignments,
 )
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
 

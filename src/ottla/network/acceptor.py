@@ -27,17 +27,11 @@ from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Clock, Runtime, Timer
 from ottla.runtime.network import AUTO, READABLE, USE_SYSTEM_DEFAULT, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
-from ottla.security.sasl import (
-    MIN_REAUTHENTICATION_MS,
-    PlainServer,
-    SaslAuthenticator,
-    SaslListener,
-    SaslServer,
-)
 from ottla.structs import Value, field
 
 if TYPE_CHECKING:
     from ottla.security.delegation_tokens import TokenTable
+    from ottla.security.sasl import SaslAuthenticator, SaslListener, SaslServer
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +82,11 @@ class SocketConfig(Value, frozen=True):
     def authenticator(self, listener_name: str, clock: Clock) -> SaslAuthenticator | None:
         """What judges the frames of a new client; None where the listener asks for no login."""
         listener = self.sasl.get(listener_name)
-        return None if listener is None else SaslAuthenticator(listener, clock)
+        if listener is None:
+            return None
+        from ottla.security.sasl import SaslAuthenticator
+
+        return SaslAuthenticator(listener, clock)
 
     def max_frame_bytes(self, authenticator: SaslAuthenticator | None) -> int:
         """The largest frame of a new client: one that must log in may send less before."""
@@ -561,6 +559,8 @@ def sasl_listener(
     tokens: TokenTable | None = None,
 ) -> SaslListener:
     """The mechanisms of a SASL listener, made from its settings."""
+    from ottla.security.sasl import MIN_REAUTHENTICATION_MS, SaslListener  # only where it is used
+
     settings = config.sasl_of(listener_name)
     factories: dict[str, Callable[[], SaslServer]] = {}
     on_start = []
@@ -599,6 +599,8 @@ def _mechanism(
     """What begins an exchange of a mechanism."""
     match name:
         case "PLAIN":
+            from ottla.security.sasl import PlainServer
+
             return partial(PlainServer, users_of(settings.entries[name]))
         case "SCRAM-SHA-256" | "SCRAM-SHA-512":
             from ottla.security.scram import ScramServer, no_tokens, stored_credential  # if used

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.config.sasl_config import OAUTHBEARER, SaslLogin
 from ottla.errors import (
@@ -24,19 +24,16 @@ from ottla.network.channel import Channel
 from ottla.network.timing import NEVER_MS, Backoff
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.message import Request, Response
-from ottla.protocol.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from ottla.protocol.message import Request, Response, versions_of
 from ottla.runtime import Background, Runtime, Timer
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
-from ottla.security.sasl import PlainClient, SaslClient
 from ottla.structs import Node
 from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from ottla.protocol.sasl import SaslHandshakeResponse
+    from ottla.security.sasl import SaslClient
 
 logger = logging.getLogger(__name__)
 
@@ -340,7 +337,7 @@ class NodeConnection:
                 f"{self.node}: it has no SaslAuthenticate (Kafka before 1.0, or no SASL)"
             )
         self._authenticate_version = min(
-            known.get(ApiKey.SASL_AUTHENTICATE, 0), SaslAuthenticateRequest.max_version
+            known.get(ApiKey.SASL_AUTHENTICATE, 0), versions_of(ApiKey.SASL_AUTHENTICATE).last
         )
         await within(
             self._runtime.scheduler,
@@ -364,6 +361,14 @@ class NodeConnection:
 
     async def _exchange(self, channel: Channel, login: SaslLogin) -> None:
         """SaslHandshake, and tokens there and back until the mechanism is done."""
+        # Imported only here: most clients need no login.
+        from ottla.protocol.sasl import (
+            SaslAuthenticateRequest,
+            SaslAuthenticateResponse,
+            SaslHandshakeRequest,
+            SaslHandshakeResponse,
+        )
+
         choice = SaslHandshakeRequest(mechanism=login.mechanism)
         offer = await channel.send(choice, FIRST_HANDSHAKE_VERSION)
         assert isinstance(offer, SaslHandshakeResponse)
@@ -442,6 +447,8 @@ def sasl_client(login: SaslLogin) -> SaslClient:
     options = login.options
     match login.mechanism:
         case "PLAIN":
+            from ottla.security.sasl import PlainClient
+
             return PlainClient(options["username"], options["password"])
         case "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
             from ottla.security.scram import ScramClient  # only where it is used

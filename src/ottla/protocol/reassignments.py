@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, String, field
 
 DEFAULT_TIMEOUT_MS = 60_000
-
-
-class ElectionType(IntEnum):
-    """Which replica an election chooses: the first of the assignment, or any live one (KIP-460)."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 class ElectLeadersTopicPartitions(Struct):

@@ -118,6 +118,8 @@ def sanitize(entity_name: str) -> str:
 
 def _quoted(name: str) -> str:
     """As Kafka's Sanitizer writes it: Python leaves the tilde alone."""
+    if name.isascii() and name.isalnum():
+        return name
     from urllib.parse import quote  # most registries have no name to quote
 
     return quote(name, safe="-._").replace("~", "%7E")
@@ -128,6 +130,8 @@ def desanitize(node_name: str) -> str:
 
 
 def _unquoted(name: str) -> str:
+    if "%" not in name:
+        return name
     from urllib.parse import unquote
 
     return unquote(name)

@@ -229,6 +229,21 @@ class Verdict(NamedTuple):
     answer: list[Part] | None = None
     reason: str = ""
 
+    @property
+    def is_request(self) -> bool:
+        """Whether the frame is a request, to be handled."""
+        return self.action is Action.PASS_ON
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the login has failed."""
+        return self.action is Action.FAIL
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the connection ends without an answer."""
+        return self.action is Action.CLOSE
+
 
 PASS_ON: Final = Verdict(Action.PASS_ON)
 
@@ -266,6 +281,11 @@ class SaslAuthenticator:
         self._session_ends_ms: int | None = None  # on the monotonic clock
         self._started_again_ms: int | None = None
         self._has_other_mechanism = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client has proved who it is."""
+        return self.state is SaslState.COMPLETE
 
     @property
     def has_session_end(self) -> bool:

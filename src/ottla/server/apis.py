@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.client_quotas import ClientQuotas
@@ -26,7 +26,9 @@ from ottla.protocol.header import (
 from ottla.protocol.message import Request, Response, error_response, versions_of
 from ottla.protocol.types import Part
 from ottla.runtime import Runtime
-from ottla.security.sasl import Action, SaslAuthenticator, SaslState
+
+if TYPE_CHECKING:
+    from ottla.security.sasl import SaslAuthenticator
 
 logger = logging.getLogger(__name__)
 
@@ -192,17 +194,17 @@ class Apis:
         """Show a frame to the connection's authenticator; True if it is a request for us."""
         authenticator = connection.authenticator
         assert authenticator is not None
-        action, answer, reason = authenticator.receive(frame)
-        if action is Action.PASS_ON:
+        verdict = authenticator.receive(frame)
+        if verdict.is_request:
             return True
-        if action is Action.CLOSE:
-            refuse(connection, reason)
-        elif action is Action.FAIL:
-            self._refuse_login(connection, authenticator, answer, reason)
+        if verdict.is_end:
+            refuse(connection, verdict.reason)
+        elif verdict.is_refusal:
+            self._refuse_login(connection, authenticator, verdict.answer, verdict.reason)
         else:
-            if authenticator.state is SaslState.COMPLETE:
+            if authenticator.is_complete:
                 connection.authenticated(authenticator)
-            connection.send(answer or ())
+            connection.send(verdict.answer or ())
         return False
 
     def _refuse_login(

@@ -32,7 +32,6 @@ from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
-from ottla.security.sasl import SaslListener
 from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.broker_loggers import RequestLog
@@ -57,6 +56,7 @@ from ottla.version import __version__
 if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.registry.token_store import TokenStore
+    from ottla.security.sasl import SaslListener
     from ottla.server.audit_log import AuditLog
     from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakMethod
 
 from ottla.config.broker_config import BrokerConfig
@@ -22,15 +22,12 @@ from ottla.config.known_keys import shown
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.configs import (
-    ConfigOperation,
-    ConfigSource,
-    DescribeConfigsResourceResult,
-    IncrementalAlterableConfig,
-)
 from ottla.protocol.message import Request, Struct
 from ottla.protocol.types import BYTES_LIKE
 from ottla.runtime import FileRegion
+
+if TYPE_CHECKING:
+    from ottla.protocol.configs import DescribeConfigsResourceResult, IncrementalAlterableConfig
 
 ROOT: Final = "root"
 LEVELS: Final[dict[str, int]] = {
@@ -65,6 +62,8 @@ def level_of(name: str) -> str:
 
 def describe(keys: Sequence[str] | None) -> list[DescribeConfigsResourceResult]:
     """The loggers with their levels; only those of `keys` where there are some."""
+    from ottla.protocol.configs import ConfigSource, DescribeConfigsResourceResult
+
     return [
         DescribeConfigsResourceResult(
             name=name,
@@ -79,6 +78,8 @@ def describe(keys: Sequence[str] | None) -> list[DescribeConfigsResourceResult]:
 
 def alter(changes: Iterable[IncrementalAlterableConfig], *, validate_only: bool) -> None:
     """Set levels, or give loggers back the level of the loggers above them; all or none."""
+    from ottla.protocol.configs import ConfigOperation
+
     changes = list(changes)
     known = set(logger_names())
     for change in changes:
@@ -102,6 +103,8 @@ def _call_followers() -> None:
 
 
 def _check(change: IncrementalAlterableConfig, known: set[str]) -> None:
+    from ottla.protocol.configs import ConfigOperation
+
     name, operation = change.name, change.config_operation
     if name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")

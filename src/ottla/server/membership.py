@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, register_broker
@@ -36,8 +36,10 @@ from ottla.registry.znodes import BrokerNode
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.runtime.network import canonical_host_name
-from ottla.security.sasl import SaslListener
 from ottla.structs import NO_EPOCH, EndPoint, replace
+
+if TYPE_CHECKING:
+    from ottla.security.sasl import SaslListener
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from ottla.protocol.reassignments import ElectionType
 from ottla.registry.tree import SessionTree
 from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import IoThread
 from ottla.server.broker import Broker
-from ottla.structs import OFFSETS_TOPIC, TopicPartition
+from ottla.structs import OFFSETS_TOPIC, ElectionType, TopicPartition
 from ottla.testing.in_process_broker import (
     STOP_LIMIT_MS,
     BrokerLife,

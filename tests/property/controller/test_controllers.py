@@ -6,11 +6,10 @@ import pytest
 from controllers_world import SESSION_MS, ControllersWorld, Member
 
 from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
-from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import Create, NodeExistsError
 from ottla.registry.znodes import TopicNode, encode_preferred_elections, encode_reassignments
-from ottla.structs import TopicPartition
+from ottla.structs import ElectionType, TopicPartition
 
 BROKERS = 4
 STRIKES = 40

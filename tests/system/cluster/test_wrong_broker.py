@@ -23,7 +23,6 @@ from ottla.protocol.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.reassignments import ElectionType
 from ottla.protocol.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -31,7 +30,7 @@ from ottla.protocol.topics import (
 )
 from ottla.protocol.transactions import DescribeProducersRequest, TopicRequest
 from ottla.record.batch_builder import build_batch
-from ottla.structs import TopicPartition
+from ottla.structs import ElectionType, TopicPartition
 from ottla.testing import wait_until
 
 LIMIT_S = 60

@@ -7,10 +7,9 @@ import pytest
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
-from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.znodes import encode_preferred_elections
-from ottla.structs import TopicPartition
+from ottla.structs import ElectionType, TopicPartition
 
 T0 = TopicPartition("t", 0)
 

@@ -44,12 +44,11 @@ from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
-from ottla.protocol.reassignments import ElectionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.security.acls import AclBinding, AclBindingFilter
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
-from ottla.structs import ClientEntity, IsolationLevel, TopicPartition
+from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicPartition
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ from ottla.protocol.metadata import (
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ElectionType,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
@@ -52,7 +51,7 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.structs import BROKER_DEFAULT, NO_UUID, TopicPartition, by_topic
+from ottla.structs import BROKER_DEFAULT, NO_UUID, ElectionType, TopicPartition, by_topic
 
 FIRST_VERSION_WITH_OPERATIONS = 8
 FIRST_VERSION_WITHOUT_AUTO_CREATE = 4

@@ -18,7 +18,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ElectionType,
     ElectLeadersPartitionResult,
     ElectLeadersReplicaElectionResult,
     ElectLeadersRequest,
@@ -31,7 +30,7 @@ from ottla.protocol.reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.structs import TopicPartition, by_topic
+from ottla.structs import ElectionType, TopicPartition, by_topic
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
 

@@ -14,9 +14,8 @@ from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, ReassignmentAdmin,
 from ottla.config.broker_config import RACK_AWARE_SELECTOR
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.reassignments import ElectionType
 from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, ElectionType, TopicPartition
 from ottla.testing.simulation.invariants import check_history, records_of, replicas_of
 from ottla.testing.simulation.story import PARTITIONS, REPLICAS, TOPIC, Story
 from ottla.testing.simulation.workload import History, Reader, SimulatedClient, Writer
