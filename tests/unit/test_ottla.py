@@ -74,6 +74,46 @@ def test_broker_with_the_embedded_registry_imports_only_what_it_uses(start_broke
     assert not [name for name in modules if OTHER_ROOMS.match(name)]
 
 
+NOT_AT_THE_START = re.compile(
+    # what the broker is not set up for
+    r"ottla\.(metrics|registry\.(zookeeper|acl_store|token_store))"
+    r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
+    r"|ottla\.server\.(access_checks|audit_log|authorizer|cluster_link|\w+_metrics|remote_\w+)"
+    # what nobody has asked it for
+    r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
+    r"|ottla\.log\.cleaning|ottla\.record\.\w+_compaction"
+    r"|ottla\.protocol\.(acls|consumer_\w+|group|log_dirs|sasl|telemetry|topics|transactions)"
+    r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|produce)$)"
+    # what other libraries do as well, and takes longer to import
+    r"|(dataclasses|datetime|decimal|difflib|hashlib|lzma|pathlib|shutil|tempfile|urllib)\b"
+)
+
+
+def test_a_start_imports_nothing_that_can_wait(start_broker, monkeypatch):
+    """Start-up is imports: what no setting and no client has asked for is not among them."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    broker = start_broker()
+    modules = imported_modules(broker.log)
+
+    assert "ottla.server.broker" in modules
+    assert [name for name in modules if NOT_AT_THE_START.match(name)] == []
+
+
+def test_a_tool_imports_the_parts_of_the_client_that_it_uses(start_broker):
+    """The list of topics needs nothing that is known of groups, of rights or of transactions."""
+    command = ["topics", "--bootstrap-server", start_broker().bootstrap_servers, "--list"]
+    words = [sys.executable, "-X", "importtime", "-m", "ottla", *command]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = imported_modules(done.stderr)
+
+    assert "ottla.clients.admin.topics" in modules
+    others = re.compile(
+        r"ottla\.clients\.admin\.(acls|configs|groups|transactions)|ottla\.security\.(acls|sasl)"
+        r"|ottla\.protocol\.(acls|log_dirs|sasl|telemetry|transactions)|(dataclasses|shutil)$"
+    )
+    assert [name for name in modules if others.match(name)] == []
+
+
 def test_settings_come_as_addresses_mapping_and_keywords():
     """Keywords win over the mapping, which may also come first."""
     expected = {"bootstrap.servers": "a:1", "linger.ms": 5, "acks": "1"}

@@ -105,7 +105,7 @@ class SslPrincipalMapper:
 def _split_rules(rules: str) -> Iterator[re.Match[str]]:
     start = 0
     while start < len(rules):
-        match = re.match(_RULE, rules, start)
+        match = re.compile(_RULE).match(rules, start)
         if match is None:
             raise ConfigError(
                 f"{MAPPING_RULES}={rules}: must be DEFAULT and RULE:<regex>/<replacement>/[L|U] "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from struct import pack
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +22,7 @@ from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.security.principal import ANONYMOUS
-from ottla.server.apis import Apis
+from ottla.server.apis import Apis, LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
@@ -224,6 +226,55 @@ def test_a_request_is_answered_in_its_own_version(apis, connection):
     new = ask(apis, connection, request, 4).topics[0].partitions[0]
 
     assert (old.offset, new.offset, new.leader_epoch) == (6, 6, 7)
+
+
+class Late:
+    """Makes a family at its first request, and says how often."""
+
+    def __init__(self, *served):
+        self.made = 0
+        self.served = served
+        self.asked = []
+
+    def __call__(self):
+        self.made += 1
+
+        def handle(context, body):
+            self.asked.append(type(body).__name__)
+            return HeartbeatResponse(error_code=27)
+
+        return SimpleNamespace(apis=lambda: dict.fromkeys(self.served, handle))
+
+
+def test_a_late_family_is_made_with_its_first_request(apis, connection):
+    """Its versions are told before that; afterwards nothing stands before its handlers."""
+    late = Late(ApiKey.HEARTBEAT, ApiKey.LIST_GROUPS)
+    apis.register(
+        LateFamily(late, *late.served, narrowed={ApiKey.LIST_GROUPS: (1, 2)}),
+    )
+    told = {key: versions for key, *versions in apis.supported()}
+    assert (told[ApiKey.HEARTBEAT], told[ApiKey.LIST_GROUPS]) == ([0, 4], [1, 2])
+    assert late.made == 0
+
+    answers = [ask(apis, connection, HeartbeatRequest(), 4).error_code for _ in range(2)]
+
+    assert (answers, late.made, late.asked) == ([27, 27], 1, ["HeartbeatRequest"] * 2)
+    assert {key: versions for key, *versions in apis.supported()} == told
+    assert not [key for key in late.served if isinstance(apis._apis[key].handler, partial)]
+
+
+def test_a_late_handler_stays_wrapped(apis, connection):
+    """What was put around it before it was made is asked each time, and it is made once."""
+    late, seen = Late(ApiKey.HEARTBEAT), []
+    apis.register(LateFamily(late, ApiKey.HEARTBEAT))
+    apis.wrap(
+        ApiKey.HEARTBEAT,
+        lambda handler: lambda context, body: seen.append("around") or handler(context, body),
+    )
+
+    answers = [ask(apis, connection, HeartbeatRequest(), 4).error_code for _ in range(2)]
+
+    assert (answers, seen, late.made) == ([27, 27], ["around"] * 2, 1)
 
 
 def limit(apis, **overrides):

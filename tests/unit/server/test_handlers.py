@@ -7,8 +7,10 @@ import inspect
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from unittest.mock import MagicMock
 
 from ottla.server import handlers
+from ottla.server.apis import LateFamily
 
 SERVER = Path(handlers.__file__).parents[1]
 
@@ -34,3 +36,12 @@ def test_each_family_of_handlers_is_made_once():
 
     assert len(families()) > 15
     assert {name: calls.count(name) for name in families()} == dict.fromkeys(families(), 1)
+
+
+def test_a_row_names_the_apis_of_its_family():
+    """Else an API would be told and not served, or served and not told."""
+    late = [each for each in handlers.families(MagicMock()) if isinstance(each, LateFamily)]
+
+    assert len(late) > 12
+    for family in late:
+        assert family._make().apis().keys() == family.apis().keys()

@@ -49,9 +49,9 @@ class AclAdmin:
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
-    async def describe_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+    async def describe_acls(self, wanted: AclBindingFilter | None) -> list[AclBinding]:
         async def attempt(deadline: Deadline) -> list[AclBinding]:
-            request = DescribeAclsRequest(**_fields(wanted))
+            request = DescribeAclsRequest(**_fields(wanted or AclBindingFilter()))
             response = cast(DescribeAclsResponse, await self._admin.any_broker(request, deadline))
             error = response_error(response.error_code, "the ACLs", response.error_message)
             if error is not None:

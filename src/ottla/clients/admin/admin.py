@@ -3,41 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ottla.clients.admin.acls import AclAdmin, DelegationTokenAdmin
 from ottla.clients.admin.admin_client import AdminClient, checked
-from ottla.clients.admin.configs import (
-    ClientQuotaAdmin,
-    ConfigAdmin,
-    FeatureAdmin,
-    FeatureDescription,
-    LogDirAdmin,
-    LogDirs,
-    ScramUserAdmin,
-    TopicPartitionReplica,
-    UserScramCredential,
-)
-from ottla.clients.admin.descriptions import (
-    AlterConfigOp,
-    ClusterDescription,
-    ConfigEntry,
-    ConfigResource,
-    GroupDescription,
-    GroupListing,
-    NewTopic,
-    TopicDescription,
-)
-from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
-from ottla.clients.admin.topics import PartitionReassignment, ReassignmentAdmin, TopicAdmin
-from ottla.clients.admin.transactions import (
-    HangingTransaction,
-    ProducerDescription,
-    TransactionAdmin,
-    TransactionDescription,
-    TransactionFilter,
-    TransactionListing,
-)
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
@@ -45,10 +14,43 @@ from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.security.acls import AclBinding, AclBindingFilter
-from ottla.security.delegation_tokens import DelegationToken
-from ottla.security.principal import KafkaPrincipal
 from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.admin.acls import AclAdmin, DelegationTokenAdmin
+    from ottla.clients.admin.configs import (
+        ClientQuotaAdmin,
+        ConfigAdmin,
+        FeatureAdmin,
+        FeatureDescription,
+        LogDirAdmin,
+        LogDirs,
+        ScramUserAdmin,
+        TopicPartitionReplica,
+        UserScramCredential,
+    )
+    from ottla.clients.admin.descriptions import (
+        AlterConfigOp,
+        ClusterDescription,
+        ConfigEntry,
+        ConfigResource,
+        GroupDescription,
+        GroupListing,
+        NewTopic,
+        TopicDescription,
+    )
+    from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
+    from ottla.clients.admin.topics import PartitionReassignment, ReassignmentAdmin, TopicAdmin
+    from ottla.clients.admin.transactions import (
+        HangingTransaction,
+        ProducerDescription,
+        TransactionAdmin,
+        TransactionDescription,
+        TransactionListing,
+    )
+    from ottla.security.acls import AclBinding, AclBindingFilter
+    from ottla.security.delegation_tokens import DelegationToken
+    from ottla.security.principal import KafkaPrincipal
 
 T = TypeVar("T")
 
@@ -72,18 +74,6 @@ class Admin(ClosedOnExit):
         self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._io = IoThread(f"{self._config.client_id}-admin")
         self._client = self._io.begin_with(self._build())
-        self._topics = TopicAdmin(self._client)
-        self._configs = ConfigAdmin(self._client)
-        self._quotas = ClientQuotaAdmin(self._client)
-        self._acls = AclAdmin(self._client)
-        self._tokens = DelegationTokenAdmin(self._client)
-        self._groups = GroupAdmin(self._client)
-        self._offsets = OffsetAdmin(self._client)
-        self._log_dirs = LogDirAdmin(self._client)
-        self._transactions = TransactionAdmin(self._client)
-        self._features = FeatureAdmin(self._client)
-        self._users = ScramUserAdmin(self._client)
-        self._reassignments = ReassignmentAdmin(self._client)
 
     # Topics
 
@@ -102,6 +92,8 @@ class Admin(ClosedOnExit):
         self, new_topics: Iterable[NewTopic | str], validate_only: bool = False
     ) -> None:
         """Create topics; one given by name only has the broker's defaults."""
+        from ottla.clients.admin.descriptions import NewTopic
+
         topics = [NewTopic(new) if isinstance(new, str) else new for new in new_topics]
         checked(self._run(self._topics.create_topics(topics, validate_only)))
 
@@ -256,7 +248,7 @@ class Admin(ClosedOnExit):
 
     def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
         """The ACLs that match, or all of them; SECURITY_DISABLED without an authorizer."""
-        return self._run(self._acls.describe_acls(wanted or AclBindingFilter()))
+        return self._run(self._acls.describe_acls(wanted))
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Add ACLs; those that are there already are left as they are."""
@@ -358,6 +350,8 @@ class Admin(ClosedOnExit):
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
         """The transactional ids of all brokers; with filters, those that pass every filter."""
+        from ottla.clients.admin.transactions import TransactionFilter
+
         wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
         return self._run(self._transactions.list_transactions(wanted))
 
@@ -388,6 +382,80 @@ class Admin(ClosedOnExit):
         """Close the connections and end the I/O thread. Closing twice does nothing."""
         self._io.close(self._client.close)
 
+    # The parts: a program uses one or two of them, and imports no others
+
+    @cached_property
+    def _topics(self) -> TopicAdmin:
+        from ottla.clients.admin.topics import TopicAdmin
+
+        return TopicAdmin(self._client)
+
+    @cached_property
+    def _configs(self) -> ConfigAdmin:
+        from ottla.clients.admin.configs import ConfigAdmin
+
+        return ConfigAdmin(self._client)
+
+    @cached_property
+    def _quotas(self) -> ClientQuotaAdmin:
+        from ottla.clients.admin.configs import ClientQuotaAdmin
+
+        return ClientQuotaAdmin(self._client)
+
+    @cached_property
+    def _acls(self) -> AclAdmin:
+        from ottla.clients.admin.acls import AclAdmin
+
+        return AclAdmin(self._client)
+
+    @cached_property
+    def _tokens(self) -> DelegationTokenAdmin:
+        from ottla.clients.admin.acls import DelegationTokenAdmin
+
+        return DelegationTokenAdmin(self._client)
+
+    @cached_property
+    def _groups(self) -> GroupAdmin:
+        from ottla.clients.admin.groups import GroupAdmin
+
+        return GroupAdmin(self._client)
+
+    @cached_property
+    def _offsets(self) -> OffsetAdmin:
+        from ottla.clients.admin.groups import OffsetAdmin
+
+        return OffsetAdmin(self._client)
+
+    @cached_property
+    def _log_dirs(self) -> LogDirAdmin:
+        from ottla.clients.admin.configs import LogDirAdmin
+
+        return LogDirAdmin(self._client)
+
+    @cached_property
+    def _transactions(self) -> TransactionAdmin:
+        from ottla.clients.admin.transactions import TransactionAdmin
+
+        return TransactionAdmin(self._client)
+
+    @cached_property
+    def _features(self) -> FeatureAdmin:
+        from ottla.clients.admin.configs import FeatureAdmin
+
+        return FeatureAdmin(self._client)
+
+    @cached_property
+    def _users(self) -> ScramUserAdmin:
+        from ottla.clients.admin.configs import ScramUserAdmin
+
+        return ScramUserAdmin(self._client)
+
+    @cached_property
+    def _reassignments(self) -> ReassignmentAdmin:
+        from ottla.clients.admin.topics import ReassignmentAdmin
+
+        return ReassignmentAdmin(self._client)
+
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         # A call keeps its own deadline; this limit is a safety net.
         limit_ms = 2 * self._config.default_api_timeout_ms + self._config.request_timeout_ms
@@ -399,6 +467,8 @@ class Admin(ClosedOnExit):
     async def _describe_cluster(self) -> ClusterDescription:
         cluster = await self._client.until_done(self._client.metadata.update)
         nodes = sorted(cluster.nodes.values())
+        from ottla.clients.admin.descriptions import ClusterDescription
+
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, nodes)
 
     async def _api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
