@@ -136,6 +136,20 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
+class ConfigSource(IntEnum):
+    """Where a value comes from (v1 and newer of DescribeConfigs)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
 class Node(NamedTuple):
     """A broker as clients see it: the id of the cluster member and where it listens."""
 

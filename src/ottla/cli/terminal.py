@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError
 
@@ -291,7 +291,10 @@ def first_reachable(servers: Iterable[str], kind: str) -> tuple[str, int]:
     for server in servers:
         host, port = host_and_port(server)
         try:
-            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+            # As bytes: Python loads its tables of Unicode for a name that is text.
+            name = host.encode() if host.isascii() else host
+            address: Any = name, port  # the types of Python know of text only
+            socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
             return host, port
         except OSError as error:
             failures.append(f"{server} ({error.strerror or error})")

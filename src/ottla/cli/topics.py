@@ -375,7 +375,7 @@ def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 def topic_like(admin: Admin, source: str, target: str) -> NewTopic:
     """A topic with as many partitions and replicas, and the settings made for the source."""
     from ottla.clients.admin.descriptions import ConfigResource, NewTopic
-    from ottla.protocol.configs import ConfigSource
+    from ottla.structs import ConfigSource
 
     partitions = admin.describe_topics([source])[source].partitions
     resource = ConfigResource.topic(source)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -39,15 +39,6 @@ from ottla.log.log_dir import (
     parse_segment_name,
     read_topic_id,
 )
-from ottla.protocol.message import Message, decode
-from ottla.protocol.offsets_topic import (
-    FRAME_VERSION,
-    METADATA_RECORDS,
-    ConfigRecord,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
 from ottla.record.record_batch import batches
 from ottla.registry.embedded import REGISTRY_DIRECTORY
 from ottla.registry.paths import PRODUCER_ID_BLOCK
@@ -55,6 +46,9 @@ from ottla.registry.tree import NoNodeError, Registry
 from ottla.registry.znodes import ProducerIdBlock
 from ottla.runtime import Disk, Runtime
 from ottla.structs import INTERNAL_TOPICS, NO_UUID, OFFSETS_TOPIC, LeaderAndIsr, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.protocol.message import Message
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +93,13 @@ class _Replay:
         self.next_producer_id = 0
 
     def apply(self, record: Message) -> None:
+        from ottla.protocol.offsets_topic import (
+            ConfigRecord,
+            ProducerIdsRecord,
+            RemoveTopicRecord,
+            TopicRecord,
+        )
+
         if isinstance(record, TopicRecord):
             self.names[record.topic_id] = record.name
         elif isinstance(record, RemoveTopicRecord):
@@ -128,6 +129,10 @@ def _records(disk: Disk, directory: str) -> Iterator[Message]:
 
 
 def _records_of(disk: Disk, path: str, start_offset: int) -> Iterator[Message]:
+    # Imported only here: few brokers take such a directory over.
+    from ottla.protocol.message import decode
+    from ottla.protocol.offsets_topic import FRAME_VERSION, METADATA_RECORDS
+
     for batch in batches(disk.read_bytes(path)):
         if batch.is_control or batch.last_offset < start_offset:
             continue

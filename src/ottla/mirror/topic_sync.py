@@ -22,7 +22,9 @@ from ottla.config.mirror_config import SOURCE
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
-from ottla.protocol.configs import ConfigOperation, ConfigSource
+from ottla.protocol.configs import (
+    ConfigOperation,
+)
 from ottla.security.acls import (
     AclBinding,
     AclOperation,
@@ -30,6 +32,7 @@ from ottla.security.acls import (
     PatternType,
     ResourceType,
 )
+from ottla.structs import ConfigSource
 
 logger = logging.getLogger(__name__)
 

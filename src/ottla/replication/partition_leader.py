@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.network.node_connection import NodeConnection
 from ottla.replication.replica_requests import ReplicaStats
 from ottla.runtime import Clock
 from ottla.structs import (
@@ -31,6 +30,9 @@ from ottla.structs import (
     PartitionState,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from ottla.network.node_connection import NodeConnection
 
 logger = logging.getLogger(__name__)
 

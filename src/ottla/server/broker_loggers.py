@@ -62,7 +62,10 @@ def level_of(name: str) -> str:
 
 def describe(keys: Sequence[str] | None) -> list[DescribeConfigsResourceResult]:
     """The loggers with their levels; only those of `keys` where there are some."""
-    from ottla.protocol.configs import ConfigSource, DescribeConfigsResourceResult
+    from ottla.protocol.configs import (
+        DescribeConfigsResourceResult,
+    )
+    from ottla.structs import ConfigSource
 
     return [
         DescribeConfigsResourceResult(

@@ -26,14 +26,13 @@ from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
 from ottla.registry.change_notifications import ChangeNotifications
 from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 from ottla.security.password_encoder import PasswordEncoder
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, ConfigSource
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,7 @@ from ottla.clients.admin.descriptions import (
 )
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.configs import ConfigSource
-from ottla.structs import ClientEntity, Node, TopicPartition
+from ottla.structs import ClientEntity, ConfigSource, Node, TopicPartition
 
 
 @dataclass

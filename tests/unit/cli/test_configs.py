@@ -6,8 +6,10 @@ import pytest
 
 from ottla.cli.configs import Entity, completed, in_words, parse_added
 from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSynonym
-from ottla.protocol.configs import ConfigResourceType, ConfigSource
-from ottla.structs import ClientEntity
+from ottla.protocol.configs import (
+    ConfigResourceType,
+)
+from ottla.structs import ClientEntity, ConfigSource
 
 DYNAMIC = ConfigSource.DYNAMIC_BROKER_CONFIG
 DEFAULT = ConfigSource.DEFAULT_CONFIG

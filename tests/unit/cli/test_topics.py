@@ -10,8 +10,7 @@ from ottla.cli.terminal import Terminal
 from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
 from ottla.clients.admin.descriptions import ConfigEntry, NewTopic, TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.configs import ConfigSource
-from ottla.structs import Node, TopicPartition
+from ottla.structs import ConfigSource, Node, TopicPartition
 
 NOW_MS = 1_800_000_000_000
 

@@ -7,7 +7,6 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LIST
 from ottla.controller.broker_registration import ensure_persistent_paths
-from ottla.protocol.configs import ConfigSource
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.dynamic_config import (
     DynamicConfig,
@@ -16,6 +15,7 @@ from ottla.server.dynamic_config import (
     default_broker_entries,
     topic_entries,
 )
+from ottla.structs import ConfigSource
 from ottla.testing import mock_runtime
 
 TOPIC, BROKER, ALL_BROKERS, FILE, DEFAULT = (ConfigSource(number) for number in range(1, 6))

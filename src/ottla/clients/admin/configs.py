@@ -34,7 +34,6 @@ from ottla.protocol.configs import (
     AlterConfigsResource,
     ConfigOperation,
     ConfigResourceType,
-    ConfigSource,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeConfigsRequest,
@@ -74,7 +73,7 @@ from ottla.protocol.telemetry import (
     ListConfigResourcesResponse,
 )
 from ottla.security.scram import MECHANISM_NUMBERS, MIN_ITERATIONS, new_salt, salted_password
-from ottla.structs import ClientEntity, TopicPartition
+from ottla.structs import ClientEntity, ConfigSource, TopicPartition
 from ottla.version import __version__
 
 Entries = dict[str, ConfigEntry]

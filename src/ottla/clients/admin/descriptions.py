@@ -7,8 +7,20 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.known_keys import shown
-from ottla.protocol.configs import ConfigOperation, ConfigResourceType, ConfigSource
-from ottla.structs import BROKER_DEFAULT, NO_EPOCH, NO_UUID, Node, TopicPartition, Value, field
+from ottla.protocol.configs import (
+    ConfigOperation,
+    ConfigResourceType,
+)
+from ottla.structs import (
+    BROKER_DEFAULT,
+    NO_EPOCH,
+    NO_UUID,
+    ConfigSource,
+    Node,
+    TopicPartition,
+    Value,
+    field,
+)
 
 
 class NewTopic(Value):

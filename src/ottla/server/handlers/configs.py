@@ -39,7 +39,6 @@ from ottla.protocol.configs import (
     AlterConfigsResponse,
     ConfigOperation,
     ConfigResourceType,
-    ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -70,6 +69,7 @@ from ottla.server.dynamic_config import (
     topic_entries,
 )
 from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import ConfigSource
 
 TABLES: Final[Mapping[str, ConfigTableType]] = {
     TOPICS: TopicConfig,

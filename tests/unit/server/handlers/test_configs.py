@@ -15,7 +15,6 @@ from ottla.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
-    ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     IncrementalAlterableConfig,
@@ -27,7 +26,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.structs import ConfigSource, LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
