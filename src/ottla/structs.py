@@ -270,7 +270,7 @@ class MetadataUpdate(NamedTuple):
 _NONE_GIVEN: Final[Any] = object()
 
 
-class Field(NamedTuple):
+class ValueField(NamedTuple):
     """What is known of a field of a Value; one that is not given starts as the default."""
 
     default: Any = _NONE_GIVEN
@@ -289,7 +289,7 @@ def field(
     compare: bool = True,
 ) -> Any:
     """Declare a field that starts as something new, or is not given, not shown or not compared."""
-    return Field(default, default_factory, init, repr, compare)
+    return ValueField(default, default_factory, init, repr, compare)
 
 
 def _hash_of_values(self: Value) -> int:
@@ -343,7 +343,7 @@ class ValueType(type):
     `eq=False` each equals itself alone. With `kw_only` they are made of keywords.
     """
 
-    _fields: dict[str, Field]
+    _fields: dict[str, ValueField]
     _compared: Callable[[Any], Any]
     _is_frozen: bool
     _kw_only: bool
@@ -358,13 +358,13 @@ class ValueType(type):
         eq: bool = True,
         kw_only: bool = False,
     ) -> ValueType:
-        fields: dict[str, Field] = dict(getattr(bases[0], "_fields", {})) if bases else {}
+        fields: dict[str, ValueField] = dict(getattr(bases[0], "_fields", {})) if bases else {}
         types: dict[str, str] = namespace.get("__annotations__", {})
         declared = [each for each in types if not types[each].startswith("ClassVar")]
         own = [each for each in declared if each not in fields]
         for each in own:
             said = namespace.pop(each, _NONE_GIVEN)
-            fields[each] = said if isinstance(said, Field) else Field(said)
+            fields[each] = said if isinstance(said, ValueField) else ValueField(said)
         namespace |= {"__slots__": own, "__init__": _construct_first}
         if frozen:
             namespace |= {"__setattr__": _refuse_change, "__delattr__": _refuse_change}

@@ -413,7 +413,7 @@ class SourceSegment(Value, frozen=True):
 
 
 def sources_of(log: Log, segments: Sequence[LogSegment]) -> list[SourceSegment]:
-    """What is to be known of each of the segments, which the log begins with."""
+    """Segments at the beginning of a log, as a round takes them."""
     return [
         SourceSegment(
             segment.base_offset,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -25,7 +25,6 @@ from ottla.protocol.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.replication.fetcher_manager import ReplicationQuota
 from ottla.replication.follower_partition import (
     FollowerPartition,
     FollowerPhase,
@@ -37,6 +36,9 @@ from ottla.replication.follower_partition import (
 from ottla.replication.partition_leader import ClusterView
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.replication.fetcher_manager import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 

@@ -231,7 +231,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_request(self) -> bool:
-        """Whether the frame is a request, to be handled."""
+        """Whether the frame is a request for the handlers."""
         return self.action is Action.PASS_ON
 
     @property

@@ -77,7 +77,7 @@ class WholeFamily(Protocol):
 class LateFamily:
     """A family that is imported and made when the first request for it is there.
 
-    `narrowed` are the APIs of which not all versions are served. What `make` gives has the handlers
+    `narrowed` has the versions of APIs that serve only some. What `make` gives has the handlers
     of just these APIs.
     """
 
