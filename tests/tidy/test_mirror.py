@@ -101,11 +101,6 @@ ELSEWHERE = (
     ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
-        "tests/unit/replication",
-        "values between leader and follower",
-        "replication/replica_requests",
-    ),
-    Elsewhere(
         "tests/unit/runtime",
         "protocols and the values they carry; what implements them is tested",
         "runtime/runtime",
@@ -200,6 +195,11 @@ ELSEWHERE = (
         "tests/system",
         "processes of servers, which every test here starts",
         "testing/processes",
+    ),
+    Elsewhere(
+        "tests/unit/replication/test_fetcher.py",
+        "fetchers, by what they copy",
+        "replication/fetcher_manager",
     ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),

@@ -38,7 +38,7 @@ from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.replication.fetcher_manager import ReplicationQuota
+    from ottla.replication.replica_requests import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 

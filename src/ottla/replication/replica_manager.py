@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
-from ottla.replication.fetcher_manager import FetcherManager, ReplicationQuota
+from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.partition import Partition
 from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
 from ottla.replication.replica_requests import (
@@ -31,6 +31,7 @@ from ottla.replication.replica_requests import (
     PartitionFetch,
     PartitionKey,
     ReplicaStats,
+    ReplicationQuota,
     acceptance,
     check_may_write,
     refusal,
