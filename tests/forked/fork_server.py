@@ -25,7 +25,17 @@ IMPORTED = (
     "ottla.cli.console_producer",
     "ottla.cli.console_consumer",
     "ottla.server.broker",
-    "ottla.server.handlers",
+    *(
+        f"ottla.server.handlers.{name}"
+        for name in ("configs", "group", "log_dirs", "offsets", "topics", "transactions")
+    ),
+    "ottla.coordinator.group.group_coordinator",
+    "ottla.coordinator.transaction.transaction_coordinator",
+    "ottla.server.own_transactions",
+    "ottla.server.cluster_link",
+    "ottla.replication.fetcher",
+    *(f"ottla.clients.admin.{name}" for name in ("admin", "configs", "groups", "topics")),
+    "ottla.security.sasl",
     "ottla.registry.zookeeper",
     "ottla.connect.worker",
     "ottla",
