@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import ModuleType
 
 import pytest
@@ -17,14 +18,12 @@ from ottla.record.record_batch import RecordBatch
 
 common = settings(derandomize=True, max_examples=200, deadline=None, database=None)
 SECRET = bytes(range(16))
-keys = st.none() | st.integers(0, 9).map(lambda number: b"key-%d" % number * (number + 1))
+# Every second record has no key. A time and a key together are drawn faster than each by itself.
+KEYS = [b"key-%d" % number * (number + 1) for number in range(10)]
+times_and_keys = st.sampled_from(list(product(range(51), [*KEYS, *[None] * len(KEYS)])))
 values = st.none() | st.binary(max_size=20)
-timestamps = st.integers(0, 50)
-batches_of_records = st.lists(
-    st.lists(st.tuples(timestamps, keys, values, st.just(())), min_size=1, max_size=8),
-    min_size=1,
-    max_size=6,
-)
+records = st.tuples(times_and_keys, values).map(lambda parts: (*parts[0], parts[1], ()))
+batches_of_records = st.lists(st.lists(records, min_size=1, max_size=8), min_size=1, max_size=6)
 
 
 def loops() -> list[ModuleType]:
