@@ -179,7 +179,7 @@ def test_admin_creates_describes_and_deletes_topics(broker, admin, unique):
         admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     admin.create_partitions([NewPartitions(name, 5)])[name].result(60)
 
-    metadata = admin.list_topics(name, timeout=30)
+    metadata = admin.list_topics(name, timeout=120)
     assert len(metadata.topics[name].partitions) == 5
     assert admin.describe_cluster().result(60).cluster_id == metadata.cluster_id
 

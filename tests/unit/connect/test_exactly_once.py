@@ -120,7 +120,7 @@ def test_task_of_before_is_fenced_when_tasks_are_planned_anew(broker, workers):
     with Producer(broker.bootstrap_servers, {"transactional.id": "workers-z-2"}) as zombie:
         zombie.init_transactions()
         zombie.begin_transaction()
-        zombie.send("t", b"99").result(30)
+        zombie.send("t", b"99").result(120)
         do(worker, "PUT", "/connectors/z/config", many | {"tasks.max": "2"})
         wait_for_state(worker, "z", "RUNNING", "RUNNING", "RUNNING")
         wait_until(

@@ -22,7 +22,7 @@ def get(
     if user is not None:
         request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
     try:
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=120, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

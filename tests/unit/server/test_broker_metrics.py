@@ -74,7 +74,7 @@ def test_batch_that_is_too_large_is_rejected_bytes(broker, url):
         ottla.Producer(broker.bootstrap_servers) as producer,
         pytest.raises(KafkaError, match=r"max\.message\.bytes|too large"),
     ):
-        producer.send("narrow", b"x" * 5_000).result(30)
+        producer.send("narrow", b"x" * 5_000).result(120)
     found, tags = scrape(url), (("topic", "narrow"),)
 
     assert found[f"{TOPICS}_bytesrejected_total", tags] > 5_000

@@ -61,7 +61,7 @@ class Mosquitto:
     def stop(self):
         """End it in order: it writes its sessions to its file."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
+        self._process.wait(120)
 
     def signal(self, number):
         self._process.send_signal(number)
