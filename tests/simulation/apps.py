@@ -238,30 +238,33 @@ def scenario(check, *apps, **settings) -> Scenario:
     return Scenario(apps, topics=TOPICS, check=check, **settings)
 
 
-def group_scenario(check, main) -> Scenario:
-    return scenario(check, SHOP, group_of(main), faults=["apps"])
+def mistake(check, *apps, **settings) -> Scenario:
+    """It goes wrong for good: what is wrong after a minute need not be looked at longer."""
+    return scenario(check, *apps, patience_ms=60_000, **settings)
+
+
+def group_mistake(check, main) -> Scenario:
+    return mistake(check, SHOP, group_of(main), faults=["apps"])
 
 
 WORK = scenario(check_work, SHOP, group_of(worker))
 MISTAKES = {
-    commits_before_the_work: group_scenario(check_done, commits_before_the_work),
-    works_in_tasks_beside_auto_commit: group_scenario(
-        check_done, works_in_tasks_beside_auto_commit
-    ),
-    keeps_totals_over_a_rebalance: group_scenario(check_totals, keeps_totals_over_a_rebalance),
-    reads_from_the_end: group_scenario(check_done, reads_from_the_end),
-    counts_what_is_read_again: group_scenario(check_count, counts_what_is_read_again),
-    bills_outside_of_a_transaction: group_scenario(check_bills, bills_outside_of_a_transaction),
-    sends_again_what_has_failed_later: scenario(
+    commits_before_the_work: group_mistake(check_done, commits_before_the_work),
+    works_in_tasks_beside_auto_commit: group_mistake(check_done, works_in_tasks_beside_auto_commit),
+    keeps_totals_over_a_rebalance: group_mistake(check_totals, keeps_totals_over_a_rebalance),
+    reads_from_the_end: group_mistake(check_done, reads_from_the_end),
+    counts_what_is_read_again: group_mistake(check_count, counts_what_is_read_again),
+    bills_outside_of_a_transaction: group_mistake(check_bills, bills_outside_of_a_transaction),
+    sends_again_what_has_failed_later: mistake(
         check_order_of_customers, App(sends_again_what_has_failed_later, is_struck=False)
     ),
-    gives_up_too_early: scenario(
+    gives_up_too_early: mistake(
         check_orders, App(gives_up_too_early, is_struck=False), faults=["brokers"]
     ),
-    waits_for_the_leader_only: scenario(
+    waits_for_the_leader_only: mistake(
         check_acknowledged, App(waits_for_the_leader_only, is_struck=False), faults=["brokers"]
     ),
-    sends_twice: scenario(
+    sends_twice: mistake(
         check_orders, App(sends_twice, is_struck=False), faults=["brokers", "network"]
     ),
 }

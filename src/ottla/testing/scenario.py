@@ -44,8 +44,11 @@ FAULTS: Final = (APPS, *KINDS)
 """What faults may strike: `apps`, `brokers`, `network`, `zookeeper`, `clocks`."""
 
 QUIET_MS: Final = 15_000
-PATIENCE_MS: Final = 60_000
+RETRY_MS: Final = 60_000
 """Longer than aiokafka waits for an answer that does not come (`request_timeout_ms`, 40 s)."""
+PATIENCE_MS: Final = 330_000
+"""Longer than aiokafka believes an old leader (`metadata_max_age_ms`, 300 s) that it asks for the
+first offset: what the broker answers then, that it leads no more, does not make it look again."""
 LOOK_MS: Final = 500
 STOP_LIMIT_MS: Final = 30_000
 MAX_DEAD_MS: Final = 5_000
@@ -259,8 +262,7 @@ class ScenarioRun:
             instance.revive()
         self._changed_ms = world.now_ms
         self._look()
-        if not self._comes_out_right(scenario.quiet_ms):
-            self._comes_out_right(PATIENCE_MS, is_last=True)
+        self._await_right_end()
 
     def _make_topic(self, topic: str, partitions: int) -> bool:
         maker = TopicMaker(self.cluster, "maker", History())
@@ -268,20 +270,28 @@ class ScenarioRun:
         maker.process.spawn(maker.create(topic, partitions, replicas), "create the topic")
         return self.world.run_until(lambda: maker.is_done, START_LIMIT_MS)
 
-    def _comes_out_right(self, quiet_ms: int, is_last: bool = False) -> bool:
-        """Wait until all is quiet, and check; what is wrong is a violation the last time only."""
+    def _await_right_end(self) -> None:
+        """Wait until all is quiet, and check, again and again; only the last one's error counts."""
+        end_ms = self.world.now_ms + self.scenario.patience_ms
+        wrong = self._wrong_after(self.scenario.quiet_ms)
+        while wrong and self.world.now_ms < end_ms:
+            self._changed_ms = self.world.now_ms
+            wrong = self._wrong_after(RETRY_MS)
+        if wrong:
+            self.violations.append(wrong)
+
+    def _wrong_after(self, quiet_ms: int) -> str:
+        """What the check finds wrong when nothing was written for so long; nothing is empty."""
         self.world.run_until(
             lambda: bool(self.violations) or self._is_quiet(quiet_ms), PEACE_LIMIT_MS
         )
         if self.violations or self.scenario.check is None:
-            return True
+            return ""
         try:
             self.scenario.check(self.view)
         except Exception as error:
-            if is_last:
-                self.violations.append(_place_of(error))
-            return False
-        return True
+            return _place_of(error)
+        return ""
 
     def _look(self) -> None:
         """Look now and then whether anything was written since the last time, also commits."""
@@ -350,8 +360,9 @@ class Scenario:
     """Apps in a world of their own for each seed, and the check of what became of it.
 
     `check` is called when nothing was written for `quiet_ms` after all was repaired. It raises an
-    error, as `assert` does, if the world is not as it should be. It is then called a second time,
-    after a quiet minute: an app may still have waited for an answer that does not come.
+    error, as `assert` does, if the world is not as it should be. It is then called again after each
+    quiet minute of `patience_ms`: an app may still have waited for an answer that does not come, or
+    have asked a broker that leads no more.
     """
 
     app: Main | App | Sequence[Main | App]
@@ -364,6 +375,7 @@ class Scenario:
     """Settings of the brokers, beside those of a small cluster that is quick to notice a fault."""
     trouble_ms: int = TROUBLE_MS
     quiet_ms: int = QUIET_MS
+    patience_ms: int = PATIENCE_MS
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.faults).difference(FAULTS))

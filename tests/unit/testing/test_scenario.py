@@ -106,6 +106,21 @@ def test_check_that_fails_is_told_with_its_line():
     assert __file__ in outcome.violations[0]
 
 
+def test_app_that_comes_right_late_passes():
+    """A consumer of aiokafka's may ask a broker that leads no more until its metadata are old."""
+
+    async def late(servers, world):
+        await asyncio.sleep(300)
+        world.kept["is_right"] = True
+
+    def check(world):
+        assert world.kept.get("is_right"), "it is not right yet"
+
+    assert scenario(late, check=check).tell(1).is_passed
+    (violation,) = scenario(late, check=check, patience_ms=60 * SECOND_MS).tell(1).violations
+    assert "not right yet" in violation
+
+
 def test_check_cannot_wait():
     """While the check looks at it, the world stands still."""
 
