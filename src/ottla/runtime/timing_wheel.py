@@ -28,16 +28,20 @@ NOT_QUEUED = -1
 
 
 class TimerTask:
-    """A callback and the time when it is due; a link in the list of the bucket that holds it."""
+    """A callback and the time when it is due; a link in the list of the bucket that holds it.
+
+    It has neighbours in a bucket only: one that pointed to itself would be left to the collector.
+    """
 
     __slots__ = ("bucket", "callback", "expiration_ms", "next", "previous")
+
+    next: TimerTask
+    previous: TimerTask
 
     def __init__(self, expiration_ms: int, callback: Callable[[], object] | None) -> None:
         self.expiration_ms = expiration_ms
         self.callback = callback
         self.bucket: TimerTaskList | None = None
-        self.previous: TimerTask = self
-        self.next: TimerTask = self
 
     def cancel(self) -> None:
         """Never run; of no effect when it has run already."""
@@ -68,7 +72,8 @@ class TimerTaskList:
 
     def __init__(self, owner: BucketQueue) -> None:
         self._owner = owner
-        self._root = TimerTask(NOT_QUEUED, None)
+        root = self._root = TimerTask(NOT_QUEUED, None)
+        root.next = root.previous = root
         self.expiration_ms = NOT_QUEUED
 
     def __bool__(self) -> bool:
@@ -87,7 +92,7 @@ class TimerTaskList:
         before, after = task.previous, task.next
         before.next = after
         after.previous = before
-        task.previous = task.next = task
+        del task.previous, task.next
         task.bucket = None
         self._owner.task_count -= 1
 
@@ -97,7 +102,7 @@ class TimerTaskList:
         task = self._root.next
         while task is not self._root:
             following = task.next
-            task.previous = task.next = task
+            del task.previous, task.next
             task.bucket = None
             tasks.append(task)
             task = following

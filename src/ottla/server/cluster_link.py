@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_end_points
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.node_connection import OutgoingTls
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
@@ -346,7 +347,6 @@ def state_of(result: AlterPartitionPartitionResult) -> LeaderAndIsr:
 
 
 CREATION_TIMEOUT_MS: Final = 5_000
-METADATA_PAUSE_MS: Final = 10
 METADATA_TIMEOUT_MS: Final = 10_000
 FIRST_VERSION_WITH_DEFAULTS: Final = 4
 DRAIN_TIMEOUT_MS: Final = 5_000
@@ -429,12 +429,11 @@ class ClusterLink:
 
         Until then clients would be told that there are neither brokers nor topics.
         """
-        deadline = Deadline(self._runtime.clock, METADATA_TIMEOUT_MS)
-        while self.connections.broker_id not in self._cache.brokers:
-            if deadline.has_passed:
-                logger.warning("no controller has told this broker yet who is there")
-                return
-            await pause(self._runtime.scheduler, METADATA_PAUSE_MS)
+        is_told = self._cache.wait_until(lambda: self.connections.broker_id in self._cache.brokers)
+        try:
+            await within(self._runtime.scheduler, METADATA_TIMEOUT_MS, is_told, "no metadata came")
+        except KafkaTimeoutError:
+            logger.warning("no controller has told this broker yet who is there")
 
     async def controlled_shutdown(self) -> None:
         """Have other brokers lead what this broker leads, as far as possible in time."""
@@ -477,9 +476,9 @@ class ClusterLink:
             await self._ask_for_internal_topic(name)
         else:
             await self._ask_for_topic(name)
-        deadline = Deadline(self._runtime.clock, CREATION_TIMEOUT_MS)
-        while self._cache.topic(name) is None and not deadline.has_passed:
-            await pause(self._runtime.scheduler, METADATA_PAUSE_MS)
+        is_known = self._cache.wait_until(lambda: self._cache.topic(name) is not None)
+        with suppress(KafkaTimeoutError):  # the client asks again
+            await within(self._runtime.scheduler, CREATION_TIMEOUT_MS, is_known, "no topic came")
 
     async def _ask_for_topic(self, name: str) -> None:
         request = CreateTopicsRequest(

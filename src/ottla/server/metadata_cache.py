@@ -6,7 +6,8 @@ deleted and created again has a new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
@@ -36,6 +37,7 @@ class MetadataCache:
         self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
+        self._waiting: list[asyncio.Future[None]] = []
 
     def update(
         self,
@@ -50,6 +52,17 @@ class MetadataCache:
         self.brokers = {broker.id: broker for broker in brokers}
         for state in states:
             self._update_partition(state)
+        waiting, self._waiting = self._waiting, []
+        for updated in waiting:
+            if not updated.done():
+                updated.set_result(None)
+
+    async def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait for the update after which something holds."""
+        while not holds():
+            updated = asyncio.get_running_loop().create_future()
+            self._waiting.append(updated)
+            await updated
 
     def alive_brokers(self, listener_name: str) -> list[Node]:
         """The live brokers, as clients of this listener reach them."""

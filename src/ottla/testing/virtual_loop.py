@@ -159,7 +159,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not self._ready:
                 return
             handle = self._ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
         raise TimelessError(f"{self._ready[0]!r} goes on for ever without time passing")
 

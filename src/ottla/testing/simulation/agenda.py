@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
-from contextvars import Context
-from functools import partial
+import random
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from itertools import count
-from typing import Self, TypeVarTuple
+from typing import Any, Self, TypeVarTuple
 
 from ottla.runtime.timing_wheel import TimerTask
 from ottla.testing.virtual_loop import MockClock, VirtualLoop
@@ -16,6 +16,27 @@ from ottla.testing.virtual_loop import MockClock, VirtualLoop
 Ts = TypeVarTuple("Ts")
 
 Entry = tuple[int, int, "AgendaLoop", TimerTask]
+
+
+class ReadyHandle(asyncio.Handle):
+    """A handle of a loop without a debug mode: nothing is asked for, and no stack is kept."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
 
 
 class Agenda:
@@ -48,6 +69,19 @@ class Agenda:
             heapq.heappop(heap)
         return None
 
+    def run_due(self, now_ms: int, chance: random.Random) -> None:
+        """Run what is due, loop by loop in a random order, each in the order of time."""
+        heap = self._heap
+        first = heapq.heappop(heap)
+        if not heap or heap[0][0] > now_ms:  # as nearly always
+            first[2].run_timers((first,))
+            return
+        heapq.heappush(heap, first)
+        due = list(self.take_due(now_ms).items())
+        chance.shuffle(due)
+        for loop, timers in due:
+            loop.run_timers(timers)
+
     def take_due(self, now_ms: int) -> dict[AgendaLoop, list[Entry]]:
         """Take out what is due, by loop, each in the order of time."""
         due: dict[AgendaLoop, list[Entry]] = {}
@@ -69,6 +103,7 @@ class AgendaLoop(VirtualLoop):
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock)
         self.is_asleep = False
+        self._now_ms = clock.monotonic_ms
         self._agenda = agenda
         self._put_aside: list[Entry] = []
 
@@ -80,33 +115,35 @@ class AgendaLoop(VirtualLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = ReadyHandle(callback, args, self, context)
         if not self._ready and not self._is_running and not self.is_asleep:
             self._agenda.ready.append(self)
         self._ready.append(handle)
         return handle
 
     def add_timer(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
-        task = TimerTask(self.clock.monotonic_ms() + max(0, delay_ms), callback)
         if delay_ms > 0:
+            task = TimerTask(self._now_ms() + delay_ms, callback)
             self._agenda.add(self, task)
         else:
+            task = TimerTask(self._now_ms(), callback)
             self.call_soon(task.run)
         return task
 
-    def run_timers(self, due: list[Entry]) -> None:
-        """Run due timers, and what they make ready; a loop that sleeps keeps them for later."""
-        if self.is_asleep:
-            self._put_aside += due
-        else:
-            self._run(partial(_run_each, due))
+    def run_ready(self) -> None:
+        self.run_timers(())
 
-    def _run(self, first: Callable[[], object]) -> None:
+    def run_timers(self, due: Sequence[Entry]) -> None:
+        """Run due timers, and what they make ready; a loop that sleeps keeps them for later."""
+        if due and self.is_asleep:
+            self._put_aside += due
+            return
         # As in the base class, but the world resets the running loop, once for very many runs.
         asyncio._set_running_loop(self)
         self._is_running = True
         try:
-            first()
+            for _, _, _, task in due:
+                task.run()
             self._run_ready_handles()
         finally:
             self._is_running = False
@@ -130,8 +167,3 @@ class AgendaLoop(VirtualLoop):
             self._agenda.restore(entry)
         if self._ready:
             self._agenda.ready.append(self)
-
-
-def _run_each(due: list[Entry]) -> None:
-    for entry in due:
-        entry[3].run()

@@ -104,7 +104,7 @@ class AppLoop(ProcessLoop):
             if not self._ready or self.is_asleep:
                 return
             handle = self._ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
         raise TimelessError(f"{self.process!r}: {self._ready[0]!r} goes on without time passing")
 

@@ -42,7 +42,6 @@ SETTINGS: Final[dict[str, str | int]] = {
     "zookeeper.connect": f"{HOST}:{PORT}",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "replica.lag.time.max.ms": 3_000,
-    "replica.fetch.wait.max.ms": 200,
     "controlled.shutdown.retry.backoff.ms": 500,
     "auto.leader.rebalance.enable": "true",
     "default.replication.factor": 3,

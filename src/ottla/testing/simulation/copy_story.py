@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
@@ -111,12 +112,15 @@ class Copier(SimulatedClient):
         await transactions.begin()
         errors: list[Exception] = []
         unanswered = len(records)
+        all_answered = asyncio.get_running_loop().create_future()
 
         def delivered(metadata: RecordMetadata | None, error: Exception | None) -> None:
             nonlocal unanswered
             unanswered -= 1
             if error is not None:
                 errors.append(error)
+            if not unanswered and not all_answered.done():
+                all_answered.set_result(None)
 
         queues = producer.accumulator.topics[self.target]
         for record in records:
@@ -124,8 +128,7 @@ class Copier(SimulatedClient):
             queue = queues.queues[record.partition]
             producer.accumulator.append(queues, queue, copy, len(record.value) + 20, delivered)
         producer.accumulator.begin_flush()
-        while unanswered:
-            await self.pause(10)
+        await all_answered
         producer.accumulator.end_flush()
         if errors:
             await transactions.abort(self._deadline())

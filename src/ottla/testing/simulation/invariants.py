@@ -15,7 +15,7 @@ from ottla.testing.simulation.workload import History
 
 IDLE_S: Final = 5
 MAX_IDLE_FETCHES: Final = 10
-"""Limit for one connection in a second; a follower's fetch waits 200 ms, a consumer's 500 ms."""
+"""Limit for one connection in a second; a follower's fetch waits 500 ms, as a consumer's does."""
 
 Lineage = tuple[TopicPartition, UUID]
 """A partition of one topic, by id: another topic may get its name later."""

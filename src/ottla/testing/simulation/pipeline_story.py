@@ -15,7 +15,6 @@ raised, records are there twice. So a leader change must not look like a lost re
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -49,6 +48,8 @@ RETRY_MS: Final = 100
 SERVE_MS: Final = 50
 INTERVAL_MS: Final = 300
 BURST: Final = 3
+MAX_QUEUED: Final = 40
+"""Where more records wait for a partition the program waits as well: the buffer is full."""
 REPLACEMENT_WEIGHT: Final = 6
 """How much likelier it is that the leader is replaced than another fault."""
 
@@ -101,11 +102,12 @@ class PipelinedWriter(SimulatedClient):
         self._producer_id = await self._get_producer_id()
         partitions = [TopicPartition(topic, index) for index in info.partitions]
         self._pipelines = [SendQueue(topic_partition) for topic_partition in partitions]
-        for number in itertools.count(step=BURST):
-            if self.is_told_to_stop:
-                break
-            for pipeline in self._pipelines:
-                self._queue(pipeline, range(number, number + BURST))
+        number = 0
+        while not self.is_told_to_stop:
+            if all(len(pipeline.queue) <= MAX_QUEUED for pipeline in self._pipelines):
+                for pipeline in self._pipelines:
+                    self._queue(pipeline, range(number, number + BURST))
+                number += BURST
             self._serve()
             await self.pause(self.process.runtime.random.randint(1, 2 * INTERVAL_MS))
         while any(pipeline.queue or pipeline.in_flight for pipeline in self._pipelines):

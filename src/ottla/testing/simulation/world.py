@@ -42,15 +42,11 @@ class WallClock:
     def __init__(self, clock: MockClock) -> None:
         self._clock = clock
         self.skew_ms = 0
+        self.monotonic_ms = clock.monotonic_ms
+        self.monotonic_ns = clock.monotonic_ns
 
     def now_ms(self) -> int:
         return self._clock.now_ms() + self.skew_ms
-
-    def monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms()
-
-    def monotonic_ns(self) -> int:
-        return self._clock.monotonic_ns()
 
 
 class ProcessLoop(AgendaLoop):
@@ -306,8 +302,5 @@ class World:
             self.clock.advance(max(0, end_ms - self.now_ms))
             return False
         self.clock.advance(max(0, due_ms - self.now_ms))
-        due = list(agenda.take_due(self.now_ms).items())
-        self.random.shuffle(due)
-        for loop, timers in due:
-            loop.run_timers(timers)
+        agenda.run_due(self.now_ms, self.random)
         return True
