@@ -1,6 +1,6 @@
 """Simulated clusters: many seeds keep every promise, and known bugs are noticed.
 
-The worlds run in processes of their own, where the order of sets of strings is the same each time.
+The worlds run in processes in which the order of sets of strings is the same each time.
 """
 
 from __future__ import annotations
@@ -9,30 +9,23 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import planted_bugs
 import pytest
+from worlds import Worlds
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
 SEEDS = os.environ.get("OTTLA_SEEDS", "1-80")
 """CI runs 240, `make soak` ten thousand."""
-PLANTED_BUGS = Path(planted_bugs.__file__)
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-def stories(*seeds: int) -> dict[str, str]:
+def stories(worlds: Worlds, *seeds: int) -> dict[str, str]:
     """What one process tells of each of the seeds, one after the other, by "seed 42"."""
     program = "from ottla.testing.simulation.__main__ import main\n" + "".join(
         f"main(['{seed}'])\nprint(end='~')\n" for seed in seeds
     )
-    shown = run_python("-c", program)
+    shown = worlds.run(program)
     assert shown.returncode == 0, shown.stdout[-2000:] + shown.stderr[-2000:]
     return {story.partition(":")[0]: story for story in shown.stdout.split("~") if story}
 
@@ -40,19 +33,21 @@ def stories(*seeds: int) -> dict[str, str]:
 @pytest.mark.timeout(1800)
 def test_seeds_keep_every_promise():
     """Nothing acknowledged is lost or out of order, nobody sees what is gone later, all heals."""
-    done = run_python("-m", "ottla.testing.simulation", SEEDS)
+    command = [sys.executable, "-m", "ottla.testing.simulation", SEEDS]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert re.search(r"^\d+ seeds, .* 0 failed", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.timeout(600)
-def test_seed_is_replayed_exactly():
+def test_seed_is_replayed_exactly(worlds):
     """The same steps, faults and offsets, whatever was told before it; a story of each kind."""
     seeds = [
         next(seed for seed in planted_bugs.SEEDS if kind_of(seed) is kind) for kind in set(KINDS)
     ]
 
-    told = [stories(*order) for order in (sorted(seeds), sorted(seeds, reverse=True))]
+    told = [stories(worlds, *order) for order in (sorted(seeds), sorted(seeds, reverse=True))]
 
     assert told[0] == told[1]
     assert set(told[0]) == {f"seed {seed}" for seed in seeds}
@@ -61,7 +56,7 @@ def test_seed_is_replayed_exactly():
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [plant.__name__ for plant in planted_bugs.PLANTS])
-def test_planted_bug_is_noticed(name):
+def test_planted_bug_is_noticed(worlds, name):
     """One of 400 seeds goes wrong, in a story of the kind that the bug is about."""
-    found = run_python(str(PLANTED_BUGS), name)
+    found = worlds.run(f"import planted_bugs\nplanted_bugs.main({name!r})")
     assert found.stdout.strip().isdigit(), found.stdout + found.stderr[-2000:]

@@ -15,6 +15,8 @@ from ottla.structs import (
     PartitionState,
     TopicPartition,
 )
+from ottla.testing.runtime import MockScheduler
+from ottla.testing.virtual_loop import MockClock
 
 
 def state(topic, partition, topic_id=1, leader=0):
@@ -136,3 +138,21 @@ def test_replica_knows_of_a_new_leader_before_the_metadata():
 
     assert leader == LeaderIdAndEpoch(leader_id=1, leader_epoch=5)
     assert endpoints == {1: NodeEndpoint(node_id=1, host="here", port=9092)}
+
+
+def test_wait_ends_with_the_update_after_which_it_holds():
+    """Whoever waits is woken by each update, and goes on by the one that brings what it wants."""
+    scheduler, cache = MockScheduler(MockClock()), MetadataCache("cluster")
+    waiting = scheduler.spawn(cache.wait_until(lambda: cache.topic("orders") is not None), "wait")
+    given_up = scheduler.spawn(cache.wait_until(lambda: False), "wait for nothing")
+    scheduler.run_ready()
+    given_up.cancel()
+
+    cache.update([state("other", 0)], [])
+    scheduler.run_ready()
+    assert not waiting.done()
+
+    cache.update([state("orders", 0)], [])
+    scheduler.run_ready()
+    assert waiting.done()
+    assert given_up.cancelled()
