@@ -72,7 +72,8 @@ def sdist(out: Path) -> Path:
         for path in ROOT.iterdir():
             if path.is_file():
                 shutil.copy2(path, tree)
-        run(sys.executable, "-c", build, out, folder=tree)
+        # Without the kernels' C, which is made again where a wheel is compiled.
+        run(sys.executable, "-c", build, out, folder=tree, OTTLA_PURE="1")
     return out / f"{NAME}.tar.gz"
 
 
