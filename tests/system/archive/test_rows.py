@@ -12,12 +12,14 @@ import re
 import signal
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 from page import ROOT
 
 from ottla import Consumer, Producer
 from ottla.cli.kafka_scripts import SCRIPTS, offered_scripts
+from ottla.cli.local_servers import server_processes
 from ottla.testing import wait_until
 
 MISSING = {}
@@ -492,3 +494,35 @@ def test_memory_that_waits_for_the_disk_is_shown(reader):
 def test_script_without_options_shows_them(reader, script):
     """Each tool has a usage text (H45); tests/unit/cli asks every command for its own."""
     assert reader.fails(f"bin/{script}").startswith(f"usage: ottla {SCRIPTS[script][0]}")
+
+
+def test_servers_in_the_background_are_stopped(reader):
+    """-daemon and its file; the stop scripts end all servers of this installation, and no others.
+
+    It is the last test of the archive, since the brokers of all tests end here.
+    """
+    log = reader.folder / "logs" / "kafkaServer.out"
+    reader.types(
+        "bin/kafka-server-start.sh -daemon config/server-alone.properties "
+        "--override broker.id=99 --override listeners=PLAINTEXT://127.0.0.1:0 "
+        "--override log.dirs=/tmp/kafka-logs-99"
+    )
+    wait_until(lambda: " is ready at " in log.read_text(), "the server in the background")
+    zookeeper, *others = reader.shell.started
+    brokers = [each for each in others if "kafka-server-start" in str(each.args)]
+
+    reader.types("bin/kafka-server-stop.sh")
+
+    for process in brokers:
+        process.wait(60)
+    programs = str(reader.folder / ".venv" / "bin")
+    wait_until(
+        lambda: not list(server_processes("broker", Path("/proc"), programs, os.getuid())),
+        "the server in the background to end",
+    )
+    assert "broker 99 is stopping" in log.read_text()
+    assert zookeeper.poll() is None
+    assert reader.fails("bin/kafka-server-stop.sh") == "No kafka server to stop\n"
+    reader.types("bin/zookeeper-server-stop.sh")
+    zookeeper.wait(60)
+    assert reader.fails("bin/zookeeper-server-stop.sh") == "No zookeeper server to stop\n"
