@@ -38,6 +38,7 @@ IMPORTED = (
     "ottla.security.sasl",
     "ottla.registry.zookeeper",
     "ottla.connect.worker",
+    "ottla.security.scram",
     "ottla",
 )
 """What most commands import by themselves; a module more or less is only a matter of speed."""

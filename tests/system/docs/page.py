@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WORDS = r"""(?: |[\w./:,=@%+-]|'[^']*'|"[^"$`\\]*")+"""
 """Words in which nothing is left to a shell."""
-PLAIN = re.compile(f"ottla{WORDS}")
+PLAIN = re.compile(f"(?:ottla|python -m trustme){WORDS}")
 LIMIT_S = 240
 
 
@@ -93,7 +93,7 @@ class Shell:
     """A shell in a folder, which finds `ottla`; `translated` puts the test's names for the page's.
 
     What was started and is not over is killed by `close`, the last one first. A line that is only
-    `ottla` and its words needs no shell, and is forked.
+    `ottla`, or `python -m trustme`, and its words needs no shell, and is forked.
     """
 
     def __init__(self, folder: Path | None, translated: Callable[[str], str]) -> None:
@@ -120,7 +120,7 @@ class Shell:
     def program(self, line: str) -> list[str]:
         """What runs this line."""
         if PLAIN.fullmatch(line):
-            return [sys.executable, "-m", *shlex.split(line)]
+            return [sys.executable, "-m", *shlex.split(line.removeprefix("python -m "))]
         return ["bash", "-c", line]
 
     def begin(self, command: str, *, stderr: int | None = None) -> subprocess.Popen[str]:
