@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -150,6 +152,10 @@ class Shell:
     def close(self) -> None:
         for process in reversed(self.started):
             # ZooKeeper's command ends the server that it watches; brokers need no farewell.
-            process.terminate() if "zookeeper" in str(process.args) else process.kill()
+            if "zookeeper" in str(process.args):
+                process.terminate()
+            else:
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.killpg(process.pid, signal.SIGKILL)  # a script may not be the program
             if process.stdout is not None and not process.stdout.closed:
                 process.communicate()
