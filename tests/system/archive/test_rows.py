@@ -95,6 +95,7 @@ def group(reader):
             seen += first.poll(1000)
         first.commit()
         yield "my-group"
+        first.close(timeout_ms=1_000)  # the last test has stopped the brokers
 
 
 @pytest.fixture
