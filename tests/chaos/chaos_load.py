@@ -216,6 +216,7 @@ class ConstantReader:
             lambda: all(len(self.seen[p]) >= ends[p] for p in ends) or self.problems,
             f"the constant reader is at {ends}",
             limit_s,
+            seen=lambda: ({p: len(self.seen[p]) for p in ends}, self.problems),
         )
 
     def close(self) -> None:
