@@ -73,6 +73,10 @@ def flags(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+FLAGS = flags(os.environ)
+"""Those of the fork server, which tests may change for the processes after it."""
+
+
 class ForkedProcess(subprocess.Popen):
     """A `subprocess.Popen` whose program, if it is `python -m` and a module, is forked.
 
@@ -113,7 +117,7 @@ def can_be_forked(given: Mapping[str, Any], environment: Mapping[str, str]) -> b
         and given["preexec_fn"] is None
         and not given["pass_fds"]
         and not given["start_new_session"]
-        and flags(environment) == flags(os.environ)
+        and flags(environment) == flags(os.environ) == FLAGS
     )
 
 
