@@ -6,6 +6,7 @@ again when Spark's Python process starts too slowly.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -17,10 +18,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.java import require_java
+from ottla.pipelines.python_daemon import ForkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 NO_LIMIT = str(2**31 - 1)
 RAW_FILES = "org.apache.hadoop.fs.RawLocalFileSystem"
+PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""Where Spark is told by which programs it starts Python: the second one, where it plans."""
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 SETTINGS = {
@@ -53,7 +58,7 @@ LOCAL_SETTINGS = {
     # As many shuffle partitions as cores: each one is a task of some 30 ms, however little it does.
     "spark.sql.shuffle.partitions": "2",
     # Workers are forked with their imports done, and are not searched for garbage after each task.
-    "spark.python.daemon.module": "ottla.spark.python_daemon",
+    "spark.python.daemon.module": "ottla.pipelines.python_daemon",
     # Over TCP each task in Python waits 40 ms: the system holds back what Spark sends in two parts.
     "spark.python.unix.domain.socket.enabled": "true",
     # Checkpoints are written through `fs.file.impl`, which becomes LOCAL_FILES.
@@ -94,9 +99,6 @@ def spark_session(
     require_java()
     from pyspark.sql import SparkSession
 
-    # Workers run the driver's Python, even if `python3` is another.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -106,11 +108,38 @@ def spark_session(
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(flags))
     for name, value in {**own, **(settings or {})}.items():
         builder = builder.config(name, value)
-    with nullcontext() if log_path is None else _stderr_to(log_path), _signals_deferred():
+    logged = nullcontext() if log_path is None else _stderr_to(log_path)
+    with logged, _python_for_spark(is_local), _signals_deferred():
         spark = builder.getOrCreate()
         if is_local:
             use_local_files(spark)
         return spark
+
+
+@contextmanager
+def _python_for_spark(is_local: bool) -> Iterator[None]:
+    """A session that begins meanwhile has the driver's Python run its tasks, not any `python3`.
+
+    Beside the driver it is forked with its imports done. Who has chosen another has that one.
+    """
+    python, names = sys.executable, [name for name in PYTHONS if name not in os.environ]
+    if is_local and len(names) == len(PYTHONS) and hasattr(os, "pidfd_open"):
+        server = _fork_server()
+        python = server.python if server.is_usable else python
+    try:
+        for name in names:
+            os.environ[name] = python
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+
+
+@cache
+def _fork_server() -> ForkServer:
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
 
 
 def _compiler_flags(short_run: bool, small_batches: bool) -> tuple[str, ...]:
