@@ -34,11 +34,13 @@ sys.dont_write_bytecode = False
 # A ZooKeeper of a test lives for seconds: what is compiled once, and quickly, serves it better.
 os.environ.setdefault("KAFKA_HEAP_OPTS", "-Xmx512M -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# `make spark` keeps the classes of Spark's JVM there; one of another Java does not look at them.
+# So does Spark's JVM; and `make spark` keeps its classes in a file, which one of another Java does
+# not look at.
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+spark_flags = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 if SPARK_CLASSES.exists():
-    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={SPARK_CLASSES} {quiet}")
+    spark_flags += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_flags)
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

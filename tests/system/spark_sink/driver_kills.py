@@ -96,11 +96,11 @@ def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, se
     """
     fill(servers, ["from", "to"], records)
     arguments = [servers, "from", "to", str(folder / "checkpoint"), str(per_batch)]
-    driver = Driver([str(COPIER), *arguments], folder, "running", longest_s)
+    driver = Driver([str(COPIER), *arguments, "endless"], folder, "running", longest_s)
     moments = random.Random(seed)
     killed = sum(driver.run_and_kill(moments) for _ in range(kills))
     if spark is None:
-        driver.run_to_end()
+        Driver([str(COPIER), *arguments], folder, "running", longest_s).run_to_end()
     else:
         query = start_copy(spark, *arguments)
         while not query.wait(WAIT_S):

@@ -1,7 +1,7 @@
-"""A Spark driver that copies a topic: python spark_copier.py SERVERS FROM TO CHECKPOINT N
+"""A Spark driver that copies a topic: python spark_copier.py SERVERS FROM TO CHECKPOINT N [endless]
 
 It reads N records for each micro-batch, says "running" when the first one is through, and ends when
-everything that was there is copied.
+everything that was there is copied, unless it waits for more without an end.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from ottla.pipelines.runner import PatientQuery, spark_session
 WAIT_S = 60
 
 
-def start_copy(spark, servers, source, target, folder, per_batch):
+def start_copy(spark, servers, source, target, folder, per_batch, endless=None):
     """The query that goes on where the one before it in the same folder has ended."""
     servers = {"kafka.bootstrap.servers": servers}
     reader = spark.readStream.format("ottla").options(**servers, subscribe=source)
     rows = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=per_batch).load()
     writer = rows.select("key", "value").writeStream.format("ottla").options(**servers)
     writer = writer.option("topic", target).option("checkpointLocation", folder)
-    return PatientQuery(writer.trigger(availableNow=True))
+    trigger = {"processingTime": "0 seconds"} if endless else {"availableNow": True}
+    return PatientQuery(writer.trigger(**trigger))
 
 
 def main(*arguments):

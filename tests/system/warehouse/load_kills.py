@@ -28,13 +28,14 @@ def load_with_kills(
     words = ["-m", "ottla", "warehouse", "load", "--bootstrap-server", servers, "--topic", "from"]
     words += ["--table", str(table), "--max-records", str(per_commit), "--format", kind]
     words += ["--spark-log", str(folder / "drivers.log")]
+    endless = ["--continuous"]
     if kind == "stream":
-        words = [str(APPENDER), servers, str(folder), str(per_commit)]
-    driver = Driver(words, folder, "loading", longest_s)
+        words, endless = [str(APPENDER), servers, str(folder), str(per_commit)], []
+    driver = Driver([*words, *endless], folder, "loading", longest_s)
     moments = random.Random(seed)
     killed = sum(driver.run_and_kill(moments) for _ in range(kills))
     if spark is None:
-        driver.run_to_end()
+        Driver(words, folder, "loading", longest_s).run_to_end()
     else:
         options = LoadOptions({"kafka.bootstrap.servers": servers, "subscribe": "from"})
         WarehouseLoad(spark, DeltaHome(Place.of(table)), options).run()
