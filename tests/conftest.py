@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import trustme
+from spark_jvm import SparkJvm
 
 from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
@@ -238,10 +239,23 @@ def unique() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def spark(java: None) -> Iterator[object]:
-    """One Spark session for all tests that need one."""
-    from ottla.pipelines.runner import spark_session
+def spark_jvm(java: None) -> Iterator[SparkJvm]:
+    """The JVM of Spark for all tests that need one, and for programs that they lend it to."""
+    jvm = SparkJvm()
+    yield jvm
+    jvm.close()
 
-    session = spark_session("tests", short_run=True)
-    yield session
-    session.stop()
+
+@pytest.fixture
+def spark(spark_jvm: SparkJvm) -> object:
+    """A Spark session, which tests share."""
+    return spark_jvm.session()
+
+
+@pytest.fixture
+def lent_jvm(spark_jvm: SparkJvm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs that the test starts have their sessions of Spark in the JVM of the tests."""
+    with spark_jvm.lent() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield

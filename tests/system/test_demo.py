@@ -156,12 +156,7 @@ def check_report(output, *texts):
     assert set(texts) <= set(page.text)
 
 
-@pytest.fixture
-def needs_java(spark):
-    """The demo's own process needs what the session of the tests needs."""
-
-
-def test_demo_of_a_real_log(needs_java, complaints, access_log, tmp_path):
+def test_demo_of_a_real_log(lent_jvm, complaints, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
     lines = access_log.read_text(encoding="utf-8").splitlines()
     figures = Figures(lines)
@@ -181,7 +176,7 @@ def test_demo_of_a_real_log(needs_java, complaints, access_log, tmp_path):
     check_report(output, "10,000", f"{top:,}", "events in", "lost", "2015-05-17 10:05")
 
 
-def test_demo_of_generated_events(needs_java, complaints, tmp_path):
+def test_demo_of_generated_events(java, complaints, tmp_path):
     """Without a log it says what it makes up; what a former run left is replaced, nothing else."""
     from ottla.pipelines.access_log import SiteActivity
 

@@ -63,7 +63,7 @@ def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
     assert "hello" in capsys.readouterr().out
 
 
-def test_the_pipelines_run_and_report(spark, complaints, tmp_path):
+def test_the_pipelines_run_and_report(lent_jvm, complaints, tmp_path):
     """A run over a log ends by itself; a continuous one ends cleanly with Ctrl-C after a batch."""
     from ottla.pipelines.access_log import SiteActivity
 
