@@ -18,6 +18,8 @@ import trustme
 from spark_jvm import SparkJvm
 
 from ottla.pipelines.java import JavaMissingError, require_java
+from ottla.pipelines.python_daemon import ForkServer
+from ottla.pipelines.runner import PYTHONS
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
 _names = itertools.count()
@@ -239,7 +241,18 @@ def unique() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def spark_jvm(java: None) -> Iterator[SparkJvm]:
+def fork_server() -> Iterator[ForkServer]:
+    """What forks Spark's Python for this process, and for the drivers that its tests start."""
+    server = ForkServer()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PYTHONS if server.is_usable else ():
+            patch.setenv(name, server.python)
+        yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def spark_jvm(java: None, fork_server: ForkServer) -> Iterator[SparkJvm]:
     """The JVM of Spark for all tests that need one, and for programs that they lend it to."""
     jvm = SparkJvm()
     yield jvm

@@ -3,6 +3,10 @@
 A JVM is slow until it has loaded and compiled what a query needs, which takes ten seconds of a core
 and more; PySpark takes one that is there if its environment names it. What tests the start of a
 driver, or kills one, has a JVM of its own.
+
+A JVM knows the functions that it calls back (`foreachBatch`) by numbers, which each process gives
+out from 0 on, and tells the process it has at the moment when it has lost one. So the tests count
+from elsewhere, and no two programs with such functions may have the same JVM.
 """
 
 from __future__ import annotations
@@ -10,6 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from py4j.java_gateway import JavaObject
+
+FIRST_OF_TESTS = 1_000_000
 
 
 class SparkJvm:
@@ -24,23 +32,20 @@ class SparkJvm:
 
         if self._session is None:
             self._session = spark_session("tests", short_run=True)
+            functions = self._session.sparkContext._gateway.gateway_property.pool
+            functions.next_id = max(functions.next_id, FIRST_OF_TESTS)
         return self._session
 
     @contextmanager
     def lent(self) -> Iterator[dict[str, str]]:
         """The environment in which one program after the other has its sessions in this JVM."""
-        context = self.session().sparkContext
-        names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        python = dict.fromkeys(names, context.pythonExec)
-        gateway = context._gateway
+        gateway = self.session().sparkContext._gateway
         self.close()
-        try:
-            yield python | {
-                "PYSPARK_GATEWAY_PORT": str(gateway.java_parameters.port),
-                "PYSPARK_GATEWAY_SECRET": gateway.java_parameters.auth_token,
-            }
-        finally:
-            take_back(gateway)
+        yield {
+            "PYSPARK_GATEWAY_PORT": str(gateway.java_parameters.port),
+            "PYSPARK_GATEWAY_SECRET": gateway.java_parameters.auth_token,
+        }
+        take_back(gateway)
 
     def close(self) -> None:
         """End the session; the JVM ends with the process."""
@@ -50,9 +55,7 @@ class SparkJvm:
 
 
 def take_back(gateway: Any) -> None:
-    """End what a program has left behind, and have the JVM call this process's Python again."""
-    from py4j.java_gateway import JavaObject
-
+    """End what a program has left behind, and have the JVM call the functions of this process."""
     left = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
     if left.isDefined():
         left.get().stop()

@@ -176,9 +176,16 @@ def test_demo_of_a_real_log(lent_jvm, complaints, access_log, tmp_path):
     check_report(output, "10,000", f"{top:,}", "events in", "lost", "2015-05-17 10:05")
 
 
-def test_demo_of_generated_events(java, complaints, tmp_path):
-    """Without a log it says what it makes up; what a former run left is replaced, nothing else."""
+def test_demo_of_generated_events(java, complaints, tmp_path, monkeypatch):
+    """Without a log it says what it makes up; what a former run left is replaced, nothing else.
+
+    It starts all that it needs by itself.
+    """
     from ottla.pipelines.access_log import SiteActivity
+    from ottla.pipelines.runner import PYTHONS
+
+    for name in PYTHONS:
+        monkeypatch.delenv(name, raising=False)
 
     output = tmp_path / "out"
     (output / "checkpoints" / "web-traffic-events").mkdir(parents=True)

@@ -21,7 +21,7 @@ LOG_LINES = 400
 AS_FAST_AS_IT_GOES = 1e9
 
 
-def test_u01_readers_are_independent_and_lose_nothing(java, tmp_path):
+def test_u01_readers_are_independent_and_lose_nothing(java, fork_server, tmp_path):
     """Killed in the middle, all of them: each result has every record once, as computed here."""
     said: list[str] = []
     options = SiteOptions(tmp_path, seconds=10, rate=60, seed=5, with_incidents=True)

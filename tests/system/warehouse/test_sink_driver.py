@@ -41,7 +41,7 @@ def java_of_load():
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_driver_that_is_killed_is_followed_by_one_that_ends_the_load(
-    start_broker, java, tmp_path, caplog
+    start_broker, java, fork_server, tmp_path, caplog
 ):
     """The task says that the load has ended and starts another; every row is there once."""
     caplog.set_level(logging.INFO)
