@@ -202,6 +202,8 @@ class ConstantReader:
                 "auto.offset.reset": "error",
                 "topic.metadata.refresh.interval.ms": 1_000,
                 "reconnect.backoff.max.ms": 200,
+                # A minute by default: so long it waits for an answer that was lost on its way.
+                "socket.timeout.ms": int(REQUEST_S * 1000) + 1000,
                 **QUIET,
             }
         )

@@ -19,7 +19,9 @@ SESSION_MS = 4000
 PACE_S = 0.01
 A_FEW, MANY = 2, 20
 """How many numbers come at once: 200 in a second are a load, what more are takes a core."""
-IN_THE_AIR = 20_000
+ON_THEIR_WAY = 3
+"""Batches of a partition at most. While one has more than librdkafka lets an idempotent producer
+send, its threads spin: five, and fewer where batches were split."""
 QUIET = {"log_level": 0}
 LASTING = {
     "enable.idempotence": True,
@@ -146,6 +148,7 @@ class SteadyLoad:
         self.failed: list[str] = []
         self.longest_gap_s = 0.0
         self._last_ack_s: dict[int, float] = {}
+        self._in_flight = dict.fromkeys(range(partitions), 0)
         self._next = 0
         self._bootstrap_servers = bootstrap_servers
         self._producer = Producer(
@@ -153,6 +156,9 @@ class SteadyLoad:
                 "bootstrap.servers": bootstrap_servers,
                 "message.timeout.ms": 60_000,
                 **LASTING,
+                "linger.ms": 5,  # what comes at once is one batch
+                # librdkafka may ask a broker that hangs who leads, again and again, for that long.
+                "socket.timeout.ms": int(SHORT_S * 1000),
                 **settings,
             }
         )
@@ -187,14 +193,17 @@ class SteadyLoad:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            if len(self._producer) < IN_THE_AIR:
-                self._send_some()
+            self._send_some()
             self._producer.poll(0)
             self._stop.wait(PACE_S)
 
     def _send_some(self) -> None:
+        """Some numbers to each partition that has not as much on its way as there can be."""
+        most = ON_THEIR_WAY * self.at_once
+        ready = [index for index, count in self._in_flight.items() if count < most]
         for _ in range(self.at_once):
-            for partition in range(self.partitions):
+            for partition in ready:
+                self._in_flight[partition] += 1
                 self._producer.produce(
                     self.topic,
                     str(self._next).encode(),
@@ -204,6 +213,7 @@ class SteadyLoad:
             self._next += 1
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self._in_flight[message.partition()] -= 1
         if error is not None:
             self.failed.append(str(error))
             return
