@@ -15,8 +15,11 @@ from ottla.testing import wait_until
 
 RATE = 1500
 TICK_S = 0.01
-IN_THE_AIR = 60_000
 PARTITIONS = 3
+AT_ONCE = int(RATE * TICK_S / PARTITIONS)
+IN_THE_AIR, A_FEW_IN_THE_AIR = 60_000, PARTITIONS * AT_ONCE
+"""How many numbers may be on their way. While the answers of a leader wait for its followers,
+librdkafka's threads spin if an idempotent producer has more than a batch for each partition."""
 REQUEST_S = 3.0
 """How long the producer takes to notice a leader that hangs, or that is none any more."""
 LIMIT_S = 120.0
@@ -84,8 +87,15 @@ class History:
 class ChaosLoad:
     """Numbers 0, 1, 2, ... into each partition, at a rate, with acks=all."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, **settings: object) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        in_the_air: int = IN_THE_AIR,
+        **settings: object,
+    ) -> None:
         self.topic = topic
+        self.in_the_air = in_the_air
         self.acked: dict[int, dict[int, int]] = {index: {} for index in range(PARTITIONS)}
         self.problems: list[str] = []
         self.latencies_s: list[float] = []
@@ -146,9 +156,12 @@ class ChaosLoad:
         number, due = 0, time.monotonic()
         while not self._stop.is_set():
             due += TICK_S
-            if sum(self._sent) - self.count < IN_THE_AIR:
-                for _ in range(max(1, int(RATE * TICK_S / PARTITIONS))):
-                    for partition in range(PARTITIONS):
+            on_their_way = [self._sent[p] - len(self.acked[p]) for p in range(PARTITIONS)]
+            room = (self.in_the_air - sum(on_their_way)) // AT_ONCE
+            if room > 0:
+                first_those_with_few = sorted(range(PARTITIONS), key=on_their_way.__getitem__)
+                for _ in range(AT_ONCE):
+                    for partition in first_those_with_few[:room]:
                         self._sent[partition] += 1
                         self._producer.produce(
                             self.topic,

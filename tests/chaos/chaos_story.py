@@ -11,7 +11,15 @@ from collections.abc import Callable
 from types import TracebackType
 
 from broker_requests import BrokerConnection, partition_answer, produce_request
-from chaos_load import LIMIT_S, PARTITIONS, ChaosLoad, ConstantReader, History
+from chaos_load import (
+    A_FEW_IN_THE_AIR,
+    IN_THE_AIR,
+    LIMIT_S,
+    PARTITIONS,
+    ChaosLoad,
+    ConstantReader,
+    History,
+)
 from chaos_world import BROKERS, SESSION_S, ChaosWorld
 from cluster_load import read_places
 from registry_history import RegistryHistory
@@ -78,7 +86,8 @@ class Story:
         servers = self.world.bootstrap_servers
         self.until(lambda: all(self.in_sync(p) for p in range(PARTITIONS)), "it has leaders")
         self.world.network.late_s = 0.0
-        self.load = ChaosLoad(servers, self.topic, **self.producer_settings)
+        most = IN_THE_AIR if self.timed else A_FEW_IN_THE_AIR
+        self.load = ChaosLoad(servers, self.topic, most, **self.producer_settings)
         self.reader = ConstantReader(servers, self.topic)
         try:
             self.load.until_more(200)

@@ -26,7 +26,7 @@ QUIET = {"log_level": 0}
 LASTING = {
     "enable.idempotence": True,
     "acks": "all",
-    "linger.ms": 2,
+    "linger.ms": 5,
     "retry.backoff.ms": 50,
     "topic.metadata.refresh.interval.ms": 1_000,
     "reconnect.backoff.max.ms": 200,
@@ -156,7 +156,6 @@ class SteadyLoad:
                 "bootstrap.servers": bootstrap_servers,
                 "message.timeout.ms": 60_000,
                 **LASTING,
-                "linger.ms": 5,  # what comes at once is one batch
                 # librdkafka may ask a broker that hangs who leads, again and again, for that long.
                 "socket.timeout.ms": int(SHORT_S * 1000),
                 **settings,

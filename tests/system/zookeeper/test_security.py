@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator
 from io import BytesIO, StringIO, TextIOWrapper
@@ -80,7 +81,8 @@ def server(certificates, tmp_path_factory) -> Iterator[SecureZooKeeper]:
         encoding="utf-8",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KAFKA_HEAP_OPTS", f"-Xmx256M -Djava.security.auth.login.config={jaas}")
+        options = f"{os.environ['KAFKA_HEAP_OPTS']} -Djava.security.auth.login.config={jaas}"
+        patch.setenv("KAFKA_HEAP_OPTS", options)
         running = SecureZooKeeper(folder / "data", certificates)
         running.process.start()
     yield running
