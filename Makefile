@@ -68,14 +68,18 @@ clients: $(READY)  ## real clients of other libraries, and ours, with a real bro
 # Each worker has brokers, a ZooKeeper and a Spark session of its own, which its files share.
 WORKERS := -n 2 --dist loadfile
 
+# Classes that JVMs have read once: a server of ZooKeeper starts in two thirds of the time, a
+# session of Spark in half.
+ZOOKEEPER_CLASSES := $(VENV)/zookeeper-classes.jsa
+CLASSES := $(VENV)/spark-classes.jsa
+
 system: $(READY)  ## real processes, real ZooKeeper, the commands
+	@test $(ZOOKEEPER_CLASSES) -nt $(READY) || $(PY) tests/forked/zookeeper_classes.py $(ZOOKEEPER_CLASSES) \
+	  || echo "servers of ZooKeeper start without $(ZOOKEEPER_CLASSES)"
 	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
 # What the rooms test with Spark is here as well: a session more would take a minute of a core.
 SPARK_UNITS = $(shell grep -rl 'pytest.mark.spark' tests/unit --include='test_*.py')
-
-# Classes that Spark's JVM has read once: each session of the tests takes half as long to start.
-CLASSES := $(VENV)/spark-classes.jsa
 
 # Not a target of its own: `make test` would begin the suites that are shorter before this one.
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables

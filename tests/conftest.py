@@ -34,16 +34,20 @@ hypothesis.settings.load_profile("untimed")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A ZooKeeper of a test lives for seconds: what is compiled once, and quickly, serves it better.
-os.environ.setdefault("KAFKA_HEAP_OPTS", "-Xmx512M -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# A JVM of a test lives for seconds: what is compiled once, and quickly, serves it better. `make`
+# has kept the classes of ZooKeeper and Spark in files, which one of another Java does not look at.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# So does Spark's JVM; and `make spark` keeps its classes in a file, which one of another Java does
-# not look at.
-SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-spark_flags = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-if SPARK_CLASSES.exists():
-    spark_flags += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_flags)
+
+def kept_classes(name: str) -> str:
+    """The options with which a JVM takes its classes from a file, if there is one."""
+    path = Path(sys.prefix) / f"{name}-classes.jsa"
+    silent = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"-XX:SharedArchiveFile={path} {silent}" if path.exists() else ""
+
+
+os.environ.setdefault("KAFKA_HEAP_OPTS", f"-Xmx512M {QUICK_JVM} {kept_classes('zookeeper')}")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} {kept_classes('spark')}")
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
