@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.testing.simulation.stories import tell
+from ottla.testing.simulation.stories import keep_garbage, tell
 
 FOLDER = Path(__file__).parent
 WARM_UP = 2
@@ -91,7 +91,7 @@ def main() -> None:
     tell(WARM_UP)
     logging.disable(logging.NOTSET)
     gc.collect()
-    gc.freeze()  # what is there is never garbage, and the forks share it
+    keep_garbage()  # also for the forks, which share what is there
     for line in sys.stdin:
         print(json.dumps(fork(json.loads(line))), flush=True)
 
