@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
@@ -405,6 +406,7 @@ def replace(value: ValueT, **changes: Any) -> ValueT:
     return cls(**same | changes)
 
 
+@lru_cache(maxsize=1024)  # each request of a group's members asks again
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 units, in 32 bits; Kafka places groups and ids by it."""
     code = 0

@@ -36,10 +36,12 @@ class Watcher:
         self.history = history
         self.leaders: dict[Epoch, int] = {}
         self.first_end: dict[Epoch, int] = {}
-        self.high_watermarks: dict[tuple[Epoch, int], int] = {}
+        self.high_watermarks: dict[tuple[Epoch, Partition], int] = {}
         self.committed: dict[Lineage, dict[int, int]] = {}
         self.before_loss: dict[TopicPartition, int] = {}
         """How far a partition was committed when a loss of its end was admitted."""
+        self._seen: dict[Partition, tuple[int, UUID, int]] = {}
+        """What each leader was like when it was looked at: all is well with what it still is."""
 
     def look(self) -> None:
         """Look at every partition of every broker that runs."""
@@ -52,10 +54,15 @@ class Watcher:
                     self._complain(f"{host.name} has not answered a fetch of {connection_id}")
 
     def _look_at_leader(self, host: Host, partition: Partition) -> None:
-        topic_partition, number = partition.topic_partition, partition.leader_epoch
-        lineage = topic_partition, partition.topic_id
-        epoch = lineage, number
+        number, topic_id = partition.leader_epoch, partition.topic_id
         high_watermark = partition.high_watermark
+        seen = number, topic_id, high_watermark
+        if self._seen.get(partition) == seen:
+            return
+        self._seen[partition] = seen
+        topic_partition = partition.topic_partition
+        lineage = topic_partition, topic_id
+        epoch = lineage, number
         known = self.leaders.get(epoch)
         if known is None:
             self._note_new_leader(host, partition, epoch)
@@ -63,7 +70,7 @@ class Watcher:
             self._complain(
                 f"{topic_partition}: brokers {known} and {host.broker_id} lead in epoch {number}"
             )
-        key = (epoch, id(partition))
+        key = (epoch, partition)
         if high_watermark < self.high_watermarks.get(key, 0):
             self._complain(
                 f"{topic_partition}: the high watermark of leader {host.broker_id} fell from "

@@ -53,7 +53,8 @@ class Flow:
         arrival_ms = network.now_ms() + network.delay_ms(self._link)
         network.trace = crc32(data or b"", crc32(b"%d" % arrival_ms, network.trace))
         self._queue.append((arrival_ms, data))
-        self.schedule()
+        if not self._is_scheduled:
+            self.schedule()
 
     def schedule(self) -> None:
         if self._is_scheduled or not self._queue:
@@ -74,7 +75,8 @@ class Flow:
                     _, data = self._queue.popleft()
                     self._target.arrived(data)
         finally:
-            self.schedule()
+            if self._queue:
+                self.schedule()
 
     def clear(self) -> None:
         self._queue.clear()

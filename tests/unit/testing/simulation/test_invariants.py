@@ -19,9 +19,16 @@ def watcher():
     return Watcher(cluster, SimpleNamespace(violations=[]))
 
 
+class Leader(SimpleNamespace):
+    """A partition: each is itself only, as the real ones are."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 def leading(watcher, broker_id, epoch, end):
     """A broker that leads; its end is committed as soon as somebody has looked."""
-    partition = SimpleNamespace(
+    partition = Leader(
         topic_partition=PARTITION,
         topic_id=UUID(int=1),
         is_leader=True,
@@ -67,3 +74,25 @@ def test_what_is_committed_after_a_power_loss_must_stay(watcher):
     leading(watcher, 1, epoch=4, end=107)
 
     assert watcher.history.violations
+
+
+def test_watermark_that_falls_in_an_epoch_is_noticed(watcher):
+    """A leader that was well each time that somebody looked has lost what it had committed."""
+    leader = leading(watcher, 3, epoch=2, end=168)
+    watcher.look()
+    assert watcher.history.violations == []
+
+    leader.high_watermark = 107
+    watcher.look()
+
+    assert "fell from 168 to 107" in watcher.history.violations[0]
+
+
+def test_second_leader_of_an_epoch_is_noticed(watcher):
+    """It has all records, and the first was looked at more than once."""
+    leading(watcher, 3, epoch=2, end=168)
+    watcher.look()
+
+    leading(watcher, 1, epoch=2, end=168)
+
+    assert "brokers 3 and 1 lead in epoch 2" in watcher.history.violations[0]
