@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import runpy
 import select
 import shlex
@@ -61,6 +62,7 @@ PLANNING: Final = (
 NUMBER: Final = struct.Struct("!I")
 """The length of a request, with which the standard streams come; and its answer, a process."""
 STREAMS: Final = 3
+PYSPARK_ZIP: Final = re.compile(r"/(pyspark|py4j-[^/]*-src)\.zip$")
 PATIENCE_S: Final = 60
 """How long a launcher may take to say what it wants."""
 
@@ -86,23 +88,17 @@ class ForkServer:
         path = os.path.join(self._folder, "socket")
         self.python = os.path.join(self._folder, "python")
         """The interpreter for Spark: a program that takes the arguments of Python."""
-        words = shlex.join([sys.executable, "-IS", __file__, "fork", path])
+        command = shlex.join([sys.executable, "-IS", __file__, "fork", path])
         with open(self.python, "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\nexec {words} "$@"\n')
+            file.write(f'#!/bin/sh\nexec {command} "$@"\n')
         os.chmod(self.python, 0o700)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen()
             number = listener.fileno()
+            words = ["-m", "ottla.pipelines.python_daemon", "serve", str(number), self._folder]
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "ottla.pipelines.python_daemon",
-                    "serve",
-                    str(number),
-                    self._folder,
-                ],
+                [sys.executable, *words],
                 stdin=subprocess.PIPE,
                 pass_fds=[number],
                 # As Spark has it: a text has the same hash in all of its workers.
@@ -187,10 +183,10 @@ def run(job: Job) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    # PySpark is there already: what it has in zip files is not looked for.
+    # PySpark is there already: its zip files would be read again for what is not.
     own = environment.get("PYTHONPATH", "").split(os.pathsep)
-    own = [path for path in own if path and path not in sys.path and not path.endswith(".zip")]
-    sys.path[0:1] = [folder, *own]
+    own = [path for path in own if path and not PYSPARK_ZIP.search(path)]
+    sys.path[0:1] = [folder, *(path for path in own if path not in sys.path)]
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -30,7 +30,7 @@ ours = ("LC_CTYPE", "OPENBLAS_NUM_THREADS", "PWD", "_")
 print({
     "words": sys.argv, "name": __name__, "folder": os.getcwd(), "typed": sys.stdin.read(),
     "environment": {k: v for k, v in os.environ.items() if k not in ours}, "zone": time.tzname,
-    "first": sys.path[0], "is_imported": "pyspark.worker" in sys.modules,
+    "first": sys.path[:2], "is_imported": "pyspark.worker" in sys.modules,
 })
 """
 
@@ -84,7 +84,7 @@ def run(server, *words, **options):
 def test_forked_python_is_as_a_new_one(server, tmp_path):
     """Its module, arguments, folder, environment and streams are those of `python -m`."""
     (tmp_path / "shown.py").write_text(SHOWN)
-    other = {"COLOUR": "red", "TZ": "Asia/Tokyo", "PYTHONPATH": "/a/pyspark.zip"}
+    other = {"COLOUR": "red", "TZ": "Asia/Tokyo", "PYTHONPATH": "/a/pyspark.zip:/b/mine.zip"}
     options = {"cwd": tmp_path, "env": {**os.environ, **other}, "input": "typed"}
 
     forked = run(server, "-m", "shown", "b c", **options)
@@ -94,6 +94,8 @@ def test_forked_python_is_as_a_new_one(server, tmp_path):
     shown, expected = eval(forked), eval(new)
     assert shown.pop("is_imported")
     assert not expected.pop("is_imported")
+    assert shown.pop("first") == [str(tmp_path), "/b/mine.zip"]
+    assert expected.pop("first") == [str(tmp_path), "/a/pyspark.zip"]
     assert shown == expected
 
 
