@@ -21,6 +21,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WORDS = r"""(?: |[\w./:,=@%+-]|'[^']*'|"[^"$`\\]*")+"""
 """Words in which nothing is left to a shell."""
 PLAIN = re.compile(f"(?:ottla|python -m trustme){WORDS}")
+TYPED = re.compile(rf"""echo "([^"$`\\]*)" \| (ottla{WORDS})""")
+"""A line that types something into a command."""
 LIMIT_S = 240
 
 
@@ -115,7 +117,10 @@ class Shell:
 
     def ended(self, command: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         """The outcome of a command."""
-        program = self.program(self.translated(command))
+        line = self.translated(command)
+        if match := TYPED.fullmatch(line):
+            typed, line = f"{match[1]}\n", match[2]
+        program = self.program(line)
         options = {"cwd": self.folder, "env": self.environment}
         return run_forked(program, input=typed, timeout=LIMIT_S, **options)
 
