@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
-import trustme
 from spark_jvm import SparkJvm
 
 from ottla.pipelines.java import JavaMissingError, require_java
@@ -22,13 +21,13 @@ from ottla.pipelines.python_daemon import ForkServer
 from ottla.pipelines.runner import PYTHONS
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
+if TYPE_CHECKING:
+    import trustme
+
 _names = itertools.count()
 
-# How long an example takes says how busy the machine is, and nothing about the code.
-hypothesis.settings.register_profile(
-    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("untimed")
+# What is collected is kept: a third of the collection's CPU time went into looking for garbage.
+gc.disable()
 
 # A test starts many a Python: compiled once and kept, Ottla is imported twice as fast.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -68,9 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage less often, and not among modules and tests: a fifth of the CPU time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def note_for_ci(line: str) -> None:
@@ -187,6 +186,8 @@ class Certificates:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Made anew for each session."""
+    import trustme  # half of the sessions do without
+
     folder = tmp_path_factory.mktemp("certificates")
 
     def write(name: str, *blobs: trustme.Blob) -> str:

@@ -91,6 +91,20 @@ def test_shared_modules_of_tests_have_names_of_their_own():
     assert not {name for name in shared if shared.count(name) > 1} - {"__init__.py"}
 
 
+def test_hypothesis_stays_among_its_own():
+    """A session with one test of it reads and parses all of Ottla: `make property` alone does."""
+    users = {
+        source.name
+        for source in sources("tests")
+        for node in source.nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and "hypothesis" in {getattr(node, "module", ""), *(name.name for name in node.names)}
+    }
+
+    assert users
+    assert not [name for name in users if not name.startswith("tests/property/")]
+
+
 def test_modules_are_found_without_tricks():
     """What tests share is found by the settings of pytest; nothing changes Python's path."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
