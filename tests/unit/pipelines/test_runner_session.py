@@ -44,6 +44,7 @@ def test_class_names_itself_and_the_method_that_it_replaces():
         assert name in content
 
 
+@pytest.mark.spark
 def test_spark_makes_local_files_with_it(spark, tmp_path):
     """Those of a checkpoint, too; their permissions are what the umask leaves."""
     jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
