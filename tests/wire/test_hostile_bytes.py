@@ -57,15 +57,20 @@ def test_message_is_read_whole_or_not_at_all(cls: type[Message], version: int, f
 
 @pytest.mark.parametrize(("cls", "version"), READERS)
 def test_lying_lengths_do_no_harm(cls: type[Message], version: int, fill: Any) -> None:
-    """Lengths and counts that are not true are refused, or are read as something else."""
+    """Lengths and counts that are not true are refused, or are read as something else.
+
+    Memory is traced, at five times the cost, where the lie is the last thing that is read: what
+    it is a count of is not there, so all that is taken is taken on its word.
+    """
     data = encode(fill(cls, version, 2, longest=10), version)
     step = len(data) // 60 + 1
+    places = [(position, lie) for lie in LIES for position in range(0, len(data), step)]
+    for position, lie in places:
+        refused(cls, version, data[:position] + lie + data[position + len(lie) :])
     tracemalloc.start()
     try:
-        for lie in LIES:
-            for position in range(0, len(data), step):
-                refused(cls, version, data[:position] + lie + data[position + len(lie) :])
-                refused(cls, version, data[:position] + lie)
+        for position, lie in places:
+            refused(cls, version, data[:position] + lie)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
