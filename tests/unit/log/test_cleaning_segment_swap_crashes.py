@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
-from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 from cleaner_world import CleanerWorld
@@ -68,17 +69,17 @@ def live_until_the_disk_dies(operation: str, skip: int) -> tuple[CleanerWorld, H
     return compacted, history, died
 
 
-@dataclass
-class Death:
+class Death(NamedTuple):
     """What a process has left behind whose disk stopped working at some call."""
 
-    disk: MemoryDisk
-    history: History
+    left: bytes
+    """The disk and the history, pickled: equal for calls that leave the same."""
+
     now_ms: int
 
     def afterlife(self) -> tuple[MemoryDisk, History]:
         """For a test to change."""
-        return deepcopy(self.disk), deepcopy(self.history)
+        return pickle.loads(self.left)
 
     def restart(self, disk: MemoryDisk) -> CleanerWorld:
         """The next process, on the disk as it is now."""
@@ -94,9 +95,16 @@ def deaths(request) -> list[Death]:
     found, died = [], True
     while died:
         compacted, history, died = live_until_the_disk_dies(request.param, len(found))
-        found.append(Death(compacted.disk, history, compacted.runtime.clock.now_ms()))
+        left = pickle.dumps((compacted.disk, history))
+        found.append(Death(left, compacted.runtime.clock.now_ms()))
     assert len(found) > 1
     return found
+
+
+@pytest.fixture(scope="module")
+def survived() -> set[Death]:
+    """Deaths that a process has got over: a third of all calls leave what another has left."""
+    return set()
 
 
 def check(compacted: CleanerWorld, history: History) -> None:
@@ -123,14 +131,15 @@ def goes_on(compacted: CleanerWorld, history: History) -> None:
     check(compacted, history)
 
 
-def test_compaction_survives_the_end_of_the_process_at_any_call(deaths):
+def test_compaction_survives_the_end_of_the_process_at_any_call(deaths, survived):
     """Nothing is lost or comes back, no offset changes, and the next round does the rest."""
-    for death in deaths:
+    for death in set(deaths) - survived:
         disk, history = death.afterlife()
         compacted = death.restart(disk)
         assert compacted.log().log_end_offset >= len(history.entries)
         check(compacted, history)
         goes_on(compacted, history)
+        survived.add(death)
 
 
 def test_compaction_survives_a_power_loss_at_any_call(deaths, request):
