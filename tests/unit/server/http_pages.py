@@ -38,11 +38,11 @@ def samples(page: str) -> Samples:
     }
 
 
-def scrape(url: str, **options: Any) -> Samples:
-    """The samples of /metrics."""
+def scrape(url: str, only: str = "", **options: Any) -> Samples:
+    """The samples of /metrics; with `only`, of the lines in which it stands."""
     status, page = get(f"{url}/metrics", **options)
     assert status == 200, page
-    return samples(page)
+    return samples("".join(line for line in page.splitlines(True) if only in line))
 
 
 def bean(url: str, name: str) -> Any:

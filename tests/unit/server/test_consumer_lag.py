@@ -85,7 +85,7 @@ def commit(bootstrap_servers, group, offsets):
 
 def lags_of(url, group, topic, partitions, name="lag"):
     """What one page says of each partition."""
-    page = scrape(url)
+    page = scrape(url, only="kafka_consumergroup_")
     found = []
     for partition in partitions:
         labels = (("consumergroup", group), ("partition", str(partition)), ("topic", topic))
