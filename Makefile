@@ -11,7 +11,7 @@ KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check uv \
   && $(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PY) -r requirements.lock
 
-.PHONY: help demo site test lint types tidy unit property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy unit unit-core unit-wings property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist lock clean
 
 help:  ## what can be made
@@ -50,8 +50,16 @@ types: $(READY)  ## mypy --strict on src
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
 	$(VENV)/bin/pytest tests/tidy
 
-unit: $(READY)  ## one room at a time
-	$(VENV)/bin/pytest tests/unit -m "not spark"
+# Two sessions of about the same length, which `make test` has run side by side.
+WINGS := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams testing warehouse)
+
+unit: unit-core unit-wings  ## one room at a time, in two sessions
+
+unit-core: $(READY)
+	$(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
+
+unit-wings: $(READY)
+	$(VENV)/bin/pytest $(WINGS) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(VENV)/bin/pytest tests/property tests/wire

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import ROOT
 
-ENDED = "# ended 0\n" * 6 + "# ended 1\n"
+ENDED = "# ended 0\n" * 7 + "# ended 1\n"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_tests_that_pass_the_second_time_are_named(run_ci):
 @pytest.mark.parametrize(
     "noted",
     [
-        "# ended 0\n" * 5 + "# ended 1\ntests/a.py::test_b\n",
+        "# ended 0\n" * 6 + "# ended 1\ntests/a.py::test_b\n",
         ENDED,
         ENDED + "".join(f"tests/a.py::test_{number}\n" for number in range(11)),
     ],
