@@ -35,7 +35,7 @@ sys.dont_write_bytecode = False
 
 # A JVM of a test lives for seconds: what is compiled once, and quickly, serves it better. `make`
 # has kept the classes of ZooKeeper and Spark in files, which one of another Java does not look at.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 def kept_classes(name: str) -> str:
