@@ -32,10 +32,10 @@ demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark p
 site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents")
 	@$(PY) -m ottla site $(SITE_ARGS)
 
-# Some suites compute, and others mostly wait for processes: twice as many as there are cores keep
-# these busy. The longest begin first, so that none is left alone at the end; half of the time is Spark's.
-JOBS ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
-DEFAULT := lint spark system unit simulation clients property types tidy
+# Some suites compute, and others mostly wait for processes: three times as many as there are cores
+# keep these busy. The longest begin first, and what waits, so that none is left alone at the end.
+JOBS ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
+DEFAULT := lint spark system unit-wings clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
