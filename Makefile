@@ -35,6 +35,8 @@ site: $(READY)  ## a site's activity, read by eight readers at once: three minut
 # Some suites compute, and others mostly wait for processes: three times as many as there are cores
 # keep these busy. The longest begin first, and what waits, so that none is left alone at the end.
 JOBS ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
+# What only computes stands back for those, which are a chain of one process after the other.
+NICE := nice -n 5
 DEFAULT := lint spark system unit-wings clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
@@ -45,10 +47,10 @@ lint: $(READY)  ## ruff: style and format
 	$(VENV)/bin/ruff format --check src tests benchmarks examples release setup.py
 
 types: $(READY)  ## mypy --strict on src
-	$(VENV)/bin/mypy
+	$(NICE) $(VENV)/bin/mypy
 
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
-	$(VENV)/bin/pytest tests/tidy
+	$(NICE) $(VENV)/bin/pytest tests/tidy
 
 # Two sessions of about the same length, which `make test` has run side by side.
 WINGS := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams testing warehouse)
@@ -56,16 +58,16 @@ WINGS := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams
 unit: unit-core unit-wings  ## one room at a time, in two sessions
 
 unit-core: $(READY)
-	$(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
+	$(NICE) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
 
 unit-wings: $(READY)
 	$(VENV)/bin/pytest $(WINGS) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
-	$(VENV)/bin/pytest tests/property tests/wire
+	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
 
 simulation: $(READY)  ## 80 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
-	$(VENV)/bin/pytest tests/simulation
+	$(NICE) $(VENV)/bin/pytest tests/simulation
 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)
 	@$(PY) -m ottla.testing.simulation $(or $(SEED),1)
