@@ -1,17 +1,21 @@
-"""What a session brings along: how its code is compiled, and a class for local files."""
+"""What a session brings along: its compiler, its Python, and a class for local files."""
 
 from __future__ import annotations
 
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from ottla.pipelines import runner
 from ottla.pipelines.runner import (
     LOCAL_FILES,
+    PYTHONS,
     SHORT_RUN_FLAGS,
     SMALL_BATCHES_FLAGS,
     _compiler_flags,
+    _python_for_spark,
     local_files_class,
     use_local_files,
 )
@@ -33,6 +37,33 @@ def test_code_is_compiled_once_where_cores_are_few(
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
 
     assert _compiler_flags(short_run, small_batches) == flags
+
+
+@pytest.mark.parametrize(
+    ("is_local", "is_usable", "python"),
+    [(True, True, "forked"), (True, False, sys.executable), (False, True, sys.executable)],
+)
+def test_python_is_forked_beside_the_driver(monkeypatch, is_local, is_usable, python):
+    """Elsewhere, and where nothing can be forked, it is the driver's own; only Spark is told."""
+    for name in PYTHONS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "pidfd_open", None, raising=False)  # as on Linux
+    server = SimpleNamespace(python="forked", is_usable=is_usable)
+    monkeypatch.setattr(runner, "_fork_server", lambda: server)
+
+    with _python_for_spark(is_local):
+        assert [os.environ[name] for name in PYTHONS] == [python, python]
+
+    assert not set(PYTHONS) & set(os.environ)
+
+
+def test_python_that_was_chosen_is_run(monkeypatch):
+    """One that only plans, or only works, is left alone as well."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "mine")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+
+    with _python_for_spark(is_local=True):
+        assert [os.environ[name] for name in PYTHONS] == ["mine", sys.executable]
 
 
 def test_class_names_itself_and_the_method_that_it_replaces():
