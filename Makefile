@@ -89,13 +89,13 @@ system: $(READY)  ## real processes, real ZooKeeper, the commands
 	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
 # What the rooms test with Spark is here as well: a session more would take a minute of a core.
-SPARK_UNITS = $(shell grep -rl 'pytest.mark.spark' tests/unit --include='test_*.py')
+SPARK_TESTS = $(shell grep -rl 'pytest.mark.spark' tests/system tests/unit --include='test_*.py')
 
 # Not a target of its own: `make test` would begin the suites that are shorter before this one.
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
 	@test $(CLASSES) -nt $(READY) || $(PY) tests/system/spark_sink/spark_classes.py $(CLASSES) \
 	  || echo "sessions of Spark start without $(CLASSES)"
-	$(VENV)/bin/pytest tests/system $(SPARK_UNITS) -m spark $(WORKERS)
+	$(VENV)/bin/pytest $(SPARK_TESTS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs
