@@ -107,7 +107,11 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it runs, and programs can be started in the folder of temporary files."""
+        """Whether it runs, and the system lets launchers be started and wait for a process."""
+        try:
+            os.close(os.pidfd_open(self._process.pid))  # containers may forbid it
+        except OSError:
+            return False
         return self._process.poll() is None and os.access(self.python, os.X_OK)
 
     def close(self) -> None:
