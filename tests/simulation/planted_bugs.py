@@ -215,15 +215,15 @@ PLANTS: dict[Plant, type[Story]] = {
 """Each bug, and the kind of story that would show it."""
 
 SHOWN_BY: dict[Plant, int] = {
-    truncate_to_the_high_watermark: 49,
+    truncate_to_the_high_watermark: 177,
     acknowledge_before_the_in_sync_replicas_have_it: 49,
-    batch_is_cut_off_that_the_leaders_log_begins_within: 85,
+    batch_is_cut_off_that_the_leaders_log_begins_within: 93,
     forgotten_partitions_stay_in_fetch_sessions: 13,
     no_fencing_of_transactional_ids: 116,
     markers_before_the_decision_is_in_the_log: 12,
     partitions_given_away_before_they_are_revoked: 26,
-    commits_of_stale_epochs_are_taken: 26,
-    gap_after_refused_batches_looks_like_a_lost_record: 211,
+    commits_of_stale_epochs_are_taken: 74,
+    gap_after_refused_batches_looks_like_a_lost_record: 275,
     produce_forgets_to_ask: 57,
     decisions_outlive_their_acls: 57,
 }
