@@ -58,8 +58,11 @@ def serve(asked: socket.socket) -> dict[str, object]:
         # The one between ends at once, so that the process is an orphan from its beginning.
         between = os.fork()
         if between == 0:
+            between = os.getpid()
             child = os.fork()
             if child == 0:
+                while os.getppid() == between:
+                    os.sched_yield()  # its parent is to be the one that has asked for it
                 os.close(reader)
                 os.close(writer)
                 asked.close()
