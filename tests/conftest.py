@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark_jvm import SparkJvm
 
 from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.pipelines.python_daemon import ForkServer
@@ -257,23 +256,10 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture(scope="session")
-def spark_jvm(java: None, fork_server: ForkServer) -> Iterator[SparkJvm]:
-    """The JVM of Spark for all tests that need one, and for programs that they lend it to."""
-    jvm = SparkJvm()
-    yield jvm
-    jvm.close()
+def spark(java: None, fork_server: ForkServer) -> Iterator[object]:
+    """One Spark session for all tests that need one."""
+    from ottla.pipelines.runner import spark_session
 
-
-@pytest.fixture
-def spark(spark_jvm: SparkJvm) -> object:
-    """A Spark session, which tests share."""
-    return spark_jvm.session()
-
-
-@pytest.fixture
-def lent_jvm(spark_jvm: SparkJvm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Programs that the test starts have their sessions of Spark in the JVM of the tests."""
-    with spark_jvm.lent() as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield
+    session = spark_session("tests", short_run=True)
+    yield session
+    session.stop()

@@ -156,7 +156,7 @@ def check_report(output, *texts):
     assert set(texts) <= set(page.text)
 
 
-def test_demo_of_a_real_log(lent_jvm, complaints, access_log, tmp_path):
+def test_demo_of_a_real_log(java, fork_server, complaints, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
     lines = access_log.read_text(encoding="utf-8").splitlines()
     figures = Figures(lines)

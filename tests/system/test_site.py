@@ -43,7 +43,7 @@ def test_u01_readers_are_independent_and_lose_nothing(java, fork_server, tmp_pat
     assert all(entry.published for entry in entries.values())
 
 
-def test_log_is_replayed_to_all_readers(lent_jvm, access_log, tmp_path):
+def test_log_is_replayed_to_all_readers(java, fork_server, access_log, tmp_path):
     """A real log: every line is read by each reader of page views, and figures are the log's."""
     log = tmp_path / "access.log"
     lines = access_log.read_bytes().splitlines(keepends=True)[:LOG_LINES]

@@ -98,9 +98,9 @@ def topic(spark, broker, unique):
 
 
 @pytest.fixture(scope="module")
-def filled(spark_jvm, broker):
+def filled(spark, broker):
     """A topic with ten records in partition 0 and five in partition 1, for tests that only read."""
-    made = Topic(spark_jvm.session(), broker.bootstrap_servers, "spark-filled")
+    made = Topic(spark, broker.bootstrap_servers, "spark-filled")
     made.fill([10, 5])
     return made
 

@@ -63,7 +63,7 @@ def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
     assert "hello" in capsys.readouterr().out
 
 
-def test_the_pipelines_run_and_report(lent_jvm, complaints, tmp_path, monkeypatch):
+def test_the_pipelines_run_and_report(java, fork_server, complaints, tmp_path):
     """A run over a log ends by itself; a continuous one ends cleanly with Ctrl-C after a batch."""
     from ottla.pipelines.access_log import SiteActivity
 
@@ -72,8 +72,6 @@ def test_the_pipelines_run_and_report(lent_jvm, complaints, tmp_path, monkeypatc
     assert ["--continuous" in words for words in commands.values()] == [False, True]
 
     for name, words in commands.items():
-        if "--continuous" in words:  # Spark calls both back, so they cannot have the same JVM
-            monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
         last = run_pipeline(words, tmp_path, complaints)
 
         counts = re.fullmatch(
