@@ -71,14 +71,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_runtest_call(item: pytest.Item) -> None:
-    """Make the session of Spark that of this thread: with a new connection Py4J has a new one."""
-    session = getattr(item, "funcargs", {}).get("spark")
-    if session is not None:
-        sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
-        sessions.setActiveSession(session._jsparkSession)
-
-
 def note_for_ci(line: str) -> None:
     """Add a line to the file by which .ci/run knows which tests to run once more."""
     path = os.environ.get("OTTLA_FAILED_TESTS")

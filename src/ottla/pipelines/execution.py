@@ -197,7 +197,7 @@ class Execution:
         self._spark = spark
         self._pipeline = pipeline
         self._servers = servers
-        self._state = state.absolute()  # the JVM, which writes there, may be in another folder
+        self._state = state
         self._options = options
         self.parameters = pipeline.with_parameters(options.parameters)
         self._outputs = pipeline.build(self._streams(), self.parameters)
@@ -231,7 +231,7 @@ class Execution:
         kept = [topics[each.topic].persist() for each in shared]
         try:
             for section in self._pipeline.sections:
-                path = folder.absolute() / section.name
+                path = folder / section.name
                 table = section.table(topics, self.parameters)
                 table.coalesce(1).write.mode("overwrite").parquet(str(path))
                 tables[section.name] = ResultTable.read(path)

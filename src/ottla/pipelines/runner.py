@@ -276,6 +276,16 @@ STOP_LIMIT_S = 10
 LATE_PYTHON = re.compile(r"terminated with exception: Python worker failed to connect back\b")
 
 
+def make_current(spark: SparkSession) -> None:
+    """Make it the session of this thread, in which Spark looks for sources and sinks by name.
+
+    A thread of Python has none in the JVM until PySpark says so, and none with a new connection.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "the session has ended"
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 class PatientQuery:
     """A query that is running; `current` is the one that Spark knows.
 
@@ -293,7 +303,11 @@ class PatientQuery:
         self._writer = writer
         self._restarts_left = RESTARTS
         self._is_stopped = False
-        self.current: StreamingQuery = writer.start()
+        self.current: StreamingQuery = self._start()
+
+    def _start(self) -> StreamingQuery:
+        make_current(self._writer._spark)
+        return self._writer.start()
 
     @property
     def is_active(self) -> bool:
@@ -319,7 +333,7 @@ class PatientQuery:
                 self.current.name or self.current.id,
                 self._restarts_left,
             )
-            self.current = self._writer.start()
+            self.current = self._start()
             return False
         return True
 

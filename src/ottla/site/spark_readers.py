@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.pipelines.execution import CHECKPOINTS, Execution, RunOptions
 from ottla.pipelines.pipeline import load_pipeline
-from ottla.pipelines.runner import spark_session
+from ottla.pipelines.runner import make_current, spark_session
 from ottla.pipelines.topics import create_topics
 from ottla.site.activity import INPUTS
 from ottla.site.readers import (
@@ -83,9 +83,7 @@ def _guarded(
 
     def guarded() -> None:
         try:
-            # Spark looks for sources by name in the session of the thread, and PySpark makes a
-            # session that of a thread only when it creates a frame there.
-            spark.createDataFrame([], "nothing int")
+            make_current(spark)
             work()
         except BaseException as error:
             logger.exception("a reader has failed")

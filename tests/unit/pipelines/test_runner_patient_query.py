@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -51,6 +52,7 @@ class FakeWriter:
     def __init__(self, *failures):
         self.failures = list(failures)
         self.started = 0
+        self._spark = MagicMock()
 
     def start(self):
         self.started += 1
