@@ -123,6 +123,8 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
         sink = rows.selectExpr("key", "value").writeStream.format("ottla").options(**options)
         sink = sink.options(topic=target, exactlyOnce=exactly_once)
         sink = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        # A thread with a new connection to the JVM has no session there.
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
         query = PatientQuery(sink)
         while not query.wait(WAIT_S):
             pass
