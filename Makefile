@@ -8,8 +8,12 @@ READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
 # uv takes a quarter of pip's CPU time; it knows nothing of pip's own settings, such as another index.
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check uv \
-  && $(VENV)/bin/uv pip install --quiet --compile-bytecode --python $(PY) -r requirements.lock
+PIP   := $(PY) -m pip install --quiet --disable-pip-version-check
+UV    := $(VENV)/bin/uv pip install --quiet --python $(PY) -r requirements.lock
+OTTLA := $(PIP) --no-build-isolation --no-deps -e .
+
+# What is imported is compiled then, and kept: to compile all packages takes longer than a demo.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo site test lint types tidy unit unit-core unit-wings property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist lock clean
@@ -21,9 +25,10 @@ $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Ottla needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V)"; exit 1; }
 	@test -x $(PY) || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing the packages of requirements.lock"
-	@$(INSTALL) || { echo "once more, by pip alone"; $(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@echo "installing the packages of requirements.lock, and Ottla"
+	@$(PIP) -c requirements.lock uv setuptools cython || $(PIP) -r requirements.lock
+	@{ $(OTTLA) & $(UV); installed=$$?; wait $$! && test $$installed = 0; } \
+	  || { echo "once more, by pip alone"; $(PIP) -r requirements.lock && $(OTTLA); }
 	@touch $@
 
 demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log)
