@@ -50,6 +50,9 @@ def test_no_value_stops_the_pipeline(spark):
         good + b'1 "-" "' + b'\\"' * 20_000,
         good + b'1 "' + b'" 200 1 "' * 5_000 + b'" "-',
         good + b'7 "-" "-"\r\n',
+        good.replace(b" +0000", b" +0000\n192.0.2.9") + b'7 "-" "-"',
+        b"\n" + good + b'7 "-" "-"',
+        good.replace(b"GET ", b"\x16\x03 $1 ") + b'7 "-" "-"\xc2\x85',
     ]
 
     rows = web_traffic.events(records(spark, values)).orderBy("_offset").collect()
@@ -63,10 +66,17 @@ def test_no_value_stops_the_pipeline(spark):
         bad,
         bad,
         None,
+        web_traffic.BAD_TIME,
+        bad,
+        None,
     ]
     assert bytes(rows[2].raw) == values[2]
     assert [rows[3].bytes, rows[6].bytes] == [None, 7]
     assert rows[6].path == "/\N{REPLACEMENT CHARACTER}"
+    assert (rows[9].method, rows[9].path) == (
+        None,
+        "\x16\x03 $1 /\N{REPLACEMENT CHARACTER} HTTP/1.1",
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ lost or duplicated, and assumes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +39,16 @@ if TYPE_CHECKING:
 # hostile lines cost no more time than others, and no stack.
 QUOTED = r'"(?>(.*?(?<!\\)(?:\\\\)*+)")'
 COMBINED_LINE = rf"^(\S+) (\S+) (\S+) \[([^\]]+)\] {QUOTED} (\d{{3}}) (\d+|-) {QUOTED} {QUOTED}\s*$"
-CLIENT, TIME, REQUEST, STATUS, BYTES, REFERRER, USER_AGENT = 1, 4, 5, 6, 7, 8, 9
+# The groups by their names; only the last one can have a line break in it.
+GROUPS = {
+    "client": 1,
+    "request": 5,
+    "status": 6,
+    "bytes": 7,
+    "referrer": 8,
+    "user_agent": 9,
+    "time": 4,
+}
 REQUEST_LINE = r"^([A-Z]+) (\S+) (HTTP/[0-9.]+)$"
 TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 ASSET = r"(?i)\.(?:css|js|png|jpe?g|gif|ico|svg|webp|woff2?|ttf|map)$"
@@ -59,19 +68,22 @@ def events(records: DataFrame) -> DataFrame:
     """
     line = F.make_valid_utf8(F.col("value").cast("string"))
     lines = records.select("topic", "partition", "offset", "value", line.alias("line"))
+    lines = lines.withColumn("parts", _groups(F.col("line"), COMBINED_LINE, GROUPS.values(), "\n"))
+    part = {name: F.col("parts")[index] for index, name in enumerate(GROUPS)}
     parts = lines.select(
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         "value",
-        F.col("line").rlike(COMBINED_LINE).alias("is_combined"),
-        F.try_to_timestamp(_part(TIME), F.lit(TIME_FORMAT)).alias("time"),
-        _part(CLIENT).alias("client"),
-        _part(REQUEST).alias("request"),
-        _part(STATUS).try_cast("int").alias("status"),
-        _part(BYTES).try_cast("bigint").alias("bytes"),
-        _part(REFERRER).alias("referrer"),
-        _part(USER_AGENT).alias("user_agent"),
+        (part["client"] != "").alias("is_combined"),
+        F.try_to_timestamp(part["time"], F.lit(TIME_FORMAT)).alias("time"),
+        part["client"].alias("client"),
+        part["request"].alias("request"),
+        _groups(part["request"], REQUEST_LINE, (1, 2), " ").alias("request_parts"),
+        part["status"].try_cast("int").alias("status"),
+        part["bytes"].try_cast("bigint").alias("bytes"),
+        part["referrer"].alias("referrer"),
+        part["user_agent"].alias("user_agent"),
     )
     problem = (
         F.when(F.col("value").isNull(), NO_VALUE)
@@ -83,7 +95,7 @@ def events(records: DataFrame) -> DataFrame:
         "_partition",
         "_offset",
         *(_if_parsed(F.col(name), name) for name in ("time", "client")),
-        _if_parsed(_request_part(1), "method"),
+        _if_parsed(_request_part(0), "method"),
         _if_parsed(F.split_part(_path(), F.lit("?"), F.lit(1)), "path"),
         *(_if_parsed(F.col(name), name) for name in ("status", "bytes", "referrer", "user_agent")),
         "problem",
@@ -213,19 +225,25 @@ def _header(name: str, column: str) -> Column:
     return F.struct(F.lit(name).alias("key"), value.alias("value"))
 
 
-def _part(group: int) -> Column:
-    return F.regexp_extract("line", COMBINED_LINE, group)
+def _groups(column: Column, pattern: str, groups: Iterable[int], separator: str) -> Column:
+    """The groups of a pattern as an array, each empty where the text does not match it.
+
+    The text is matched once, and not once for each group; only the last can have the separator.
+    """
+    numbers = [f"${group}" for group in groups]
+    replaced = F.regexp_replace(column, rf"{pattern}(?s:.*)|(?s)^.*$", separator.join(numbers))
+    return F.split(replaced, separator, len(numbers))
 
 
-def _request_part(group: int) -> Column:
+def _request_part(index: int) -> Column:
     """A part of the request line; null where it is none, as when a client spoke TLS."""
-    part = F.regexp_extract("request", REQUEST_LINE, group)
+    part = F.col("request_parts")[index]
     return F.when(part != "", part)
 
 
 def _path() -> Column:
     """The path with its query; the whole request where it is none that HTTP knows."""
-    return F.coalesce(_request_part(2), F.col("request"))
+    return F.coalesce(_request_part(1), F.col("request"))
 
 
 def _if_parsed(column: Column, name: str) -> Column:
