@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import PurePath
 
 import pytest
 from forked_process import ForkedProcess
 from xdist.scheduler import LoadFileScheduling
 
+from ottla.cli.main import main
+from ottla.cli.terminal import Terminal
 from ottla.testing.processes import ServerProcess
 
 ServerProcess.popen = ForkedProcess
 
 OF_OWN_DRIVERS = (
-    *("test_demo.py", "test_driver_kills.py", "test_load_kills.py"),
-    *("test_pipeline_crashes.py", "test_sink_driver.py", "test_site.py"),
+    *("test_demo_of_generated_events", "test_the_continuous_pipeline_runs_and_reports"),
+    *("test_driver_kills.py", "test_load_kills.py", "test_pipeline_crashes.py"),
+    *("test_sink_driver.py", "test_site.py"),
 )
+"""Files, and single tests of other files."""
 
 
 class SessionsTogether(LoadFileScheduling):
     """Gives one worker all tests with a session of Spark: a second JVM is slow again at first.
 
-    The files that start drivers of their own are left to the others.
+    Those that start drivers of their own are left to the others.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = super()._split_scope(nodeid)
-        return path if PurePath(path).name in OF_OWN_DRIVERS else "sessions"
+        path, _, test = nodeid.partition("::")
+        own = {PurePath(path).name, test} & {*OF_OWN_DRIVERS}
+        return own.pop() if own else "sessions"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SessionsTogether | None:
     """Only tests with Spark are divided so."""
     return SessionsTogether(config, log) if config.option.markexpr == "spark" else None
+
+
+@pytest.fixture
+def run_here(spark: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
+    """Runs `ottla` and these words in this process, on the tests' session; the lines it prints.
+
+    A program has a JVM of its own, which takes ten seconds of a core to start and to become fast.
+    """
+    level, handlers = logging.root.level, []
+    monkeypatch.setattr(logging.root, "handlers", handlers)
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it goes on for the next test
+
+    def run(*words: object) -> list[str]:
+        terminal = Terminal(out=StringIO(), err=StringIO())
+        status = main([*map(str, words)], terminal)
+        printed, said = terminal.out.getvalue(), terminal.err.getvalue()
+        assert (status, said) == (0, ""), printed
+        return printed.splitlines()
+
+    yield run
+    logging.root.setLevel(level)
+    for handler in handlers:
+        handler.close()

@@ -114,7 +114,7 @@ def rows(output, name):
 
 
 def run_demo(complaints, output, *arguments):
-    """Run it to its end; its lines."""
+    """Run it to its end, as a program of its own; its lines."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla", "demo", "--output", str(output), *arguments],
         capture_output=True,
@@ -156,13 +156,13 @@ def check_report(output, *texts):
     assert set(texts) <= set(page.text)
 
 
-def test_demo_of_a_real_log(java, fork_server, complaints, access_log, tmp_path):
+def test_demo_of_a_real_log(run_here, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
     lines = access_log.read_text(encoding="utf-8").splitlines()
     figures = Figures(lines)
     output = tmp_path / "demo-output"
 
-    printed = run_demo(complaints, output, "--log", str(access_log))
+    printed = run_here("demo", "--output", output, "--log", access_log)
 
     assert printed[-1] == "demo: 10000 events in, 10000 read by the pipeline, 0 lost, 0 duplicated"
     assert "9,999 parsed + 1 malformed = 10,000 rows; 1 in web-traffic.dead-letter" in printed

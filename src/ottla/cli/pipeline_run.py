@@ -206,6 +206,8 @@ class PipelineRun:
 
     def __init__(self, plan: Plan, terminal: Terminal) -> None:
         self._plan = plan
+        # The JVM that writes there need not be in the same working directory.
+        self._folder = plan.folder.absolute()
         self._terminal = terminal
         self._steps = Steps(terminal)
         self._is_over = threading.Event()
@@ -221,7 +223,7 @@ class PipelineRun:
         with brokers(plan, self._steps) as servers:
             self._prepare(servers)
             with spark_failures(plan.spark_log), self._spark() as spark:
-                execution = Execution(spark, plan.pipeline, servers, plan.folder, plan.options)
+                execution = Execution(spark, plan.pipeline, servers, self._folder, plan.options)
                 if plan.is_continuous:
                     self._run_continuously(execution, servers)
                 else:
@@ -276,7 +278,7 @@ class PipelineRun:
         def on_batch(at_s: float, batch: Batch) -> None:
             lines.add(at_s, batch)
             if len(execution.tally.batches) % self._plan.batches_per_report == 0:
-                self._write_report(execution, execution.write_tables(self._plan.folder), REFRESH_S)
+                self._write_report(execution, execution.write_tables(self._folder), REFRESH_S)
 
         with (
             self._terminal.progress("queries", "rows") as progress,
@@ -311,7 +313,7 @@ class PipelineRun:
     def _conclude(self, execution: Execution, spark: SparkSession) -> None:
         plan = self._plan
         with self._steps.step("computing the tables"):
-            self.outcome.tables = execution.write_tables(plan.folder)
+            self.outcome.tables = execution.write_tables(self._folder)
         with self._steps.step("drawing the report"):
             self._write_report(execution, self.outcome.tables)
         tally = execution.tally

@@ -63,38 +63,49 @@ def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
     assert "hello" in capsys.readouterr().out
 
 
-def test_the_pipelines_run_and_report(java, fork_server, complaints, tmp_path):
-    """A run over a log ends by itself; a continuous one ends cleanly with Ctrl-C after a batch."""
+def pipelines():
+    """The words of the README's two runs: one over a log, and one that goes on."""
+    once, continuous = PIPELINE.findall(README.text)
+    assert ("--continuous" in once, "--continuous" in continuous) == (False, True)
+    return once, continuous
+
+
+def check_pipeline(words, lines, folder):
+    """Everything was read, and a report is there that lists the batches."""
+    name = words.split()[0]
+    counts = re.fullmatch(
+        rf"{name}: (\d+) events in, (\d+) read, 0 did not parse, 0 late", lines[-1]
+    )
+    events_in, read = map(int, counts.groups())
+    assert 0 < read <= events_in
+    page = (folder / "pipeline-output" / name / "report.html").read_text(encoding="utf-8")
+    assert ">records waiting</th>" in page, "no batches are listed"
+    assert 'http-equiv="refresh"' not in page
+
+
+def test_the_pipeline_over_a_log_runs_and_reports(run_here, monkeypatch, tmp_path):
+    """It ends by itself."""
     from ottla.pipelines.access_log import SiteActivity
 
+    words, _ = pipelines()
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "access.log").write_bytes(b"\n".join(SiteActivity(7, 300).lines()))
-    commands = {words.split()[0]: words for words in PIPELINE.findall(README.text)}
-    assert ["--continuous" in words for words in commands.values()] == [False, True]
 
-    for name, words in commands.items():
-        last = run_pipeline(words, tmp_path, complaints)
-
-        counts = re.fullmatch(
-            rf"{name}: (\d+) events in, (\d+) read, 0 did not parse, 0 late", last
-        )
-        events_in, read = map(int, counts.groups())
-        assert 0 < read <= events_in
-        page = (tmp_path / "pipeline-output" / name / "report.html").read_text(encoding="utf-8")
-        assert ">records waiting</th>" in page, "no batches are listed"
-        assert 'http-equiv="refresh"' not in page
+    check_pipeline(words, run_here("pipeline", "run", *words.split()), tmp_path)
 
 
-def run_pipeline(words, folder, complaints):
-    """Run a pipeline in a folder, until its first batch if it would not end; its last line."""
-    shell = Shell(folder, str)
+def test_the_continuous_pipeline_runs_and_reports(java, fork_server, complaints, tmp_path):
+    """It shows Spark's own pages, and ends cleanly with Ctrl-C after a batch."""
+    _, words = pipelines()
+    shell = Shell(tmp_path, str)
     process = shell.begin(f"ottla pipeline run {words}", stderr=subprocess.PIPE)
-    lines, is_running_on = [], "--continuous" in words
+    lines, is_running_on, pages = [], True, []
     try:
         for line in process.stdout:
             lines.append(line.strip())
             if line.startswith("Spark's own pages: "):
                 with urlopen(line.split()[-1], timeout=LIMIT_S) as answer:
-                    assert answer.status == 200
+                    pages.append(answer.status)
             if is_running_on and " s a batch" in line:
                 is_running_on = False
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -102,10 +113,11 @@ def run_pipeline(words, folder, complaints):
         said = process.stderr.read()
     finally:
         shell.close()
+
     assert (status, complaints(said)) == (0, ""), lines
-    assert ("stopped" in lines) == ("--continuous" in words)
-    assert any("Spark's own pages" in line for line in lines) == ("--spark-ui" in words)
-    return lines[-1]
+    assert "stopped" in lines
+    assert pages == [200]
+    check_pipeline(words, lines, tmp_path)
 
 
 def test_the_make_targets_are_there_and_told():
