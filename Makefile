@@ -37,11 +37,11 @@ demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark p
 site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents")
 	@$(PY) -m ottla site $(SITE_ARGS)
 
-# Some suites compute, and others mostly wait for processes: three times as many as there are cores
-# keep these busy. The longest begin first, and what waits, so that none is left alone at the end.
-JOBS ?= $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
-# What only computes stands back for those, which are a chain of one process after the other.
-NICE := nice -n 5
+# All suites begin at once, so that none is left alone at the end. Who waits for processes goes before
+# those who only compute, and the longest chain of processes, that with Spark, before all others.
+JOBS ?= $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2))))
+SOON := nice -n 3
+NICE := nice -n 8
 DEFAULT := lint spark system unit-wings clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
@@ -66,7 +66,7 @@ unit-core: $(READY)
 	$(NICE) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
 
 unit-wings: $(READY)
-	$(VENV)/bin/pytest $(WINGS) -m "not spark"
+	$(SOON) $(VENV)/bin/pytest $(WINGS) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
@@ -78,7 +78,7 @@ simulate: $(READY)  ## one of them again, exactly: what broke, and what came of 
 	@$(PY) -m ottla.testing.simulation $(or $(SEED),1)
 
 clients: $(READY)  ## real clients of other libraries, and ours, with a real broker
-	$(VENV)/bin/pytest tests/clients
+	$(SOON) $(VENV)/bin/pytest tests/clients
 
 # Each worker has brokers, a ZooKeeper and a Spark session of its own, which its files share.
 WORKERS := -n 2 --dist loadfile
@@ -91,7 +91,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 system: $(READY)  ## real processes, real ZooKeeper, the commands
 	@test $(ZOOKEEPER_CLASSES) -nt $(READY) || $(PY) tests/forked/zookeeper_classes.py $(ZOOKEEPER_CLASSES) \
 	  || echo "servers of ZooKeeper start without $(ZOOKEEPER_CLASSES)"
-	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
+	$(SOON) $(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
 # What the rooms test with Spark is here as well: a session more would take a minute of a core.
 SPARK_TESTS = $(shell grep -rl 'pytest.mark.spark' tests/system tests/unit --include='test_*.py')

@@ -19,8 +19,11 @@ ServerProcess.popen = ForkedProcess
 
 OF_OWN_DRIVERS = (
     *("test_demo_of_generated_events", "test_the_continuous_pipeline_runs_and_reports"),
-    *("test_driver_kills.py", "test_load_kills.py", "test_pipeline_crashes.py"),
-    *("test_sink_driver.py", "test_site.py"),
+    *(
+        "test_load_kills.py",
+        "test_sink_driver.py",
+        "test_u01_readers_are_independent_and_lose_nothing",
+    ),
 )
 """Files, and single tests of other files."""
 
@@ -43,14 +46,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SessionsT
 
 
 @pytest.fixture
-def run_here(spark: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
-    """Runs `ottla` and these words in this process, on the tests' session; the lines it prints.
+def lent_session(spark: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """The tests' session for what would start one of its own, and stop it.
 
     A program has a JVM of its own, which takes ten seconds of a core to start and to become fast.
     """
     level, handlers = logging.root.level, []
-    monkeypatch.setattr(logging.root, "handlers", handlers)
-    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it goes on for the next test
+    monkeypatch.setattr(logging.root, "handlers", handlers)  # it says where warnings go
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    yield spark
+    logging.root.setLevel(level)
+    for handler in handlers:
+        handler.close()
+
+
+@pytest.fixture
+def run_here(lent_session: object) -> Callable[..., list[str]]:
+    """Runs `ottla` and these words in this process, on the tests' session; the lines it prints."""
 
     def run(*words: object) -> list[str]:
         terminal = Terminal(out=StringIO(), err=StringIO())
@@ -59,7 +71,4 @@ def run_here(spark: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         assert (status, said) == (0, ""), printed
         return printed.splitlines()
 
-    yield run
-    logging.root.setLevel(level)
-    for handler in handlers:
-        handler.close()
+    return run

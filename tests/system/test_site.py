@@ -5,14 +5,17 @@ Real processes, as they are killed; Spark, as five of the readers run on it.
 
 from __future__ import annotations
 
+import threading
+import traceback
 from collections import Counter
 
 import pytest
 
+from ottla.site import spark_readers, whole_site
 from ottla.site.activity import FOLLOWS, TOPICS, generated, replayed
 from ottla.site.ledger import read_topic
-from ottla.site.readers import TOPIC_OF
-from ottla.site.whole_site import SiteOptions, WholeSite
+from ottla.site.readers import TOPIC_OF, reader_parser
+from ottla.site.whole_site import SPARK, START_AGAIN_LIMIT, SiteOptions, WholeSite
 from ottla.testing.processes import BrokerProcess
 
 pytestmark = pytest.mark.spark
@@ -43,8 +46,45 @@ def test_u01_readers_are_independent_and_lose_nothing(java, fork_server, tmp_pat
     assert all(entry.published for entry in entries.values())
 
 
-def test_log_is_replayed_to_all_readers(java, fork_server, access_log, tmp_path):
+class SparkHere:
+    """The readers on Spark as a thread of this process, in the place of a process of theirs."""
+
+    def __init__(self, command, log):
+        self.name, self.log, self.running = SPARK, log, None
+        self.starts = START_AGAIN_LIMIT + 1  # a thread that dies has failed
+        self.over = threading.Event()
+        given = reader_parser(()).parse_args(command[3:])
+        self.arguments = (given.bootstrap_server, given.folder, given.master, self.over)
+
+    def start(self):
+        self.running = threading.Thread(target=self.run)
+        self.running.start()
+
+    def run(self):
+        try:
+            spark_readers.run(*self.arguments)
+        except BaseException:
+            self.log.write_text(traceback.format_exc())
+
+    @property
+    def has_died(self):
+        return not (self.running.is_alive() or self.over.is_set())
+
+    def stop(self):
+        self.over.set()
+        self.running.join()
+
+
+def test_log_is_replayed_to_all_readers(lent_session, access_log, tmp_path, monkeypatch):
     """A real log: every line is read by each reader of page views, and figures are the log's."""
+    process = whole_site._Process
+    monkeypatch.setattr(
+        whole_site,
+        "_Process",
+        lambda name, command, log: (
+            SparkHere(command, log) if name == SPARK else process(name, command, log)
+        ),
+    )
     log = tmp_path / "access.log"
     lines = access_log.read_bytes().splitlines(keepends=True)[:LOG_LINES]
     log.write_bytes(b"".join(lines))

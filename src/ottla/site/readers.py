@@ -303,15 +303,15 @@ def run(name: str, servers: str, folder: Path, is_over: Callable[[], bool]) -> N
     Status(dict(reader.next_offsets), reader.record_count).write(folder)
 
 
-def reader_arguments(names: Collection[str]) -> argparse.Namespace:
-    """What a reader's process was given; without names it is all that run on Spark."""
+def reader_parser(names: Collection[str]) -> argparse.ArgumentParser:
+    """The arguments of a reader's process; without names it is all that run on Spark."""
     parser = argparse.ArgumentParser(description="A reader of the site's topics.")
     if names:
         parser.add_argument("name", choices=names)
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--master", default="local[2]")
-    return parser.parse_args()
+    return parser
 
 
 def ended_by_signal() -> threading.Event:
@@ -323,6 +323,6 @@ def ended_by_signal() -> threading.Event:
 
 
 if __name__ == "__main__":
-    given = reader_arguments(READERS)
+    given = reader_parser(READERS).parse_args()
     is_over = ended_by_signal().is_set
     run(given.name, given.bootstrap_server, given.folder / given.name, is_over)

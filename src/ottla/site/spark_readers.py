@@ -27,7 +27,7 @@ from ottla.site.readers import (
     WAREHOUSE,
     Status,
     ended_by_signal,
-    reader_arguments,
+    reader_parser,
 )
 from ottla.spark.offsets import Reach
 
@@ -185,5 +185,5 @@ def _reached(checkpoint: Path, topic: str) -> dict[int, int]:
 
 
 if __name__ == "__main__":
-    given = reader_arguments(())
+    given = reader_parser(()).parse_args()
     run(given.bootstrap_server, given.folder, given.master, ended_by_signal())
