@@ -9,7 +9,9 @@ KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
 # uv takes a quarter of pip's CPU time; it knows nothing of pip's own settings, such as another index.
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check
-UV    := $(VENV)/bin/uv pip install --quiet --python $(PY) -r requirements.lock
+# PySpark comes as source: its 400 MB of jars, which are compressed, are not compressed again.
+UV    := $(VENV)/bin/uv pip install --quiet --python $(PY) --no-deps -r requirements.lock \
+  --config-settings-package=pyspark:--build-option=--compression=stored
 OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 
 # What is imported is compiled then, and kept: to compile all packages takes longer than a demo.

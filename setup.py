@@ -10,6 +10,8 @@ import sys
 
 from setuptools import Extension, setup
 
+CORES = os.cpu_count() or 1
+
 
 def extensions() -> list[Extension]:
     """The extension modules, optional: if they cannot be built, plain ones do the work."""
@@ -47,5 +49,6 @@ def left_out(error: Exception) -> None:
 
 setup(
     ext_modules=extensions(),
+    options={"build_ext": {"parallel": CORES}},
     exclude_package_data={"ottla.record": ["*.c", "*.pxd"]},
 )

@@ -19,11 +19,7 @@ ServerProcess.popen = ForkedProcess
 
 OF_OWN_DRIVERS = (
     *("test_demo_of_generated_events", "test_the_continuous_pipeline_runs_and_reports"),
-    *(
-        "test_load_kills.py",
-        "test_sink_driver.py",
-        "test_u01_readers_are_independent_and_lose_nothing",
-    ),
+    *("test_sink_driver.py", "test_u01_readers_are_independent_and_lose_nothing"),
 )
 """Files, and single tests of other files."""
 
