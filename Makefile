@@ -39,11 +39,12 @@ demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark p
 site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents")
 	@$(PY) -m ottla site $(SITE_ARGS)
 
-# All suites begin at once, so that none is left alone at the end. Who mostly waits goes first, then the
-# drivers of Spark, which are a chain of one process after the other, then those who only compute.
+# All suites begin at once, so that none is left alone at the end. The longest chains of processes, one
+# after the other, go first, then what waits as well, then those who only compute.
 JOBS ?= $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2))))
-SOON := nice -n 2
-NICE := nice -n 8
+SOON  := nice -n 1
+LATER := nice -n 5
+NICE  := nice -n 8
 DEFAULT := lint spark system unit-wings clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
@@ -68,7 +69,7 @@ unit-core: $(READY)
 	$(NICE) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
 
 unit-wings: $(READY)
-	$(VENV)/bin/pytest $(WINGS) -m "not spark"
+	$(LATER) $(VENV)/bin/pytest $(WINGS) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
@@ -80,7 +81,7 @@ simulate: $(READY)  ## one of them again, exactly: what broke, and what came of 
 	@$(PY) -m ottla.testing.simulation $(or $(SEED),1)
 
 clients: $(READY)  ## real clients of other libraries, and ours, with a real broker
-	$(VENV)/bin/pytest tests/clients
+	$(LATER) $(VENV)/bin/pytest tests/clients
 
 # Each worker has brokers, a ZooKeeper and a Spark session of its own, which its files share.
 WORKERS := -n 2 --dist loadfile
@@ -93,7 +94,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 system: $(READY)  ## real processes, real ZooKeeper, the commands
 	@test $(ZOOKEEPER_CLASSES) -nt $(READY) || $(PY) tests/forked/zookeeper_classes.py $(ZOOKEEPER_CLASSES) \
 	  || echo "servers of ZooKeeper start without $(ZOOKEEPER_CLASSES)"
-	$(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
+	$(SOON) $(VENV)/bin/pytest tests/system -m "not spark" $(WORKERS)
 
 # What the rooms test with Spark is here as well: a session more would take a minute of a core.
 SPARK_TESTS = $(shell grep -rl 'pytest.mark.spark' tests/system tests/unit --include='test_*.py')
@@ -102,7 +103,7 @@ SPARK_TESTS = $(shell grep -rl 'pytest.mark.spark' tests/system tests/unit --inc
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
 	@test $(CLASSES) -nt $(READY) || $(PY) tests/system/spark_sink/spark_classes.py $(CLASSES) \
 	  || echo "sessions of Spark start without $(CLASSES)"
-	$(SOON) $(VENV)/bin/pytest $(SPARK_TESTS) -m spark $(WORKERS)
+	$(VENV)/bin/pytest $(SPARK_TESTS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs

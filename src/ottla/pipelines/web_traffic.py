@@ -68,7 +68,7 @@ def events(records: DataFrame) -> DataFrame:
     """
     line = F.make_valid_utf8(F.col("value").cast("string"))
     lines = records.select("topic", "partition", "offset", "value", line.alias("line"))
-    lines = lines.withColumn("parts", _groups(F.col("line"), COMBINED_LINE, GROUPS.values(), "\n"))
+    lines = lines.withColumn("parts", groups(F.col("line"), COMBINED_LINE, GROUPS.values(), "\n"))
     part = {name: F.col("parts")[index] for index, name in enumerate(GROUPS)}
     parts = lines.select(
         F.col("topic").alias("_topic"),
@@ -79,7 +79,7 @@ def events(records: DataFrame) -> DataFrame:
         F.try_to_timestamp(part["time"], F.lit(TIME_FORMAT)).alias("time"),
         part["client"].alias("client"),
         part["request"].alias("request"),
-        _groups(part["request"], REQUEST_LINE, (1, 2), " ").alias("request_parts"),
+        groups(part["request"], REQUEST_LINE, (1, 2), " ").alias("request_parts"),
         part["status"].try_cast("int").alias("status"),
         part["bytes"].try_cast("bigint").alias("bytes"),
         part["referrer"].alias("referrer"),
@@ -225,14 +225,14 @@ def _header(name: str, column: str) -> Column:
     return F.struct(F.lit(name).alias("key"), value.alias("value"))
 
 
-def _groups(column: Column, pattern: str, groups: Iterable[int], separator: str) -> Column:
+def groups(column: Column, pattern: str, numbers: Iterable[int], separator: str) -> Column:
     """The groups of a pattern as an array, each empty where the text does not match it.
 
     The text is matched once, and not once for each group; only the last can have the separator.
     """
-    numbers = [f"${group}" for group in groups]
-    replaced = F.regexp_replace(column, rf"{pattern}(?s:.*)|(?s)^.*$", separator.join(numbers))
-    return F.split(replaced, separator, len(numbers))
+    wanted = [f"${number}" for number in numbers]
+    replaced = F.regexp_replace(column, rf"{pattern}(?s:.*)|(?s)^.*$", separator.join(wanted))
+    return F.split(replaced, separator, len(wanted))
 
 
 def _request_part(index: int) -> Column:
