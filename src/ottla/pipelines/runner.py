@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 NO_LIMIT = str(2**31 - 1)
+SOURCE = "ottla"
 RAW_FILES = "org.apache.hadoop.fs.RawLocalFileSystem"
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 """Where Spark is told by which programs it starts Python: the second one, where it plans."""
@@ -286,6 +287,31 @@ def make_current(spark: SparkSession) -> None:
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
 
 
+# What a streaming query tells the Python of its source when it starts, with Spark's own values.
+VARIABLES = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+_variables_lock = threading.Lock()
+
+
+def settle_variables(spark: SparkSession) -> None:
+    """Make it safe to start queries on topics at the same time: VARIABLES are there already.
+
+    Spark has one map of variables for all queries of a source, without a lock. Two that add to it
+    at once can spoil it, and no query of the session that writes to a topic works from then on
+    ("Illegal size 5 of collection, expected 6").
+    """
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    with _variables_lock:
+        if manager.dataSourceExists(SOURCE):
+            variables = manager.lookupDataSource(SOURCE).dataSourceCls().envVars()
+            for name, value in VARIABLES.items():
+                variables.putIfAbsent(name, value)
+
+
 class PatientQuery:
     """A query that is running; `current` is the one that Spark knows.
 
@@ -307,6 +333,7 @@ class PatientQuery:
 
     def _start(self) -> StreamingQuery:
         make_current(self._writer._spark)
+        settle_variables(self._writer._spark)
         return self._writer.start()
 
     @property

@@ -261,7 +261,7 @@ class Status:
 class LateJoiner:
     """Comes when much has happened, and reads the page views from the beginning.
 
-    It keeps nothing: when it is started again it begins anew, as the log still has everything.
+    It keeps nothing: started again, it reads all of them again, which are still in the log.
     """
 
     def __init__(self, servers: str) -> None:

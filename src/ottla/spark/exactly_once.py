@@ -217,7 +217,7 @@ def transactional_id_of(sink_id: str, run: str, batch_id: int, writer: str) -> s
     """The transactional id of one writer of a batch, such as `<task>-<attempt>`.
 
     Batches take turns with two ids, so that the newest decision can be carried out again although
-    the next batch has begun: an id is used anew only after the batch between has been decided.
+    the next batch has begun: an id is used again only after the batch between has been decided.
     """
     return f"{sink_id}-{run}-{batch_id % 2}-{writer}"
 
@@ -289,7 +289,7 @@ class BatchCommitter:
                 raise TakenOverError(self._sink_id) from error
             # Spark has several processes for its driver's commits, and another one made the
             # last; or an earlier run was not over yet. Read the newest decision again.
-            logger.info("%s: deciding anew for batch %d: %s", self._sink_id, batch_id, error)
+            logger.info("%s: deciding again for batch %d: %s", self._sink_id, batch_id, error)
             self._commit(batch_id, messages)
 
     def _commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:

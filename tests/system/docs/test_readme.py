@@ -64,7 +64,7 @@ def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
 
 
 def pipelines():
-    """The words of the README's two runs: one over a log, and one that goes on."""
+    """The words of the README's two runs: one over a log, and a continuous one."""
     once, continuous = PIPELINE.findall(README.text)
     assert ("--continuous" in once, "--continuous" in continuous) == (False, True)
     return once, continuous

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+import ottla
 from ottla.pipelines import runner
 from ottla.pipelines.runner import (
     LOCAL_FILES,
     PYTHONS,
     SHORT_RUN_FLAGS,
     SMALL_BATCHES_FLAGS,
+    VARIABLES,
+    PatientQuery,
     _compiler_flags,
     _python_for_spark,
     local_files_class,
@@ -95,3 +98,27 @@ def test_other_local_files_are_left_alone():
     context = SimpleNamespace(_jvm=object(), _jsc=SimpleNamespace(hadoopConfiguration=lambda: told))
 
     use_local_files(SimpleNamespace(sparkContext=context))
+
+
+@pytest.mark.spark
+def test_query_adds_no_variables_to_those_that_all_share(spark, start_broker, tmp_path):
+    """Two that did so at once would spoil Spark's map, and with it all queries into topics."""
+    servers = start_broker().bootstrap_servers
+    with ottla.Producer(servers) as producer:
+        producer.send("from", b"one")
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    shared = manager.lookupDataSource("ottla").dataSourceCls().envVars()
+    for name in {*shared.keySet()} - {"PYTHONPATH", "SPARK_HOME"}:
+        shared.remove(name)  # what queries before this one have added
+    at_first = {*shared.keySet()}
+
+    options = {"kafka.bootstrap.servers": servers}
+    rows = spark.readStream.format("ottla").options(**options, subscribe="from")
+    writer = rows.option("startingOffsets", "earliest").load().select("value").writeStream
+    writer = writer.format("ottla").options(**options, topic="to").trigger(availableNow=True)
+    query = PatientQuery(writer.option("checkpointLocation", str(tmp_path)))
+    settled = {*shared.keySet()}
+    query.wait(60)
+
+    assert settled - at_first == {*VARIABLES}
+    assert {*shared.keySet()} == settled
