@@ -7,8 +7,8 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
-# uv takes a quarter of pip's CPU time; it knows nothing of pip's own settings, such as another index.
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check
+# uv takes a quarter of pip's CPU time; it knows nothing of pip's own settings, such as another index.
 # PySpark comes as source: its 400 MB of jars, which are compressed, are not compressed again.
 UV    := $(VENV)/bin/uv pip install --quiet --python $(PY) --no-deps -r requirements.lock \
   --config-settings-package=pyspark:--build-option=--compression=stored

@@ -10,8 +10,6 @@ import sys
 
 from setuptools import Extension, setup
 
-CORES = os.cpu_count() or 1
-
 
 def extensions() -> list[Extension]:
     """The extension modules, optional: if they cannot be built, plain ones do the work."""
@@ -49,6 +47,6 @@ def left_out(error: Exception) -> None:
 
 setup(
     ext_modules=extensions(),
-    options={"build_ext": {"parallel": CORES}},
+    options={"build_ext": {"parallel": True}},
     exclude_package_data={"ottla.record": ["*.c", "*.pxd"]},
 )

@@ -67,27 +67,23 @@ def events(records: DataFrame) -> DataFrame:
     that did not parse, `problem` says why.
     """
     line = F.make_valid_utf8(F.col("value").cast("string"))
-    lines = records.select("topic", "partition", "offset", "value", line.alias("line"))
-    lines = lines.withColumn("parts", groups(F.col("line"), COMBINED_LINE, GROUPS.values(), "\n"))
+    found = groups(line, COMBINED_LINE, GROUPS.values(), "\n")
+    lines = records.select("topic", "partition", "offset", "value", found.alias("parts"))
     part = {name: F.col("parts")[index] for index, name in enumerate(GROUPS)}
     parts = lines.select(
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         "value",
-        (part["client"] != "").alias("is_combined"),
         F.try_to_timestamp(part["time"], F.lit(TIME_FORMAT)).alias("time"),
-        part["client"].alias("client"),
-        part["request"].alias("request"),
         groups(part["request"], REQUEST_LINE, (1, 2), " ").alias("request_parts"),
         part["status"].try_cast("int").alias("status"),
         part["bytes"].try_cast("bigint").alias("bytes"),
-        part["referrer"].alias("referrer"),
-        part["user_agent"].alias("user_agent"),
+        *(part[name].alias(name) for name in ("client", "request", "referrer", "user_agent")),
     )
     problem = (
         F.when(F.col("value").isNull(), NO_VALUE)
-        .when(~F.col("is_combined"), NOT_COMBINED)
+        .when(F.col("client") == "", NOT_COMBINED)
         .when(F.col("time").isNull(), BAD_TIME)
     )
     return parts.withColumn("problem", problem).select(

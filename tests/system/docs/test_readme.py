@@ -91,7 +91,11 @@ def test_the_pipeline_over_a_log_runs_and_reports(run_here, monkeypatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "access.log").write_bytes(b"\n".join(SiteActivity(7, 300).lines()))
 
-    check_pipeline(words, run_here("pipeline", "run", *words.split()), tmp_path)
+    lines = run_here("pipeline", "run", *words.split())
+
+    check_pipeline(words, lines, tmp_path)
+    assert "stopped" not in lines
+    assert any("Spark's own pages" in line for line in lines) == ("--spark-ui" in words)
 
 
 def test_the_continuous_pipeline_runs_and_reports(java, fork_server, complaints, tmp_path):
@@ -116,7 +120,7 @@ def test_the_continuous_pipeline_runs_and_reports(java, fork_server, complaints,
 
     assert (status, complaints(said)) == (0, ""), lines
     assert "stopped" in lines
-    assert pages == [200]
+    assert pages == [200] * ("--spark-ui" in words)
     check_pipeline(words, lines, tmp_path)
 
 
