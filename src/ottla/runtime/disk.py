@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from stat import S_ISDIR
 from typing import Protocol, TypeAlias
 
 from ottla.structs import Value
@@ -107,9 +108,13 @@ class Disk(Protocol):
         """The names in a directory, sorted."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is anything of this name; OSError where that cannot be told."""
+        ...
 
-    def is_dir(self, path: str) -> bool: ...
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a directory of this name; OSError where that cannot be told."""
+        ...
 
     def file_size(self, path: str) -> int: ...
 
@@ -366,10 +371,18 @@ class LocalDisk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        # Not os.path: it takes every error for a file that is not there.
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def is_dir(self, path: str) -> bool:
-        return os.path.isdir(path)
+        try:
+            return S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size

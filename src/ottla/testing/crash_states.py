@@ -44,9 +44,9 @@ class RecordingFile(MemoryFile):
         self._recorder = disk
         self._number = disk.number_of(inode)
 
-    def pwrite(self, data: Buffer, position: int) -> None:
-        super().pwrite(data, position)
-        self._note("pwrite", position, bytes(data))
+    def _write(self, content: bytes, position: int) -> None:
+        super()._write(content, position)
+        self._note("pwrite", position, content)
 
     def truncate(self, size: int) -> None:
         super().truncate(size)

@@ -11,12 +11,20 @@ import errno
 import os
 import posixpath
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ottla.runtime.disk import Buffer, DiskLock, File
+
+OnCall: TypeAlias = Callable[[str, str], int | None]
+"""Asked before each call of a disk and of its files, with the name of the method and the path.
+
+It may raise an OSError, which is then that of the call. For a `pwrite` it may return how many bytes
+are written at first, as a kernel does that is short of room: it is asked again for the rest.
+"""
 
 
 class PendingWrite(NamedTuple):
@@ -153,8 +161,15 @@ class MemoryFile:
         return bytes(self._inode.data[position : position + length])
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        self._check("pwrite")
         content = bytes(data)
+        short = self._check("pwrite")
+        while short is not None and 0 < short < len(content):
+            self._write(content[:short], position)
+            content, position = content[short:], position + short
+            short = self._check("pwrite")
+        self._write(content, position)
+
+    def _write(self, content: bytes, position: int) -> None:
         growth = position + len(content) - len(self._inode.data)
         room = self._disk.room_in_bytes()
         if growth > room:
@@ -183,12 +198,12 @@ class MemoryFile:
     def close(self) -> None:
         self._closed = True
 
-    def _check(self, operation: str) -> None:
+    def _check(self, operation: str) -> int | None:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         if self._life != self._disk.crash_count:
             raise OSError(errno.EIO, "the file was opened before the crash", self.path)
-        self._disk.check(operation, self.path)
+        return self._disk.check(operation, self.path)
 
 
 class MemoryDiskLock:
@@ -214,6 +229,7 @@ class MemoryDisk:
     """Whether the page cache is empty."""
     root: Directory = field(default_factory=Directory)
     faults: list[Fault] = field(default_factory=list)
+    on_call: OnCall | None = None
     locked: set[str] = field(default_factory=set)
 
     # What a test does to it
@@ -250,11 +266,15 @@ class MemoryDisk:
         """Leave so much room beside what is stored; `capacity_in_bytes = None` makes room again."""
         self.capacity_in_bytes = self.root.size() + room_in_bytes
 
-    def check(self, operation: str, path: str) -> None:
-        """Raise the OSError of the fault that matches this call, if any."""
+    def check(self, operation: str, path: str) -> int | None:
+        """Raise the OSError of the fault that matches this call, if any, or that of `on_call`.
+
+        Returns what `on_call` does: how many bytes of a `pwrite` are written at first.
+        """
         for fault in self.faults:
             if fault.strikes(operation, path):
                 raise OSError(fault.error, os.strerror(fault.error), path)
+        return None if self.on_call is None else self.on_call(operation, path)
 
     def room_in_bytes(self) -> int:
         if self.capacity_in_bytes is None:
@@ -291,6 +311,7 @@ class MemoryDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         directory, name = self._parent(path)
         directory.entries[name] = Inode(bytes(data))
+        self.check("fsync_dir", posixpath.dirname(path))  # it comes last: the new file is there
         directory.sync()
 
     def rename(self, src: str, dst: str) -> None:
@@ -330,12 +351,15 @@ class MemoryDisk:
         return sorted(self._directory(path).entries)
 
     def exists(self, path: str) -> bool:
+        self.check("exists", path)
         return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
+        self.check("is_dir", path)
         return isinstance(self._find(path), Directory)
 
     def file_size(self, path: str) -> int:
+        self.check("file_size", path)
         return len(self._inode(path).data)
 
     def usage(self, path: str) -> tuple[int, int]:

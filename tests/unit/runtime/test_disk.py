@@ -162,6 +162,21 @@ def test_directories_can_be_made_listed_renamed_and_removed(
     assert disk.list_dir(parent) == []
 
 
+def test_path_that_cannot_be_looked_at_is_not_taken_for_missing(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
+    """Only a name that is not there is: a link that leads round in a circle is an error."""
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to("circle")
+    assert not disk.exists(str(tmp_path / "file" / "below"))
+    assert not disk.is_dir(str(tmp_path / "missing"))
+
+    with pytest.raises(OSError, match="symbolic links"):
+        disk.exists(str(tmp_path / "circle" / "below"))
+    with pytest.raises(OSError, match="symbolic links"):
+        disk.is_dir(str(tmp_path / "circle"))
+
+
 def test_lock_is_exclusive_until_it_is_released(disk: LocalDisk, tmp_path: Path) -> None:
     """The second holder is refused by name of the path, the third gets it."""
     path = str(tmp_path / ".lock")

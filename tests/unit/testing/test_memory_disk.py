@@ -147,6 +147,60 @@ def test_every_operation_of_the_disk_can_fail(disk: MemoryDisk, operation: str) 
     assert disk.list_dir("/data/topic-0") == ["a"]
 
 
+def test_each_call_is_asked_about_and_can_fail(disk: MemoryDisk) -> None:
+    """The callable gets the method and the path; what it raises is the error of that call."""
+    asked: list[tuple[str, str]] = []
+
+    def refuse_renames(operation: str, path: str) -> None:
+        asked.append((operation, path))
+        if operation == "rename":
+            raise OSError(errno.EDQUOT, "quota", path)
+
+    file = create(disk, "a", b"x")
+    disk.on_call = refuse_renames
+    file.fsync()
+    disk.exists("/data/topic-0/b")
+    disk.file_size("/data/topic-0/a")
+    with pytest.raises(OSError, match="quota"):
+        disk.rename("/data/topic-0/a", "/data/topic-0/b")
+
+    assert disk.list_dir("/data/topic-0") == ["a"]
+    assert asked == [
+        ("fsync", "/data/topic-0/a"),
+        ("exists", "/data/topic-0/b"),
+        ("file_size", "/data/topic-0/a"),
+        ("rename", "/data/topic-0/a"),
+        ("list_dir", "/data/topic-0"),
+    ]
+
+
+def test_short_write_is_continued_and_may_fail_then(disk: MemoryDisk) -> None:
+    """What was written before the error stays in the file, as on a real disk."""
+    shorts: list[int | None] = [2, 1, None]
+    disk.on_call = lambda operation, path: shorts.pop(0) if operation == "pwrite" else None
+    file = create(disk, "log", b"abcdef")
+    assert file.pread(9, 0) == b"abcdef"
+    assert not shorts
+
+    shorts[:] = [2]
+    with pytest.raises(IndexError):
+        file.pwrite(b"xyz", 6)
+
+    assert file.pread(9, 0) == b"abcdefxy"
+
+
+def test_replaced_file_whose_name_cannot_be_synced_is_new_until_a_crash(disk: MemoryDisk) -> None:
+    """The sync of the directory comes last: an error of it says nothing about the contents."""
+    disk.replace("/data/topic-0/checkpoint", b"old")
+    disk.fail("fsync_dir")
+    with pytest.raises(OSError, match="Input/output"):
+        disk.replace("/data/topic-0/checkpoint", b"new")
+    assert disk.read_bytes("/data/topic-0/checkpoint") == b"new"
+    disk.crash()
+
+    assert disk.read_bytes("/data/topic-0/checkpoint") == b"old"
+
+
 def test_full_disk_takes_what_fits_and_refuses_the_rest(disk: MemoryDisk) -> None:
     """As the kernel does: a short write, then ENOSPC; overwriting needs no room."""
     disk.capacity_in_bytes = 10
