@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import itertools
 import os
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_timeout
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.pipelines.python_daemon import ForkServer
@@ -62,6 +65,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
         if is_slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
+
+
+# An alarm raises an exception in a test that takes too long. Code that swallows exceptions, as the
+# callbacks of a loop do, may swallow this one: the process ends after so many times the limit.
+LAST_RESORT = 2
+
+
+def limit_time(item: pytest.Item) -> None:
+    """Begin a time limit, which holds whatever the test, or its teardown, waits for."""
+    settings = pytest_timeout._get_item_settings(item)
+    if settings.timeout and not item.config.getoption("usepdb"):
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+        stderr = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(LAST_RESORT * settings.timeout, file=stderr, exit=True)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Limit the time of a test from its first fixture to the end of its teardown."""
+    limit_time(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Limit the time of a teardown after a failure as well.
+
+    pytest takes off all alarms at a failure, for those who look around in a debugger then.
+    """
+    if isinstance(node, pytest.Item):
+        limit_time(node)
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ closed at once. How fast clients may come is limited as well (`ConnectionRates`)
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -226,7 +227,7 @@ class Acceptor:
                     self._poller.unregister(fd)
                     self._watched.discard(fd)
                 del self._sockets[fd]
-                endpoint.close()
+                _refuse_from_now_on(endpoint)
 
     def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits; clients that are connected stay."""
@@ -242,7 +243,7 @@ class Acceptor:
         self._is_accepting = False
         self._watch()
         for endpoint, _ in self._sockets.values():
-            endpoint.close()
+            _refuse_from_now_on(endpoint)
         self._sockets.clear()
         for client in list(self._refused):
             self._end_refused(client)
@@ -519,6 +520,17 @@ EARLIEST_LOGIN: Final = 0.85
 
 UserSettings = Callable[[str], Mapping[str, str]]
 """What the registry has of a user: among it, SCRAM credentials by mechanism."""
+
+
+def _refuse_from_now_on(endpoint: socket.socket) -> None:
+    """Close a listening socket, also where another thread waits for it in poll(2).
+
+    The kernel keeps a socket open until that call returns: until then it would let clients in whom
+    nobody serves.
+    """
+    with contextlib.suppress(OSError):  # no system but Linux shuts down a socket that listens
+        endpoint.shutdown(socket.SHUT_RDWR)
+    endpoint.close()
 
 
 def no_user_settings(name: str) -> Mapping[str, str]:

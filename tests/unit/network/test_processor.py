@@ -532,6 +532,20 @@ def test_stop_closes_everything_at_its_deadline(world: NetworkWorld) -> None:
     assert world.is_closed(client)
 
 
+def test_stop_can_be_called_again_with_an_earlier_deadline(world: NetworkWorld) -> None:
+    """Both calls return when the earlier deadline is over, whoever asked for it."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"for ever"))
+    world.until(lambda: world.requests)
+    patient = world.loop.create_task(world.processor.stop(timeout_ms=600_000))
+    world.turn()
+    hasty = world.loop.create_task(world.processor.stop(timeout_ms=0))
+    world.until(lambda: patient.done() and hasty.done())
+
+    assert world.is_closed(client)
+
+
 def test_processor_that_was_never_started_can_be_stopped() -> None:
     """A broker may fail between opening its listeners and serving them."""
     world = NetworkWorld(asyncio.new_event_loop)
