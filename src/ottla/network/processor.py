@@ -400,27 +400,21 @@ class Processor:
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
-        """Stop taking clients and requests, send due answers for up to `timeout_ms`, close.
-
-        Called again while it waits, it waits for the same end, at the earlier of both deadlines.
-        """
+        """Stop taking clients and requests, send due answers until the earliest deadline, close."""
         self._acceptor.close()
         self._handshakes.close()
         self._idle_expiry.stop()
         if self._loop is None:
             self._poller.close()
             return
-        if self._stopped is None or self._stopped.cancelled():
-            self._stopped = self._loop.create_future()
+        self._stopped = self._stopped or self._loop.create_future()
         for connection in self._connections.values():
             connection.muted |= STOPPING
             if not connection.muted & IN_FLIGHT and not connection.outgoing:
                 connection.close("the broker is stopping")
         self._schedule_turn()
-        if timeout_ms <= 0:
-            self._close_all()
         timer = self._scheduler.call_later(timeout_ms, self._close_all)
-        await self._stopped
+        await asyncio.shield(self._stopped)
         timer.cancel()
         self._poller.detach()
         self._poller.close()

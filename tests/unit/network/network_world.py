@@ -210,5 +210,8 @@ class NetworkWorld:
         for client in self.clients:
             client.close()
         if not self.processor._poller.closed:
-            self.loop.run_until_complete(self.processor.stop(0))
+            stopping = self.loop.create_task(self.processor.stop(0))
+            self.turn(1)
+            self.advance(0)
+            self.loop.run_until_complete(stopping)
         self.loop.close()
