@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
@@ -162,6 +162,11 @@ _CLIENT: Final = AppendOrigin.CLIENT
 ValidBatch = tuple[RecordBatch, int, int]
 # The result for a batch: what may be appended, or the error that says why not.
 Validated = ValidBatch | KafkaError
+E = TypeVar("E", bound=BaseException)
+
+UNPACKED_FLOOR_BYTES: Final = 6 * 1024 * 1024
+MAX_UNPACKED_RATIO: Final = 24
+"""Text of logs becomes a twentieth; small batches may be of any ratio, up to the floor."""
 
 
 class LargeBatchError(Exception):
@@ -170,6 +175,13 @@ class LargeBatchError(Exception):
     def __init__(self, validate: Callable[[], ValidBatch]) -> None:
         super().__init__("a large batch is looked through in the background")
         self.validate = validate
+
+
+class Waiting(NamedTuple):
+    """A large batch, and what is called on the loop with what came of it."""
+
+    batch: LargeBatchError
+    on_done: Callable[[Validated], object]
 
 
 class LogValidator:
@@ -250,7 +262,7 @@ class LogValidator:
             _check_is_alone(batch, len(records))
         if size > self.max_message_bytes:
             raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
-        limit = MAX_DECOMPRESSED_BYTES
+        limit = most_unpacked_bytes(size)
         if is_inline:
             limit = INLINE_UNPACKED_BYTES
             if size > INLINE_BYTES or batch.record_count > INLINE_RECORDS or self.codec is not None:
@@ -289,7 +301,8 @@ class LogValidator:
             raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, len(message_set), self.max_message_bytes)
         if is_inline and len(message_set) > INLINE_MESSAGE_SET_BYTES:
             raise self._large(message_set, now_ms)
-        limit = INLINE_UNPACKED_BYTES if is_inline else MAX_DECOMPRESSED_BYTES
+        size = len(message_set)
+        limit = INLINE_UNPACKED_BYTES if is_inline else most_unpacked_bytes(size)
         return memoryview(to_batch(message_set, max_bytes=limit))
 
     def _large(self, records: memoryview, now_ms: int) -> LargeBatchError:
@@ -348,21 +361,23 @@ def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
 
 
 class LargeBatches:
-    """Checks large batches on a background worker: one at a time, in the order they came.
+    """Checks large batches on a background worker: one at a time, the requests in turns.
 
-    So they occupy at most one worker, and the memory of one unpacked batch.
+    So they occupy at most one worker, and the memory of one unpacked batch. A request with many
+    batches waits behind itself only: after each of them the other requests have a turn.
     """
 
     __slots__ = ("_background", "_is_busy", "_is_closed", "_waiting")
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._waiting: deque[tuple[LargeBatchError, Callable[[Validated], object]]] = deque()
+        self._waiting: deque[deque[Waiting]] = deque()
+        """The batches of each request, in the order of the turns."""
         self._is_busy = self._is_closed = False
 
-    def submit(self, batch: LargeBatchError, on_done: Callable[[Validated], object]) -> None:
-        """Have a batch checked; `on_done` is called on the loop with the result."""
-        self._waiting.append((batch, on_done))
+    def submit(self, batches: Iterable[Waiting]) -> None:
+        """Have the batches of a request checked, in their order."""
+        self._waiting.append(deque(batches))
         if self._is_closed:
             self.close()
         elif not self._is_busy:
@@ -372,30 +387,52 @@ class LargeBatches:
         """Refuse the waiting batches, all later ones, and the one under way once it is done."""
         self._is_closed = True
         while self._waiting:
-            self._waiting.popleft()[1](self._stopping())
+            for waiting in self._waiting.popleft():
+                waiting.on_done(self._stopping())
 
     def _start_next(self) -> None:
-        batch, on_done = self._waiting.popleft()
+        request = self._waiting.popleft()
+        batch, on_done = request.popleft()
         self._is_busy = True
-        self._background.submit(
-            batch.validate, partial(self._finish, on_done), partial(self._fail, on_done)
-        )
 
-    def _fail(self, on_done: Callable[[Validated], object], error: BaseException) -> None:
+        def finish(outcome: Validated) -> None:
+            if request:
+                self._waiting.append(request)
+            self._finish(on_done, outcome)
+
+        self._background.submit(batch.validate, finish, partial(self._fail, finish))
+
+    def _fail(self, finish: Callable[[Validated], object], error: BaseException) -> None:
         if not isinstance(error, KafkaError):
             logger.error("A large batch could not be looked through", exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-        self._finish(on_done, error)
+        finish(without_frames(error))
 
     def _finish(self, on_done: Callable[[Validated], object], outcome: Validated) -> None:
         self._is_busy = False
-        if self._waiting:
+        if self._is_closed:
+            self.close()
+        elif self._waiting:
             self._start_next()
         on_done(self._stopping() if self._is_closed else outcome)
 
     @staticmethod
     def _stopping() -> KafkaError:
         return KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+
+
+def without_frames(error: E) -> E:
+    """The error without the frames that it came through, and without what they hold.
+
+    The traceback of an error that waits keeps everything that was read and unpacked on the way.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def most_unpacked_bytes(size: int) -> int:
+    """How many bytes a batch of `size` bytes may unpack to: no bomb takes more memory."""
+    return min(MAX_DECOMPRESSED_BYTES, UNPACKED_FLOOR_BYTES + MAX_UNPACKED_RATIO * size)
 
 
 def _check_is_alone(batch: RecordBatch, size: int) -> None:

@@ -118,6 +118,7 @@ class _Output:
         return b"".join(self.pieces)
 
     def too_large(self) -> DecompressionLimitError:
+        self.pieces.clear()  # the traceback of the error would keep them
         return DecompressionLimitError(
             f"{self.codec.label} data that decompress to more than the limit of "
             f"{self.max_bytes} bytes"

@@ -15,7 +15,14 @@ from ottla.config.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
+from ottla.log.log_validator import (
+    AppendOrigin,
+    LargeBatchError,
+    LargeBatches,
+    Validated,
+    Waiting,
+    without_frames,
+)
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.partition import Partition
 from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
@@ -584,7 +591,7 @@ class ReplicaManager:
             try:
                 results[tp] = self._append(tp, records, required_acks, origin)
             except LargeBatchError as batch:
-                large[tp] = batch
+                large[tp] = without_frames(batch)
         if not large:
             self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             return
@@ -596,8 +603,9 @@ class ReplicaManager:
                 self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             self.complete_delayed()  # the turn of the request is over
 
-        for tp, each in list(large.items()):
-            self._large_batches.submit(each, partial(on_validated, tp))
+        self._large_batches.submit(
+            [Waiting(each, partial(on_validated, tp)) for tp, each in large.items()]
+        )
 
     def _acknowledge(
         self, timeout_ms: int, acks: int, results: AppendResults, respond: Respond, hold: Hold
@@ -618,19 +626,17 @@ class ReplicaManager:
         required_acks: int,
         origin: AppendOrigin,
     ) -> PartitionAppendResult:
+        if isinstance(records, KafkaError):  # raised again, it would keep itself by its frame
+            return refused(self.partitions.get(topic_partition), topic_partition, records)
         try:
-            if isinstance(records, KafkaError):
-                raise records
             check_may_write(topic_partition, origin)
             partition = self.partitions.get(topic_partition) or self.partition(topic_partition)
             before = partition.log.high_watermark
             now_ms = self.runtime.clock.now_ms()
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
-            note_refusal(self.partitions.get(topic_partition), records, error)
-            if not error.retriable:
-                logger.info("refused a batch for %s: %s", topic_partition, error)
-            return refusal(error)
+            size = len(records) if isinstance(records, memoryview) else 0
+            return refused(self.partitions.get(topic_partition), topic_partition, error, size)
         partition.stats.note_append(info)
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
@@ -916,10 +922,12 @@ def in_sync_replicas(
     return () if leadership is None else leadership.in_sync.committed
 
 
-def note_refusal(
-    partition: Partition | None, records: memoryview | Validated, error: KafkaError
-) -> None:
-    """Count what was refused, where the topic has a partition here."""
+def refused(
+    partition: Partition | None, topic_partition: TopicPartition, error: KafkaError, size: int = 0
+) -> PartitionAppendResult:
+    """The result of a batch of `size` bytes that was not taken; it is counted and logged."""
     if partition is not None:
-        size = len(records) if isinstance(records, memoryview) else 0
         partition.stats.note_refusal(error.error, size)
+    if not error.retriable:
+        logger.info("refused a batch for %s: %s", topic_partition, error)
+    return refusal(error)

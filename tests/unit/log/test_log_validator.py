@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 from crc32c import crc32c
@@ -11,7 +12,14 @@ from log_world import NOW_MS, new_batch
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
-from ottla.log.log_validator import AppendOrigin, LogValidator
+from ottla.log.log_validator import (
+    AppendOrigin,
+    LargeBatchError,
+    LargeBatches,
+    LogValidator,
+    Waiting,
+    most_unpacked_bytes,
+)
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch, set_log_append_time
@@ -255,3 +263,32 @@ def test_records_at_fault_are_named_by_their_index():
     assert "ahead of" in ahead[1]
     assert "behind" in behind[1]
     assert list(refused(times, message_timestamp_before_max_ms=1000)) == [2]
+
+
+def test_requests_with_large_batches_have_turns():
+    """A request with many batches waits behind itself: others come after one batch of it."""
+    jobs: list[tuple] = []
+    batches = LargeBatches(SimpleNamespace(submit=lambda *job: jobs.append(job)))
+    done: list[str] = []
+
+    def request(name: str, count: int) -> list[Waiting]:
+        batch = LargeBatchError(lambda: None)
+        return [Waiting(batch, lambda _: done.append(name)) for _ in range(count)]
+
+    batches.submit(request("many", 4))
+    batches.submit(request("one", 1))
+    batches.submit(request("two", 2))
+    while jobs:
+        work, on_done, _ = jobs.pop(0)
+        on_done(work())
+
+    assert done == ["many", "one", "two", "many", "two", "many", "many"]
+
+
+@pytest.mark.parametrize(
+    ("size", "most"), [(66_000, 9 << 20), (1 << 20, 31 << 20), (1 << 30, 64 << 20)]
+)
+def test_batch_may_unpack_to_a_multiple_of_its_size(size, most):
+    """Small batches may be of any ratio, large ones of that of text, and none takes more."""
+    assert most_unpacked_bytes(size) <= most
+    assert most_unpacked_bytes(size) >= min(20 * size, 64 << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 
 import pytest
@@ -11,8 +12,9 @@ from hostile_batches import INT32, INT64, ONE, hostile_batches, hostile_varints
 from message_sets import message, wrapper
 from produce_world import NOW_MS, ProduceWorld
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log import log_validator
+from ottla.log.log_validator import LargeBatchError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record import encode_varint
@@ -222,12 +224,31 @@ def test_large_batch_without_acknowledgement_closes_its_connection_when_refused(
     ids=lambda codec: codec.label,
 )
 def test_batch_that_unpacks_to_more_than_the_broker_takes_is_too_large(world, codec):
-    """64 MiB, whatever it is compressed to: a producer that can splits it (MESSAGE_TOO_LARGE)."""
+    """A bomb, whatever it is compressed to: a producer that can splits it (MESSAGE_TOO_LARGE)."""
     bomb = build_batch([(NOW_MS, b"k", bytes(70 << 20), ())], codec)
 
     assert len(bomb) < 1 << 20
     assert world.error(bomb) is ErrorCode.MESSAGE_TOO_LARGE
     assert world.end_offset == 0
+
+
+@pytest.mark.parametrize("size", [300_000, 70 << 20], ids=["inline", "background"])
+def test_refused_batch_leaves_nothing_behind(world, size):
+    """An error that waits does not keep the frames it came through, nor what was unpacked there."""
+    bomb = bytearray(build_batch([(NOW_MS, None, bytes(size), ())], CompressionType.GZIP))
+    bomb[57:61] = (7).to_bytes(4, "big")  # it counts records that are not there
+    bomb[23:27] = (6).to_bytes(4, "big")
+    bomb[17:21] = crc32c(bomb[21:]).to_bytes(4, "big")
+    gc.collect()
+    gc.disable()
+    try:
+        error = world.error(bomb)
+        left = [each for each in gc.get_objects() if isinstance(each, KafkaError | LargeBatchError)]
+    finally:
+        gc.enable()
+
+    assert error
+    assert left == []
 
 
 def test_message_sets_of_many_empty_messages_are_bounded(world, monkeypatch):
