@@ -281,7 +281,12 @@ class ReadableLog:
             if records is None and not is_incomplete:
                 continue
             if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
-                return FetchDataInfo(start_offset, records, is_incomplete)
+                is_cut = (
+                    records is None
+                    or records.position + records.size < end_position
+                    or (index < len(segments) and segments.base_offsets[index] < max_offset)
+                )
+                return FetchDataInfo(start_offset, records, is_cut)
             # The size is that of bare headers: maybe none of these batches has records.
             position, batch = segment.skip_empty(records.position, end_position, room)
             if position == records.position and batch.record_count:

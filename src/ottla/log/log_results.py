@@ -29,12 +29,12 @@ class LogAppendInfo(Value):
 class FetchDataInfo(Value):
     """What was read: a region of a segment file with whole batches, or nothing.
 
-    `first_entry_incomplete`: there is a batch, but it is larger than what was asked for.
+    `is_cut`: more can be read behind it, which the reader's limit or the segment's end left out.
     """
 
     fetch_offset: int
     records: FileRegion | None = None
-    first_entry_incomplete: bool = False
+    is_cut: bool = False
 
 
 def info_of_duplicate(

@@ -113,8 +113,9 @@ class Message(Struct):
     """A struct that stands alone, with the range of its versions and of its flexible ones.
 
     With `reads_newer` a reader takes the fields that it knows of a newer version and ignores what
-    follows them, as the consumer protocol demands. With `ignores_rest` bytes after the last
-    field are no error: a client that is in use sends some.
+    follows them, as the consumer protocol demands. With `ignores_rest`, as for all requests and
+    responses, bytes after the last field are no error: some clients send them, and Kafka ignores
+    them.
     """
 
     versions: ClassVar[Versions] = NONE
@@ -163,7 +164,7 @@ class Request(Message):
     response_class: ClassVar[type[Response]]
 
     def __init_subclass__(cls, *, api_key: int | None = None, **options: Any) -> None:
-        super().__init_subclass__(**of_table(api_key), **options)
+        super().__init_subclass__(**of_table(api_key), ignores_rest=True, **options)
         if api_key is not None:
             cls.api_key = ApiKey(api_key)
             REQUESTS[api_key] = cls
@@ -183,7 +184,7 @@ class Response(Message):
     def __init_subclass__(
         cls, *, api_key: int | None = None, answers_unknown_versions: bool = False, **options: Any
     ) -> None:
-        super().__init_subclass__(**of_table(api_key), **options)
+        super().__init_subclass__(**of_table(api_key), ignores_rest=True, **options)
         cls.answers_unknown_versions = answers_unknown_versions
         cls.first_flexible_header = (
             NEWEST if answers_unknown_versions else cls.first_flexible_version

@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
 """Before it, a request for metadata creates topics as the broker is set up to."""
 
 
-class MetadataRequest(Request, api_key=3, flexible="9+", ignores_rest=True):
+class MetadataRequest(Request, api_key=3, flexible="9+"):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
 
     librdkafka writes null topics of a flexible version in four bytes instead of one. The last three

@@ -226,7 +226,7 @@ class Partition:
             min_one_message=min_one_message,
             skips_empty=not is_follower,
         )
-        result.records = data.records
+        result.records, result.is_cut = data.records, data.is_cut
         if is_committed_only:
             result.aborted_transactions = log.aborted_transactions(data, max_offset)
         return result

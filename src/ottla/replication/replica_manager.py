@@ -160,11 +160,13 @@ def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[Parti
 def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
     """Whether an answer need not wait: enough bytes, or news that the reader must get.
 
-    The error of a partition that was already `unknown` when the wait began does not count.
+    The error of a partition that was already `unknown` when the wait began does not count. Where
+    batches were left out for a limit of the fetch, waiting would bring none: whole batches may
+    come to fewer bytes than a `min_bytes` close to the limit.
     """
     size = 0
     for key, result in results.items():
-        if result.is_urgent and key not in unknown:
+        if result.is_cut or (result.is_urgent and key not in unknown):
             return True
         size += result.size_in_bytes
     return size >= params.min_bytes

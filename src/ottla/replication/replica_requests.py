@@ -147,7 +147,8 @@ class FetchPartitionResult(Value):
 
     A reader of committed records is told which aborted transactions' batches to skip. In place of
     records there may be the offset where the reader's log diverges from this one, or the id of a
-    better replica to read from.
+    better replica to read from. `is_cut`: more can be read behind the records, which a limit of
+    the fetch or the end of a segment left out.
     """
 
     error: ErrorCode
@@ -155,6 +156,7 @@ class FetchPartitionResult(Value):
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     records: FileRegion | None = None
+    is_cut: bool = False
     aborted_transactions: Sequence[AbortedTxn] | None = None
     diverging_epoch: EpochEntry | None = None
     preferred_read_replica: int = NO_REPLICA

@@ -85,7 +85,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 from ottla.record.record import TRANSACTIONAL_FLAG
-from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.security.delegation_tokens import may_ask
 from ottla.security.principal import KafkaPrincipal
@@ -298,6 +298,7 @@ def _is_transactional(records: memoryview | None) -> bool:
     return (
         records is not None
         and len(records) >= BATCH_OVERHEAD
+        and records[MAGIC_POSITION] >= MAGIC  # an older format has other things in that place
         and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG)
     )
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType
-from ottla.config.config_type import BOOLEAN, INT, ConfigType
+from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LONG, SHORT, STRING, ConfigType
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
 from ottla.config.metrics_config import ClientMetricsConfig
@@ -80,9 +80,19 @@ UNUSED_THREAD_KEYS: Final = {
 }
 """Pools of threads that Kafka resizes and Ottla does not have, and Kafka's defaults."""
 
+_UNUSED_LOGIN: Final = "Ottla's own logins do not refresh in this way: without effect."
+
 UNUSED_KEYS: Final = {
     **dict.fromkeys(UNUSED_THREAD_KEYS, (INT, "Ottla has no such threads: without effect.")),
     "log.preallocate": (BOOLEAN, "Segments grow as they are written: without effect."),
+    "sasl.kerberos.kinit.cmd": (STRING, _UNUSED_LOGIN),
+    "sasl.kerberos.min.time.before.relogin": (LONG, _UNUSED_LOGIN),
+    "sasl.kerberos.ticket.renew.jitter": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.kerberos.ticket.renew.window.factor": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.login.refresh.buffer.seconds": (SHORT, _UNUSED_LOGIN),
+    "sasl.login.refresh.min.period.seconds": (SHORT, _UNUSED_LOGIN),
+    "sasl.login.refresh.window.factor": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.login.refresh.window.jitter": (DOUBLE, _UNUSED_LOGIN),
 }
 """What can be changed as in Kafka and does nothing: the types, and why."""
 

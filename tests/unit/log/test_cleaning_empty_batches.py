@@ -188,7 +188,7 @@ def test_consumer_gets_past_empty_batches_within_a_segment(compacted):
     for max_bytes in (1, BATCH_OVERHEAD, 3 * BATCH_OVERHEAD, 1 << 20):
         assert [batch.base_offset for batch in as_consumer(compacted.log(), 4, max_bytes)] == [8]
     data = compacted.log().read(4, 62, max_offset=9, min_one_message=False, skips_empty=True)
-    assert (data.records, data.first_entry_incomplete) == (None, True)
+    assert (data.records, data.is_cut) == (None, True)
 
 
 def test_follower_gets_every_empty_batch(compacted):

@@ -137,6 +137,22 @@ def test_read_stops_at_the_high_watermark(world: LogWorld, max_offset):
     assert offset == min(max_offset, 30)
 
 
+def test_read_says_whether_more_can_be_read_behind_it(world: LogWorld):
+    """Cut by the reader's limit, by the end of a segment, or not at all."""
+    world.append_many(30)
+    log = world.log()
+    is_cut_at = []
+    for limit in (150, 1 << 20):
+        offset = 0
+        while (data := read(log, offset, limit, 25)).records is not None:
+            *_, batch = batches(data.records.read())
+            offset = batch.next_offset
+            is_cut_at.append((offset, data.is_cut))
+
+    assert len(log.segments) > 1
+    assert is_cut_at == [(offset, offset < 25) for offset, _ in is_cut_at]
+
+
 def test_batch_above_the_limit_comes_whole_or_not_at_all(world: LogWorld):
     """KIP-74: the first one is given whatever its size, if that is asked for."""
     world.append(b"x" * 500)
@@ -145,7 +161,7 @@ def test_batch_above_the_limit_comes_whole_or_not_at_all(world: LogWorld):
     assert len(list(batches(read(log, 0, 10).records.read()))) == 1
     small = read(log, 0, 10, minimum=False)
     assert small.records is None
-    assert small.first_entry_incomplete
+    assert small.is_cut
     assert read(log, 0, 0, minimum=False).records is None
 
 

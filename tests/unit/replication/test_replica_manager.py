@@ -172,6 +172,19 @@ def test_a_fetch_waits_for_enough_bytes(manager):
     assert [len(values(result)) for result in answers[0].values()] == [1, 1]
 
 
+def test_a_fetch_does_not_wait_for_bytes_beyond_its_limit(manager):
+    """Whole batches may come to less than min.bytes and yet be all that fits."""
+    one = len(batch(b"x" * 100))
+    for _ in range(3):
+        append(manager, batch(b"x" * 100))
+    limit = 3 * one - 1
+    cut_by_partition = fetch(manager, 0, max_wait_ms=500, min_bytes=limit, partition_bytes=limit)
+    cut_by_request = fetch(manager, 0, max_wait_ms=500, min_bytes=limit, max_bytes=limit)
+
+    for [answer] in (cut_by_partition, cut_by_request):
+        assert len(values(answer[FIRST])) == 2
+
+
 def test_a_fetch_is_answered_empty_when_its_time_is_up(manager, runtime):
     """max.wait.ms ends the wait."""
     answers = fetch(manager, 0, max_wait_ms=500)

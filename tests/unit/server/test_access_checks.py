@@ -39,6 +39,8 @@ from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtoc
 from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import request_class
+from ottla.record.conversion import encode_message
+from ottla.record.record import Record
 from ottla.security.acls import AclPermissionType, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.access_checks import Asking, checks, put_checks
@@ -309,6 +311,21 @@ def test_produce_without_an_answer_is_denied_by_closing(broker):
     assert len(broker.records("fire")) == 1
     body.topic_data = body.topic_data[1:]
     assert "is denied" in call(broker, ALICE, body, 9)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_batches_of_old_formats_need_no_transactional_id(broker, magic):
+    """Whatever stands where a newer batch has its attributes: a key, or bits of a timestamp."""
+    allow(broker, (Op.WRITE, TOPIC, THERE))
+    for bits in range(256):
+        record = Record(0, bits << 24, bytes([bits]) * 4, b"v" * 50, ())
+        body = produce_request(magic + 1, THERE)
+        body.topic_data[0].partition_data[0].records = memoryview(
+            bytearray(encode_message(record, magic))
+        )
+        (answer,) = call(broker, ALICE, body, magic + 1).responses
+
+        assert answer.partition_responses[0].error_code == 0
 
 
 def test_operations_that_are_told_are_those_that_are_allowed(broker):

@@ -419,6 +419,14 @@ WITHOUT_EFFECT = {
     "log.preallocate": "true",
     "num.io.threads": "7",
     "num.network.threads": "2",
+    "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+    "sasl.kerberos.min.time.before.relogin": "58000",
+    "sasl.kerberos.ticket.renew.jitter": "0.1",
+    "sasl.kerberos.ticket.renew.window.factor": "0.7",
+    "sasl.login.refresh.buffer.seconds": "200",
+    "sasl.login.refresh.min.period.seconds": "50",
+    "sasl.login.refresh.window.factor": "0.7",
+    "sasl.login.refresh.window.jitter": "0.1",
 }
 REFUSED = {
     "principal.builder.class": "a class of Java",
@@ -430,14 +438,6 @@ REFUSED = {
     "sasl.mechanism.inter.broker.protocol": "brokers would lose each other",
     "sasl.kerberos.service.name": "as above",
     "sasl.kerberos.principal.to.local.rules": "read once",
-    "sasl.kerberos.kinit.cmd": "Java's",
-    "sasl.kerberos.ticket.renew.window.factor": "Java's",
-    "sasl.kerberos.ticket.renew.jitter": "Java's",
-    "sasl.kerberos.min.time.before.relogin": "Java's",
-    "sasl.login.refresh.window.factor": "Java's",
-    "sasl.login.refresh.window.jitter": "Java's",
-    "sasl.login.refresh.min.period.seconds": "Java's",
-    "sasl.login.refresh.buffer.seconds": "Java's",
 }
 """Settings of listeners that Kafka lets a broker have, for listeners that are added later."""
 
