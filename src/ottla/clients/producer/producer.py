@@ -105,7 +105,10 @@ class ProducerCore:
         transactions = Transactions(
             self.client, self.metadata, self._config, manager, transactional_id
         )
-        transactions.outbox = Outbox(self.sender.wakeup, self.sender.drop_queued, self.sender.idle)
+        sender, refuse = self.sender, self.accumulator.refuse
+        transactions.outbox = Outbox(
+            sender.wakeup, sender.drop_queued, sender.idle, sender.delivered, refuse
+        )
         self.sender.use(manager, transactions)
         self.transactions = transactions
         return transactions
@@ -229,7 +232,9 @@ class TransactionalCalls:
         """
         transactions = self._transactions_of_this()
         self.flush(timeout)
-        identity = self._io.run(transactions.prepare(), self._config.request_timeout_ms)
+        limit_ms = self._config.request_timeout_ms
+        deadline = Deadline(self._io.runtime.clock, limit_ms)
+        identity = self._io.run(transactions.prepare(deadline), limit_ms + CLOSE_MARGIN_MS)
         return PreparedTransaction(transactions.requests.transactional_id, *identity)
 
     def abort_transaction(self, timeout: float | None = None) -> None:

@@ -306,6 +306,7 @@ class RecordAccumulator:
         self._active: dict[PartitionQueue, None] = {}
         self._unfinished: dict[ProducerBatch, None] = {}
         self._closed_with: Exception | None = None
+        self._refusal: KafkaError | None = None
 
     @property
     def available_bytes(self) -> int:
@@ -379,8 +380,8 @@ class RecordAccumulator:
         return batch
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._closed_with is not None:
-            raise self._closed_with
+        if self._closed_with is not None or self._refusal is not None:
+            raise self._closed_with or self._refusal
         self._used += batch.reserved
         queue.batches.append(batch)
         self._active[queue] = None
@@ -394,8 +395,9 @@ class RecordAccumulator:
         try:
             while self._used + reserve > self.limits.buffer_memory and self._used:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0 or self._closed_with is not None:
-                    raise self._closed_with or KafkaTimeoutError(
+                refusal = self._closed_with or self._refusal
+                if left_ms <= 0 or refusal is not None:
+                    raise refusal or KafkaTimeoutError(
                         f"no room for {reserve} bytes in buffer.memory="
                         f"{self.limits.buffer_memory} within max.block.ms="
                         f"{self.limits.max_block_ms}"
@@ -503,6 +505,20 @@ class RecordAccumulator:
     def end_flush(self) -> None:
         with self._lock:
             self._flushing -= 1
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a batch is queued or in flight."""
+        return bool(self._unfinished)
+
+    def refuse(self, error: KafkaError | None) -> None:
+        """Refuse new batches with `error`, or take them again; open batches may still grow.
+
+        Threads that wait for room are refused as well.
+        """
+        with self._lock:
+            self._refusal = error
+            self._room.notify_all()
 
     def close(self, error: Exception) -> None:
         """Refuse further records with `error`, those that wait for room included."""

@@ -32,7 +32,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
-from ottla.runtime.scheduler import pause
+from ottla.runtime.scheduler import pause, within
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Sender:
         self._transactions: Transactions | None = None
         self._initialising = False
         self._in_flight: dict[int, int] = {}
-        self._idle: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[None]] = []
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
@@ -125,6 +125,7 @@ class Sender:
             for node_id, ready in self._by_leader(queues).items():
                 self._send_ready(node_id, ready)
         self._arm(now_ms, next_ms)
+        self._wake_waiters()
 
     def abort(self, error: KafkaError) -> None:
         """Fail every batch that is not done."""
@@ -141,13 +142,34 @@ class Sender:
     async def idle(self) -> None:
         """Wait until no batch is in flight; request.timeout.ms bounds the wait."""
         while any(self._in_flight.values()):
-            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
-            await idle
+            await self._change()
+
+    async def delivered(self, deadline: Deadline) -> None:
+        """Send what is queued now and wait until no batch is left, delivered or failed."""
+        self._accumulator.begin_flush()
+        try:
+            while self._accumulator.has_unfinished:
+                left_ms = deadline.left_ms
+                what = "not everything was delivered"
+                await within(self._runtime.scheduler, left_ms, self._change(), what)
+        finally:
+            self._accumulator.end_flush()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    async def _change(self) -> None:
+        """Wait until batches were answered, or failed."""
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(change)
+        await change
+
+    def _wake_waiters(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
 
     def _arm(self, now_ms: int, next_ms: int | None) -> None:
         """Set the one timer, for the next batch that will have lingered or be too old."""
@@ -290,10 +312,7 @@ class Sender:
         self, node_id: int, sent_batches: list[SentBatch], future: asyncio.Future[Any]
     ) -> None:
         self._in_flight[node_id] -= 1
-        waiting, self._idle = self._idle, []
-        for idle in waiting:
-            if not idle.done():
-                idle.set_result(None)
+        self._wake_waiters()
         if future.cancelled():
             return  # the client is being closed; `abort` fails its batches
         cause = future.exception()

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #     IN_TRANSACTION -> COMMITTING          commit_transaction
 #     IN_TRANSACTION -> ABORTING            abort_transaction
 #     IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was refused: no commit
-#     COMMITTING -----> ABORTABLE_ERROR     the coordinator says so (KIP-890)
+#     COMMITTING -----> ABORTABLE_ERROR     what was sent before is lost, or the coordinator says so
 #     IN_TRANSACTION -> PREPARED            prepare_transaction: a TransactionCompleter ends it
 #     ABORTABLE_ERROR > ABORTING            abort_transaction, the only thing left
 #     COMMITTING, ABORTING -> READY         the coordinator has decided

@@ -328,12 +328,22 @@ LEAVES = frozenset(
 """The states in which a producer may take another transactional id."""
 
 
+WRITES = frozenset({ProducerTransactionState.IN_TRANSACTION, ProducerTransactionState.COMMITTING})
+"""The states in which batches may be sent: a commit waits for those that were accepted before."""
+
+
 class Outbox(NamedTuple):
-    """What transactions ask of the sender."""
+    """The sender and the queues of records, as transactions use them.
+
+    `refuse` has new records refused with an error, or taken again (None). It holds for threads
+    that were already on their way into a queue, too: each record is in the transaction or refused.
+    """
 
     wakeup: Callable[[], object]
     drop_queued: Callable[[KafkaError], object]
     idle: Callable[[], Awaitable[None]]
+    delivered: Callable[[Deadline], Awaitable[None]]
+    refuse: Callable[[KafkaError | None], object]
 
 
 class Transactions:
@@ -364,6 +374,7 @@ class Transactions:
         self._wanted: dict[TopicPartition, None] = {}
         self._groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
+        self._offset_calls: set[asyncio.Future[None]] = set()
         self._is_begun = False
         self._is_confirmed = False
         self.bumps = False
@@ -383,6 +394,7 @@ class Transactions:
         self._groups.clear()
         self._is_begun = self._is_confirmed = False
         self.bumps = self.requests.level >= LEVEL_WITH_BUMP
+        self.outbox.refuse(None)
 
     async def send_offsets(
         self,
@@ -394,39 +406,38 @@ class Transactions:
         self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send_offsets_to_transaction")
         if not offsets:
             return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._offset_calls.add(done)
         try:
-            if self.bumps:
-                self._is_begun = True
-            elif group.group_id not in self._groups:
-                self._is_begun = True
-                await self.requests.add_offsets(self._identity, group.group_id, deadline)
-                self._is_confirmed = True
-                self._groups.add(group.group_id)
-            await self.requests.commit_offsets(
-                self._identity, group, offsets, deadline, adds=self.bumps
-            )
-        except KafkaTimeoutError:
+            await self._send_offsets(offsets, group, deadline)
+        except KafkaTimeoutError as error:
+            if self.machine.state is ProducerTransactionState.COMMITTING:
+                raise self._fail(error) from None
             raise  # the same call may be made again, or the transaction aborted
         except KafkaError as error:
             raise self._fail(error) from None
+        finally:
+            self._offset_calls.discard(done)
+            done.set_result(None)
 
     async def commit(self, deadline: Deadline) -> None:
-        """Commit the transaction, once everything that was sent is acknowledged."""
+        """Commit the transaction, once everything that was accepted is acknowledged."""
         self.machine.become(ProducerTransactionState.COMMITTING, "commit_transaction")
-        await self.outbox.idle()  # another thread may have sent a record after the flush
+        await self._deliver("commit_transaction", deadline)
         await self._end(True, deadline)
         self.machine.become(ProducerTransactionState.READY)
 
-    async def prepare(self) -> ProducerIdentity:
-        """Leave it open for a TransactionCompleter, once everything sent is acknowledged."""
+    async def prepare(self, deadline: Deadline) -> ProducerIdentity:
+        """Leave it open for a TransactionCompleter, once everything accepted is acknowledged."""
         self.machine.require(ProducerTransactionState.IN_TRANSACTION, "prepare_transaction")
-        await self.outbox.idle()
+        await self._deliver("prepare_transaction", deadline)
         self.machine.become(ProducerTransactionState.PREPARED, "prepare_transaction")
         return self._identity
 
     async def abort(self, deadline: Deadline) -> None:
         """Abort the transaction; batches that are not on the wire yet are dropped."""
         self.machine.become(ProducerTransactionState.ABORTING, "abort_transaction")
+        self._refuse_records("abort_transaction")
         await self._stop_adding()
         self._drop("the transaction was aborted")
         await self.outbox.idle()
@@ -459,7 +470,7 @@ class Transactions:
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether batches of the partition may be sent; otherwise begin to add it."""
-        if self.machine.state is not ProducerTransactionState.IN_TRANSACTION:
+        if self.machine.state not in WRITES:
             return False
         if self.bumps:
             self._is_begun = True
@@ -479,7 +490,7 @@ class Transactions:
 
     def on_batch_failed(self, error: KafkaError) -> None:
         """A record of the transaction is lost: the transaction can only be aborted."""
-        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+        if self.machine.state in WRITES:
             self._fail(error, is_fatal=error.error in FENCED)
 
     async def close(self) -> None:
@@ -502,9 +513,41 @@ class Transactions:
         self._manager.begin_epoch(*identity)
         self.machine.become(ProducerTransactionState.READY)
 
+    async def _send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        deadline: Deadline,
+    ) -> None:
+        if self.bumps:
+            self._is_begun = True
+        elif group.group_id not in self._groups:
+            self._is_begun = True
+            await self.requests.add_offsets(self._identity, group.group_id, deadline)
+            self._is_confirmed = True
+            self._groups.add(group.group_id)
+        await self.requests.commit_offsets(
+            self._identity, group, offsets, deadline, adds=self.bumps
+        )
+
+    async def _deliver(self, call: str, deadline: Deadline) -> None:
+        """Take no more records and wait for those of other threads; raises if one is lost."""
+        self._refuse_records(call)
+        await self.outbox.delivered(deadline)
+        while self._offset_calls and self.machine.error is None:
+            calls = asyncio.wait(self._offset_calls, return_when=asyncio.FIRST_COMPLETED)
+            what = f"{call}: offsets are still on their way"
+            await within(self._runtime.scheduler, deadline.left_ms, calls, what)
+        if self.machine.error is not None:
+            raise self.machine.refusal(call)
+
+    def _refuse_records(self, call: str) -> None:
+        text = f"send: {call} of producer {self.requests.transactional_id} was called before"
+        self.outbox.refuse(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
+
     async def _add_partitions(self) -> None:
         try:
-            while self._wanted and self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+            while self._wanted and self.machine.state in WRITES:
                 wanted = list(self._wanted)
                 self._is_begun = True
                 limit = Deadline(self._runtime.clock, self._config.delivery_timeout_ms)
@@ -515,7 +558,7 @@ class Transactions:
                     del self._wanted[partition]
                 self.outbox.wakeup()
         except KafkaError as error:
-            if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+            if self.machine.state in WRITES:
                 self._fail(error)
         finally:
             self._adding = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
-from transaction_world import TransactionWorld, add_answer, offsets_answer
+from transaction_world import LIMIT_MS, TransactionWorld, add_answer, offsets_answer
 
 from ottla import Consumer, Producer
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
@@ -16,6 +18,7 @@ from ottla.clients.producer.transaction_manager import (
 from ottla.clients.producer.transactions import TransactionCompleter
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.produce import ProduceRequest
@@ -31,6 +34,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record_batch import RecordBatch
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 OFFSETS = {TopicPartition("pages", 0): OffsetAndMetadata(7)}
 GROUP = ConsumerGroupMetadata("copiers", GroupMembership(3, "member-1", None))
@@ -311,6 +315,110 @@ def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster
     ]
 
 
+@pytest.mark.parametrize("outcome", [None, ErrorCode.INVALID_RECORD])
+@pytest.mark.parametrize("is_on_wire", [False, True])
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_record_accepted_before_the_end_belongs_to_the_transaction(
+    world, cluster, end, is_on_wire, outcome
+):
+    """Queued or on the wire, it is delivered first; if it is refused, so is the end."""
+    answer = world.refuse(outcome) if outcome else world.append
+    cluster[0].on(ProduceRequest, lambda request, version: Later(300, answer(request, 0)))
+    future = world.send("sent by another thread")
+    if is_on_wire:
+        world.run(10)
+    if outcome is None:
+        world.call(end)
+    else:
+        with pytest.raises(KafkaError, match="must be aborted") as caught:
+            world.call(end)
+        assert caught.value.error is outcome
+
+    assert (future.exception(0) is None) == (outcome is None)
+    assert ("commit" in world.conversation()) == (end == "commit" and outcome is None)
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare", "abort"])
+def test_record_that_comes_too_late_is_in_no_transaction(world, cluster, end):
+    """A thread that passed the first look while another one ends the transaction is refused."""
+    world.send("a")
+    world.run(10)
+    cluster[0].on(EndTxnRequest, lambda request, version: Later(300, EndTxnResponse()))
+    late = []
+
+    def send_late() -> None:
+        try:
+            world.send("late")
+        except KafkaError as error:
+            late.append(error.error)
+
+    world.runtime.scheduler.call_later(1, send_late)
+    world.call(end)
+    world.run(10)
+    assert late == [ErrorCode.INVALID_TXN_STATE]
+    if end != "prepare":
+        world.call("begin")
+        world.send("b")
+        world.run(10)
+        assert world.log == [b"a", b"b"]
+
+
+def test_thread_that_waits_for_room_is_refused_when_the_transaction_ends(world):
+    """It would otherwise write into the next one."""
+    accumulator = world.core.accumulator
+    accumulator._used = accumulator.limits.buffer_memory
+    caught = []
+
+    def send() -> None:
+        try:
+            world.send("waits")
+        except KafkaError as error:
+            caught.append(error.error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    wait_until(lambda: accumulator._waiting, "the thread waits for room")
+    accumulator._used = 0
+    world.transactions._refuse_records("commit_transaction")
+    thread.join()
+
+    assert caught == [ErrorCode.INVALID_TXN_STATE]
+
+
+@pytest.mark.parametrize("outcome", [0, ErrorCode.ILLEGAL_GENERATION])
+def test_commit_waits_for_offsets_that_another_thread_sends(world, cluster, outcome):
+    """EndTxn would overtake them, and the group would not have what the transaction promised."""
+    late_answer = offsets_answer(outcome)
+    cluster[0].on(TxnOffsetCommitRequest, lambda r, v: Later(300, late_answer(r, v)))
+    deadline = Deadline(world.runtime.clock, LIMIT_MS)
+    offsets = world.transactions.send_offsets(OFFSETS, GROUP, deadline)
+    sent = world.runtime.scheduler.spawn(offsets, "offsets")
+    world.run(10)
+    if outcome:
+        with pytest.raises(KafkaError) as caught:
+            world.call("commit")
+        assert caught.value.error is outcome
+        assert sent.exception().error is outcome
+    else:
+        world.call("commit")
+        assert sent.done()
+
+    assert world.conversation()[1:] == ["offsets", "commit offsets"] + ["commit"] * (not outcome)
+
+
+def test_commit_that_ran_out_of_time_waits_for_the_records_again(world, cluster):
+    """The same call continues: EndTxn still comes after the last record."""
+    cluster[0].on(ProduceRequest, lambda request, version: Later(3000, world.append(request, 0)))
+    future = world.send("a")
+    with pytest.raises(KafkaTimeoutError):
+        world.call("commit", limit_ms=100)
+    assert "commit" not in world.conversation()
+    world.call("commit")
+
+    assert future.exception(0) is None
+    assert world.conversation()[-2:] == ["produce", "commit"]
+
+
 def test_offsets_name_the_member_that_commits(world, cluster):
     """Its generation goes along, so that one which was replaced is refused (KIP-447)."""
     world.call("send_offsets", OFFSETS, GROUP)
@@ -359,7 +467,7 @@ def test_producer_goes_on_under_another_id(runtime, cluster):
             world.begun()
         world.send(name)
         world.run(10)
-        runtime.scheduler.run(world.transactions.prepare())
+        runtime.scheduler.run(world.transactions.prepare(Deadline(runtime.clock, 1000)))
 
     assert world.conversation() == ["init -1", "add", "produce"] * 2
     assert [request.transactional_id for request in world.sent()] == ["till", "desk"]
