@@ -61,6 +61,11 @@ class AuthorizerConfig(ConfigTable, group=True):
         "own setting.",
     )
 
+    @property
+    def enforces_rights(self) -> bool:
+        """Whether clients are kept from what they may not do."""
+        return bool(self.authorizer_class_name) and self.authorizer_mode != LOG
+
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)

@@ -487,6 +487,7 @@ class RequestContext:
         "close_reason",
         "connection",
         "header",
+        "in_sight",
         "received_ms",
         "watch",
     )
@@ -501,6 +502,8 @@ class RequestContext:
         self._is_ended = False
         self.amend: Callable[[Any], object] | None = None
         """Called with the response before it is sent; a later one calls that of before first."""
+        self.in_sight: Callable[[str], bool] | None = None
+        """Whether the client may see what has this name, where the handler has to ask first."""
         self.close_reason = ""
         """Why the connection is closed where the request would have had no answer."""
 

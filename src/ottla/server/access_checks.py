@@ -28,7 +28,12 @@ from ottla.protocol.configs import (
     DescribeConfigsResult,
     IncrementalAlterConfigsResourceResponse,
 )
-from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.protocol.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    DescribedConsumerGroup,
+)
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
     FIND_COORDINATORS_VERSION,
@@ -460,7 +465,36 @@ def check_consumer_group_heartbeat(
     asking.need(READ, GROUP, body.group_id)
     for name in body.subscribed_topic_names or ():
         asking.need(DESCRIBE, TOPIC, name)
+    asking.context.in_sight = asking.authorizer.sight(asking.context, TOPIC, DESCRIBE)
     return None
+
+
+def check_consumer_groups(asking: Asking, body: ConsumerGroupDescribeRequest) -> Response | None:
+    """As of classic groups; one with a topic out of sight is refused (KAFKA-18813)."""
+
+    def hide(response: ConsumerGroupDescribeResponse) -> None:
+        groups = response.groups
+        for place, group in enumerate(groups):
+            if not all(asking.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group)):
+                groups[place] = denials.topics_of_group_not_described(group.group_id)
+
+    asking.amend(hide)
+    return _check_consumer_groups(asking, body)
+
+
+_check_consumer_groups: Final = check_described_groups(
+    denials.consumer_group_not_described, "group_ids"
+)
+
+
+def _topics_of(group: DescribedConsumerGroup) -> set[str]:
+    """The names of the topics that its members have, or are to have."""
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
 
 
 # Transactions.
@@ -529,6 +563,11 @@ def check_describe_transactions(asking: Asking, body: Any) -> Response | None:
         lambda name: asking.may(DESCRIBE, TRANSACTIONAL_ID, name),
         denials.transaction_not_described,
     )
+
+
+def check_list_transactions(asking: Asking, body: Any) -> None:
+    """Leave what the client may see, before its expression is matched."""
+    asking.context.in_sight = asking.authorizer.sight(asking.context, TRANSACTIONAL_ID, DESCRIBE)
 
 
 # Administration.
@@ -862,14 +901,9 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.DESCRIBE_CLUSTER: check_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: of_topics(READ, denials.producers_not_told),
     ApiKey.DESCRIBE_TRANSACTIONS: check_describe_transactions,
-    ApiKey.LIST_TRANSACTIONS: shown(
-        DESCRIBE, TRANSACTIONAL_ID, "transaction_states", "transactional_id"
-    ),
+    ApiKey.LIST_TRANSACTIONS: check_list_transactions,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: check_consumer_group_heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: check_described_groups(
-        denials.consumer_group_not_described,
-        "group_ids",
-    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: check_consumer_groups,
 }
 """What each API asks for; `TopicChecks` has the rest."""
 

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.config.authorizer_config import LOG
 from ottla.config.broker_config import BrokerConfig
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
@@ -51,7 +50,7 @@ class Authorizer:
             parse_super_users(config.super_users), config.allow_everyone_if_no_acl_found
         )
         self.store = AclStore(runtime, registry, self.table)
-        self.is_enforcing = config.authorizer_mode != LOG
+        self.is_enforcing = config.enforces_rights
         self.denied_count = 0
         """Denials since the start, those included that were only logged."""
         self.on_denial: OnDenial | None = None
@@ -112,6 +111,15 @@ class Authorizer:
         return not self.is_enforcing or self.table.is_allowed(
             context.principal, context.client_host, operation, resource
         )
+
+    def sight(
+        self, context: RequestContext, type_: ResourceType, operation: AclOperation
+    ) -> Callable[[str], bool] | None:
+        """As `shows`, of any name, now and later; None: all. It does not keep the connection."""
+        if not self.is_enforcing:
+            return None
+        is_allowed, principal, host = self.table.is_allowed, context.principal, context.client_host
+        return lambda name: is_allowed(principal, host, operation, Resource(type_, name))
 
     def operations(self, context: RequestContext, resource: Resource) -> int:
         """The operations that the client may do with a resource, as bits (KIP-430)."""

@@ -255,6 +255,10 @@ def consumer_group_not_described(name: str) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(error_code=GROUP_DENIED, error_message=MESSAGE, group_id=name)
 
 
+def topics_of_group_not_described(name: str) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(error_code=TOPIC_DENIED, error_message=MESSAGE, group_id=name)
+
+
 def group_not_deleted(name: str) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=name, error_code=GROUP_DENIED)
 

@@ -35,8 +35,9 @@ from rights_matrix import (
 from rights_world import acl, call, error_codes
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.consumer_rebalancer import NamePattern
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
-from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics
+from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics, transactions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import request_class
 from ottla.record.conversion import encode_message
@@ -445,3 +446,46 @@ def test_tokens_of_others_are_seen_with_a_right_to_them(broker, right, seen):
         sasl.ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1),
         2,
     )
+
+
+def test_group_is_not_described_with_topics_out_of_sight(broker):
+    """Neither what an expression has found nor what other members read tells of a topic."""
+    heartbeat = consumer_group.ConsumerGroupHeartbeatRequest(
+        group_id="sighted",
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        topic_partitions=[],
+        subscribed_topic_names=[],
+        subscribed_topic_regex=".*",
+    )
+    describe = consumer_group.ConsumerGroupDescribeRequest(group_ids=["sighted"])
+    may_describe = (Op.DESCRIBE, GROUP, "sighted")
+    allow(broker, (Op.READ, GROUP, "sighted"), may_describe)
+
+    assert call(broker, ALICE, heartbeat, 1).assignment.topic_partitions == []
+    assert call(broker, ALICE, describe, 1).groups[0].error_code == 0
+    heartbeat.member_id, heartbeat.subscribed_topic_regex = "n", ".+"
+    assert call(broker, ADMIN, heartbeat, 1).error_code == 0
+    (group,) = call(broker, ALICE, describe, 1).groups
+    assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert group.members == []
+    allow(broker, may_describe, (Op.DESCRIBE, TOPIC, "*"))
+    (group,) = call(broker, ALICE, describe, 1).groups
+    assert (group.error_code, len(group.members)) == (0, 2)
+
+
+def test_expression_of_a_list_is_matched_with_what_is_seen_only(broker, monkeypatch):
+    """An id out of sight costs its broker nothing, and its expression tells nothing of it."""
+    asked = []
+    matching = NamePattern.matching
+    monkeypatch.setattr(
+        NamePattern, "matching", lambda self, names: matching(self, asked.extend(names) or asked)
+    )
+    for name in ("seen", "hidden"):
+        body = transactions.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
+        assert call(broker, ADMIN, body, 4).error_code in (0, 15, 16)
+    allow(broker, (Op.DESCRIBE, TXID, "seen"))
+    body = transactions.ListTransactionsRequest(transactional_id_pattern=".*")
+
+    listed = call(broker, ALICE, body, 2).transaction_states
+    assert asked == [each.transactional_id for each in listed] == ["seen"]

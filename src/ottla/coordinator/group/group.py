@@ -140,6 +140,8 @@ class ClientContext(NamedTuple):
     client_id: str
     client_host: str
     api_version: int
+    in_sight: Callable[[str], bool] | None = None
+    """Whether the client may see a topic; None where rights are not asked for."""
 
 
 class SupportedProtocol(NamedTuple):

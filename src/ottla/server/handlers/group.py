@@ -268,7 +268,9 @@ class ConsumerGroupHandlers:
         self, context: RequestContext, body: ConsumerGroupHeartbeatRequest
     ) -> None:
         # Kafka keeps hosts as Java prints addresses, and its tools show them so.
-        client = ClientContext(context.client_id, f"/{context.client_host}", context.api_version)
+        client = ClientContext(
+            context.client_id, f"/{context.client_host}", context.api_version, context.in_sight
+        )
         self.coordinator.consumer_group_heartbeat(body, client, context.respond)
 
     def handle_consumer_group_describe(

@@ -198,8 +198,13 @@ class TransactionViewHandlers:
         manager = self.coordinator.manager
         if manager.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        # What could look back without end is refused with INVALID_REGULAR_EXPRESSION.
-        pattern = compile_regex(body.transactional_id_pattern or ".*")
+        found = [each for each in manager.all() if self._passes(each.current, body)]
+        if context.in_sight is not None:  # before anything is matched
+            found = [each for each in found if context.in_sight(each.transactional_id)]
+        if body.transactional_id_pattern:
+            pattern = compile_regex(body.transactional_id_pattern)
+            names = set(pattern.matching(each.transactional_id for each in found))
+            found = [each for each in found if each.transactional_id in names]
         unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
         return ListTransactionsResponse(
             unknown_state_filters=unknown,
@@ -209,9 +214,7 @@ class TransactionViewHandlers:
                     producer_id=metadata.current.producer_id,
                     transaction_state=metadata.current.state.title,
                 )
-                for metadata in manager.all()
-                if self._passes(metadata.current, body)
-                and pattern.fullmatch(metadata.transactional_id)
+                for metadata in found
             ],
         )
 

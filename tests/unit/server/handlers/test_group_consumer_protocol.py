@@ -21,6 +21,7 @@ class Context:
 
     client_id = "app"
     client_host = "10.0.0.1"
+    in_sight = None
 
     def __init__(self, api_version):
         self.api_version = api_version

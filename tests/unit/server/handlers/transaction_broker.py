@@ -46,6 +46,8 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 class Context:
     """A request's context; every answer must have bytes in the version of the request."""
 
+    in_sight = None
+
     def __init__(self, api_version, session):
         self.api_version = api_version
         self.client_id = "app"

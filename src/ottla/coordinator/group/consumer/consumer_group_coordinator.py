@@ -24,7 +24,11 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     MemberDetails,
     TopicIdPartition,
 )
-from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer, compile_regex
+from ottla.coordinator.group.consumer.consumer_rebalancer import (
+    ConsumerRebalancer,
+    compile_regex,
+    matching_topics,
+)
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
 from ottla.coordinator.group.group import ClientContext, is_too_long
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
@@ -207,8 +211,11 @@ class ConsumerGroupCoordinator:
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
     ) -> None:
+        if request.subscribed_topic_regex:  # before anything has changed
+            matching_topics(request.subscribed_topic_regex, self._rebalancer.topics)
         is_join = request.member_epoch == JOIN_EPOCH
         changes, member = self._join(request, client) if is_join else self._update(request, client)
+        member.in_sight = client.in_sight
         before = member.current
         self._rebalancer.advance(changes)
         self._rebalancer.reconcile(changes, member, owned_partitions(request))

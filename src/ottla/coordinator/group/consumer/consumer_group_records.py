@@ -9,7 +9,7 @@ without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -173,6 +173,8 @@ class ConsumerMember(Value, eq=False):
     current: CurrentAssignment = NOWHERE
     session_timeout_ms: int = 0
     session_deadline_ms: int = 0
+    in_sight: Callable[[str], bool] | None = field(default=None, repr=False)
+    """Whether its client may see a topic: of the last heartbeat, and not kept in the log."""
     session_timer: Timer | None = field(default=None, repr=False)
     rebalance_timer: Timer | None = field(default=None, repr=False)
 
