@@ -380,8 +380,9 @@ class RecordAccumulator:
         return batch
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._closed_with is not None or self._refusal is not None:
-            raise self._closed_with or self._refusal
+        refusal = self._closed_with or self._refusal
+        if refusal is not None:
+            raise refusal
         self._used += batch.reserved
         queue.batches.append(batch)
         self._active[queue] = None
