@@ -147,7 +147,7 @@ ELSEWHERE = (
         "clients/consumer/consumer_coordinator clients/consumer/consumer_core "
         "clients/topic_offsets "
         "clients/group_coordination "
-        "clients/producer/producer clients/producer/producer_batch clients/retrying",
+        "clients/producer/producer clients/producer/producer_batch",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

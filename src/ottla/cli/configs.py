@@ -17,6 +17,7 @@ from ottla.cli.options import (
     add_repeated,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
+    check_brokers,
     command_settings,
     given,
     one_of,
@@ -155,6 +156,7 @@ class ConfigsCommand(Command):
         with terminal.admin(servers, settings) as admin:
             if action == "--alter":
                 what = Entity(kind, str(name))
+                check_alive(admin, what)
                 alter(admin, what, changes)
                 terminal.print(completed(what, as_by_zookeeper=bool(arguments.zookeeper)))
             elif arguments.format == TEXT:
@@ -309,7 +311,9 @@ def parse_added(text: str) -> dict[str, str]:
 def entities(admin: Admin, kind: str, name: str | None) -> list[Entity]:
     """The one that is named, or all there are."""
     if name is not None:
-        return [Entity(kind, name)]
+        found = Entity(kind, name)
+        check_alive(admin, found)
+        return [found]
     if kind == "topics":
         return [Entity(kind, topic) for topic in sorted(admin.list_topics())]
     if kind == "groups":
@@ -318,6 +322,12 @@ def entities(admin: Admin, kind: str, name: str | None) -> list[Entity]:
         return [Entity(kind, each) for each in admin.list_client_metrics()]
     nodes = sorted(node.id for node in admin.describe_cluster().nodes)
     return [*(Entity(kind, str(node)) for node in nodes), Entity(kind, "")]
+
+
+def check_alive(admin: Admin, what: Entity) -> None:
+    """Raise CommandError for a broker that is not there: only itself knows its settings."""
+    if what.type in ("brokers", "broker-loggers") and what.name:
+        check_brokers([int(what.name)], [node.id for node in admin.describe_cluster().nodes])
 
 
 def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> None:

@@ -12,7 +12,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from base64 import b64decode
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
@@ -136,9 +136,13 @@ class ConsoleProducerCommand(Command):
             sender = _Sender(producer, arguments.topic, arguments.sync)
             begun_ms = terminal.now_ms()
             with terminal.progress(f"to {arguments.topic}") as progress:
-                for records in reader.read(terminal.source, terminal.out):
-                    sender.send(records)
-                    progress.show(sender.count, share_read(terminal.source))
+                try:
+                    for records in reader.read(terminal.source, terminal.out):
+                        sender.send(records)
+                        progress.show(sender.count, share_read(terminal.source))
+                except CommandError as error:
+                    sender.finish()
+                    raise CommandError(f"{error}; {sender.sent} before it were sent") from None
             with terminal.waiting_for(f"{servers} to take the records"):
                 sender.finish()
             ended_ms = terminal.now_ms()
@@ -219,6 +223,11 @@ class _Sender:
         self.producer.flush()
         self._look_back(0)
 
+    @property
+    def sent(self) -> int:
+        """How many records have arrived, once all have an outcome."""
+        return self.count - len(self.failures)
+
     def report(self, terminal: Terminal) -> int:
         """Say how many records were not sent, if any; the exit status."""
         if not self.failures:
@@ -285,6 +294,7 @@ class LineReader:
         marker = properties.get("null.marker")
         self.null_marker = None if marker is None else marker.encode()
         self.line_number = 0
+        self.is_plain = not (self.parse_key or self.parse_headers or self.null_marker)
         self._check_separators()
 
     def _check_separators(self) -> None:
@@ -315,7 +325,7 @@ class LineReader:
             if not line:
                 out.write("\n")
                 return
-            yield self.parse_lines(line)
+            yield from self.parse_lines(line)
 
     def _read_chunks(self, source: BinaryIO) -> Iterator[list[LineRecord]]:
         read = getattr(source, "read1", source.read)
@@ -323,26 +333,37 @@ class LineReader:
         while chunk := read(CHUNK_BYTES):
             lines, newline, rest = chunk.rpartition(b"\n")
             if newline:
-                yield self.parse_lines(b"".join((*begun, lines, newline)))
+                yield from self.parse_lines(b"".join((*begun, lines, newline)))
                 begun.clear()
             begun.append(rest)
         if last := b"".join(begun):
-            yield self.parse_lines(last)
+            yield from self.parse_lines(last)
 
-    def parse_lines(self, text: bytes) -> list[LineRecord]:
-        """The records of whole lines, which end as Java's readLine ends them."""
+    def parse_lines(self, text: bytes) -> Iterator[list[LineRecord]]:
+        """The records of whole lines, which end as Java's readLine ends them.
+
+        Those before a line that cannot be read are given first, and then the error is raised.
+        """
         lines = text.splitlines()
-        if not (self.parse_key or self.parse_headers or self.null_marker):
+        if self.is_plain:
             self.line_number += len(lines)
-            return list(zip(repeat(None), lines, repeat(()), repeat(None)))
-        return [self.parse_line(line) for line in lines]
+            yield list(zip(repeat(None), lines, repeat(()), repeat(None)))
+            return
+        records: list[LineRecord] = []
+        try:
+            for line in lines:
+                self.line_number += 1
+                records += self.parse_line(line)
+        except CommandError:
+            yield records
+            raise
+        yield records
 
-    def parse_line(self, line: bytes) -> LineRecord:
+    def parse_line(self, line: bytes) -> Sequence[LineRecord]:
         """The record of one line."""
-        self.line_number += 1
         headers, rest = self._cut(self.parse_headers, line, self.headers_delimiter, "headers")
         key, value = self._cut(self.parse_key, rest, self.key_separator, "key")
-        return self._or_null(key), self._or_null(value), self._split_headers(headers), None
+        return [(self._or_null(key), self._or_null(value), self._split_headers(headers), None)]
 
     def _cut(
         self, enabled: bool, line: bytes, separator: bytes, part: str
@@ -391,14 +412,10 @@ class JsonReader(LineReader):
 
     def __init__(self) -> None:
         super().__init__({})
+        self.is_plain = False
 
-    def parse_lines(self, text: bytes) -> list[LineRecord]:
-        records = []
-        for line in text.splitlines():
-            self.line_number += 1
-            if line.strip():
-                records.append(self._record(line))
-        return records
+    def parse_line(self, line: bytes) -> Sequence[LineRecord]:
+        return [self._record(line)] if line.strip() else ()
 
     def _record(self, line: bytes) -> LineRecord:
         try:

@@ -30,6 +30,7 @@ from ottla.cli.options import (
 from ottla.cli.output import MISSING, TEXT, Row, add_format, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal
+from ottla.cli.topic_views import with_leaders
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
@@ -443,7 +444,7 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
     missing = 0
     for group_id in sorted(groups):
         group = groups[group_id]
-        rows = _offset_rows(admin, group) if _shows_offsets(arguments) else []
+        rows = _offset_rows(admin, group, terminal) if _shows_offsets(arguments) else []
         if not rows and group.state != "Dead" and terminal.shows_results:
             rows = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not rows:
@@ -470,7 +471,7 @@ def show_groups(
     rows: list[Row] = []
     missing = 0
     for group_id, group in sorted(groups.items()):
-        offsets = _offset_rows(admin, group)
+        offsets = _offset_rows(admin, group, terminal)
         if not offsets and group.state != "Dead" and _shows_offsets(arguments):
             offsets = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not offsets:
@@ -520,7 +521,7 @@ def _note_state(group: GroupDescription, terminal: Terminal) -> None:
         terminal.note(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
 
 
-def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
+def _offset_rows(admin: Admin, group: GroupDescription, terminal: Terminal) -> list[PartitionRow]:
     """Assigned partitions by member, the one with most first; then those without a member."""
     committed = {
         partition: entry.offset
@@ -528,9 +529,10 @@ def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
     }
     readers = {partition: member for member in group.members for partition in member.assignment}
     every = sorted({*committed, *readers})
-    ends = _log_offsets(admin, every, LATEST_TIMESTAMP)
+    led = with_leaders(admin, every, terminal)
+    ends = _log_offsets(admin, led, LATEST_TIMESTAMP)
     starts = _log_offsets(
-        admin, [each for each in every if each not in committed], EARLIEST_TIMESTAMP
+        admin, [each for each in led if each not in committed], EARLIEST_TIMESTAMP
     )
 
     def row(partition: TopicPartition, member: MemberDescription | None) -> PartitionRow:
@@ -547,12 +549,8 @@ def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
 def _log_offsets(
     admin: Admin, partitions: Sequence[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """The log starts or ends; a partition of a topic that was deleted has none."""
-    topics = admin.list_topics() if partitions else ()
-    there = [partition for partition in partitions if partition.topic in topics]
-    if not there:
-        return {}
-    found = admin.list_offsets(dict.fromkeys(there, timestamp))
+    """The log starts or ends."""
+    found = admin.list_offsets(dict.fromkeys(partitions, timestamp)) if partitions else {}
     return {partition: result.offset for partition, result in found.items()}
 
 
@@ -574,8 +572,9 @@ def _rows_once_read(
             f"Group '{group.group_id}' has committed no offsets; "
             f"it has subscribed to {', '.join(topics)}."
         )
+    led = with_leaders(admin, partitions, terminal)
     starts, ends = (
-        _log_offsets(admin, partitions, when) for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        _log_offsets(admin, led, when) for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
     )
     return [partition_row(p, None, starts.get(p), ends.get(p), None) for p in partitions]
 

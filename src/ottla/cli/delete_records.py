@@ -16,7 +16,8 @@ from ottla.cli.options import (
 )
 from ottla.cli.partition_files import read_document, rows_of
 from ottla.cli.terminal import Terminal
-from ottla.errors import KafkaError
+from ottla.cli.topic_views import leaders_of
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -65,13 +66,20 @@ def delete_records(
     admin: Admin, offsets: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int | KafkaError]:
     """The new start of each partition, or why it has none."""
+    leaders = leaders_of(admin, {partition.topic for partition in offsets})
+    no_leader = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "it does not have a leader")
+    found: dict[TopicPartition, int | KafkaError] = {
+        partition: no_leader for partition in offsets if leaders.get(partition, 0) < 0
+    }
+    asked = {each: offset for each, offset in offsets.items() if each not in found}
     try:
-        return dict(admin.delete_records(offsets))
+        found |= admin.delete_records(asked) if asked else {}
     except KafkaError as error:
         results: dict[TopicPartition, int | KafkaError] | None = getattr(error, "results", None)
         if not results:
             raise
-        return results
+        found |= results
+    return found
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:

@@ -22,6 +22,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.output import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal, moment_text
+from ottla.cli.topic_views import note_no_leader
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
@@ -157,9 +158,7 @@ def matching_partitions(
             if not wanted(partition):
                 continue
             if each.leader < 0:
-                terminal.note(
-                    f"Error: partition {partition} does not have a leader. It is skipped."
-                )
+                note_no_leader(partition, terminal)
             else:
                 found.append(partition)
     if not found:

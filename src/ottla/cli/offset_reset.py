@@ -20,6 +20,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.output import TEXT, Row, cell, show_rows
 from ottla.cli.terminal import Terminal, age_text, moment_text
+from ottla.cli.topic_views import with_leaders
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class _Planner:
         arguments = self.arguments
         if arguments.from_file:
             return self._from_file(arguments.from_file)
-        partitions = self._scope()
+        partitions = with_leaders(self.admin, self._scope(), self.terminal)
         if arguments.to_earliest:
             return self._find(partitions, EARLIEST_TIMESTAMP)
         if arguments.to_latest:
@@ -269,6 +270,11 @@ class _Planner:
         """The first offset since the moment; the log end where no record is as new."""
         found = self._find(partitions, timestamp)
         too_old = [partition for partition, offset in found.items() if offset < 0]
+        for partition in too_old:
+            self.terminal.note(
+                f"WARN: partition {partition} has no record with such a timestamp or a newer one; "
+                "it is reset to the log end"
+            )
         return found | self._find(too_old, LATEST_TIMESTAMP)
 
     def _current(self, partitions: list[TopicPartition]) -> Offsets:
@@ -292,7 +298,9 @@ class _Planner:
         plan = read_plan(path, only_group=groups[0] if len(groups) == 1 else None)
         if self.group not in plan:
             raise CommandError(f"{path} has no offsets for group '{self.group}'")
-        return self._clamped(plan[self.group])
+        offsets = plan[self.group]
+        led = with_leaders(self.admin, offsets, self.terminal)
+        return self._clamped({partition: offsets[partition] for partition in led})
 
     def _clamped(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Offsets moved into the range that the log has, with a warning for each that was not."""

@@ -24,6 +24,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.output import JSON, TEXT, visible
 from ottla.cli.terminal import Terminal, age_text, moment_text
+from ottla.cli.topic_views import note_no_leader
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class TailCommand(Command):
             terminal.waiting_for(f"records of {arguments.topic} at {servers}"),
             terminal.clients.consumer(servers, settings) as consumer,
         ):
-            tail = Tail(consumer, partitions_of(consumer, arguments.topic), filters)
+            tail = Tail(consumer, led_partitions(consumer, arguments.topic, terminal), filters)
             count = arguments.n if arguments.n is not None else LAST if since_ms is None else None
             for record in tail.last(count, since_ms):
                 terminal.print(line_of(record, arguments.format, terminal))
@@ -102,6 +103,19 @@ class TailCommand(Command):
                 terminal.end_silence()
                 tail.follow(lambda each: line_of(each, arguments.format, terminal), terminal)
         return 0
+
+
+def led_partitions(consumer: Consumer, topic: str, terminal: Terminal) -> list[TopicPartition]:
+    """The partitions of a topic that have a leader to read from; a note names each other one."""
+    led = []
+    for partition, each in zip(
+        partitions_of(consumer, topic), consumer.partitions_for(topic), strict=True
+    ):
+        if each.leader >= 0:
+            led.append(partition)
+        else:
+            note_no_leader(partition, terminal)
+    return led
 
 
 def _since(arguments: Namespace, terminal: Terminal) -> int | None:

@@ -260,6 +260,39 @@ def contents(admin: Admin, topics: Mapping[str, TopicDescription]) -> tuple[Offs
     return sizes, starts, ends
 
 
+def with_leaders(
+    admin: Admin, partitions: Collection[TopicPartition], terminal: Terminal
+) -> list[TopicPartition]:
+    """Those that have a leader to ask, in order; a note names each that is skipped.
+
+    To ask about the others would take until default.api.timeout.ms is over. A partition of a topic
+    that was deleted is left out without a note.
+    """
+    leaders = leaders_of(admin, {partition.topic for partition in partitions})
+    led = []
+    for partition in sorted(set(partitions) & leaders.keys()):
+        if leaders[partition] >= 0:
+            led.append(partition)
+        else:
+            note_no_leader(partition, terminal)
+    return led
+
+
+def leaders_of(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int]:
+    """The leader of each partition of those topics that exist, -1 where there is none."""
+    found = sorted(admin.list_topics().intersection(topics)) if topics else []
+    return {
+        TopicPartition(name, each.partition): each.leader
+        for name, topic in (admin.describe_topics(found) if found else {}).items()
+        for each in topic.partitions
+    }
+
+
+def note_no_leader(partition: TopicPartition, terminal: Terminal) -> None:
+    """Say that a partition cannot be asked about now."""
+    terminal.note(f"Error: partition {partition} does not have a leader. It is skipped.")
+
+
 def records_per_s(admin: Admin, ends: Offsets, now_ms: int) -> dict[TopicPartition, float]:
     """How many records a second came in during the last minute, by their timestamps.
 

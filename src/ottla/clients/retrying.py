@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Scheduler
 from ottla.runtime.scheduler import pause
@@ -45,7 +45,8 @@ class Retrying:
     ) -> dict[K, V | KafkaError]:
         """Call `attempt` for the keys, then for those whose error may pass, until the deadline.
 
-        An error that `attempt` raises counts for all keys of that call.
+        An error that `attempt` raises counts for all keys of that call. When the time is over each
+        key keeps the last error that says why, if there is one, rather than that of the time.
         """
         pending = list(dict.fromkeys(keys))
         results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
@@ -54,6 +55,8 @@ class Retrying:
             try:
                 answers = await attempt(pending, deadline)
             except KafkaError as error:
+                if failures and isinstance(error, KafkaTimeoutError) and deadline.has_passed:
+                    break
                 answers = dict.fromkeys(pending, error)
             results.update(answers)
             pending = [key for key in pending if may_pass(results[key])]
@@ -61,7 +64,10 @@ class Retrying:
             if failures > self._retries or deadline.has_passed:
                 break
             if pending:
-                await self._before_retry([results[key] for key in pending], failures, deadline)
+                try:
+                    await self._before_retry([results[key] for key in pending], failures, deadline)
+                except KafkaTimeoutError:
+                    break
         return results
 
     async def _before_retry(

@@ -386,3 +386,13 @@ def test_quotas_that_make_no_sense_are_refused(tool, limited, words, said):
     assert outcome.status != 0
     assert said in outcome.err
     assert limited.changes == []
+
+
+@pytest.mark.parametrize("words", [("--describe",), ("--alter", "--add-config", "a=1")])
+@pytest.mark.parametrize("kind", ["--broker", "--broker-logger"])
+def test_broker_that_is_not_there_is_refused_at_once(tool, admin, kind, words):
+    """Nobody else knows its settings, and to wait for it would take a minute."""
+    outcome = tool("configs", *words, kind, "7")
+
+    assert outcome.status == 1
+    assert "there are no brokers 7" in outcome.err

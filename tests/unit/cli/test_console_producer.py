@@ -207,6 +207,20 @@ def test_line_that_cannot_be_read_ends_the_command(tool, producer):
     assert "line 1 has no key" in outcome.err
 
 
+@pytest.mark.parametrize("bad", [1, 4, 35_000])
+def test_lines_before_a_bad_one_are_sent(tool, producer, bad):
+    """Whoever goes on at the line that is named has sent each line once."""
+    lines = [b"k%d:v%d" % (number, number) for number in range(1, 40_000)]
+    lines[bad - 1] = b"bad line"
+    words = ("--property", "parse.key=true", "--property", "key.separator=:")
+    outcome = tool("console-producer", "--topic", "t", *words, stdin=b"\n".join(lines))
+
+    assert outcome.status == 1
+    assert f"line {bad} has no key" in outcome.err
+    assert f"; {bad - 1} before it were sent" in outcome.err
+    assert [value for _, _, value, _ in producer.sent] == [b"v%d" % n for n in range(1, bad)]
+
+
 def test_topic_is_required(tool, producer):
     """There is nowhere to send to otherwise."""
     assert "missing required option --topic" in tool("console-producer").err

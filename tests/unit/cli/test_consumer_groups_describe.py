@@ -5,7 +5,7 @@ import json
 import pytest
 from fake_consumer import FakeConsumer
 
-from ottla.clients.admin.descriptions import MemberDescription
+from ottla.clients.admin.descriptions import MemberDescription, TopicPartitionInfo
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, StoredMember
@@ -43,7 +43,7 @@ HEADER = row(
 @pytest.fixture
 def cluster(admin):
     """One of the members of group g reads topic a; nobody reads b, which has an offset too."""
-    admin.add_topic("a")
+    admin.add_topic("a", TopicPartitionInfo(0, 0), TopicPartitionInfo(1, 0))
     admin.add_topic("b")
     admin.add_log(A0, 0, 10)
     admin.add_log(A1, 0, 20)
@@ -284,3 +284,29 @@ def test_offsets_topic_that_cannot_be_read_is_no_error(tool, cluster, clients):
     outcome = tool("consumer-groups", "--describe", "--group", "empty", "--format", "json")
 
     assert (outcome.status, outcome.out) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("leaders", [(0, -1), (-1, 0), (-1, -1)])
+def test_partition_without_a_leader_is_named_and_the_rest_is_shown(tool, cluster, leaders):
+    """To wait for a leader would take a minute, and show nothing."""
+    cluster.add_topic("a", *(TopicPartitionInfo(n, each) for n, each in enumerate(leaders)))
+    outcome = tool("consumer-groups", "--describe", "--group", "g")
+
+    for number, leader in enumerate(leaders):
+        note = f"Error: partition a-{number} does not have a leader. It is skipped."
+        assert (note in outcome.err) == (leader < 0)
+    ends = {line.split()[1] + line.split()[2]: line.split()[4] for line in outcome.lines[2:]}
+    assert ends == {
+        "a0": "10" if leaders[0] == 0 else "-",
+        "a1": "20" if leaders[1] == 0 else "-",
+        "b0": "5",
+    }
+
+
+def test_committed_offset_of_a_partition_that_is_gone_has_no_log_end(tool, cluster):
+    """The topic was made again with fewer partitions; the rest of the group is shown."""
+    cluster.add_topic("a")
+    rows = [line.split() for line in tool("consumer-groups", "--describe", "--group", "g").lines]
+
+    assert [row[4] for row in rows if row[1:3] == ["a", "1"]] == ["-"]
+    assert [row[4] for row in rows if row[1:3] == ["a", "0"]] == ["10"]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -48,6 +49,19 @@ def test_partition_that_fails_is_shown_beside_the_others(tool, admin, offsets):
     assert outcome.lines[2:] == [
         "partition: t-0\tlow_watermark: 5",
         "partition: t-1\terror: OFFSET_OUT_OF_RANGE: 7 > 5",
+    ]
+
+
+def test_partition_without_a_leader_is_an_error_at_once(tool, admin, offsets):
+    """It is not asked about; the other partitions are."""
+    admin.add_topic("t", TopicPartitionInfo(0, 0), TopicPartitionInfo(1, -1))
+    path = offsets({"partitions": [row(0, 5), row(1, 7)]})
+    outcome = tool("delete-records", "--offset-json-file", path)
+
+    assert outcome.status == 1
+    assert outcome.lines[2:] == [
+        "partition: t-0\tlow_watermark: 5",
+        "partition: t-1\terror: LEADER_NOT_AVAILABLE: it does not have a leader",
     ]
 
 

@@ -105,6 +105,27 @@ def test_datetime_finds_the_first_record_since(reset, cluster):
     assert reset("--topic", "t", "--to-datetime", "1970-01-01T00:00:01.500") == {T0: 17, T1: 50}
 
 
+def test_time_that_no_record_has_is_said_to_be_the_log_end(tool, cluster):
+    """A reset to the year 2099 skips all that is there: a person should hear of it."""
+    cluster.offsets[T0, 4_070_908_800_000] = cluster.offsets[T1, 4_070_908_800_000] = -1
+    words = ("--topic", "t:0", "--to-datetime", "2099-01-01T00:00:00.000")
+    outcome = tool("consumer-groups", "--reset-offsets", "--group", "g", "--execute", *words)
+
+    assert "WARN: partition t-0 has no record with such a timestamp or a newer one" in outcome.err
+
+
+@pytest.mark.parametrize("words", [("--to-latest",), ("--to-offset", "7"), ("--shift-by", "1")])
+def test_partition_without_a_leader_is_skipped_by_a_reset(tool, cluster, words):
+    """It is named; the other partitions are reset."""
+    cluster.add_topic("t", TopicPartitionInfo(0, 0), TopicPartitionInfo(1, -1))
+    cluster.committed["g"][T1] = 1
+    words = ("--reset-offsets", "--group", "g", "--topic", "t", "--execute", *words)
+    outcome = tool("consumer-groups", *words)
+
+    assert "Error: partition t-1 does not have a leader. It is skipped." in outcome.err
+    assert list(cluster.changes[-1][2]) == [T0]
+
+
 def test_duration_is_counted_from_now(reset, cluster, monkeypatch):
     """H30."""
     monkeypatch.setattr(Terminal, "now_ms", lambda _: 100_000)

@@ -41,6 +41,17 @@ def test_offsets_without_records_are_passed_over(tool, consumer):
     assert [line.split()[-1] for line in tool("tail", "orders", "-n", 2).lines] == ["v2", "v3"]
 
 
+def test_partition_without_a_leader_is_named_and_left_out(tool, consumer, monkeypatch):
+    """The records of the others are shown."""
+    partitions = consumer.partitions_for("orders")
+    found = [partitions[0], partitions[1]._replace(leader=-1)]
+    monkeypatch.setattr(consumer, "partitions_for", lambda topic: found)
+    outcome = tool("tail", "orders", "-n", 2)
+
+    assert "Error: partition orders-1 does not have a leader. It is skipped." in outcome.err
+    assert [line.split()[-1] for line in outcome.lines] == ["v0", "v2"]
+
+
 def test_since_begins_at_a_moment(tool, consumer):
     """All records from then on."""
     lines = tool("tail", "orders", "--since", "1970-01-01T00:00:02Z").lines
