@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch, batches
 from ottla.runtime import Runtime
+from ottla.structs import NO_OFFSET
 
 logger = logging.getLogger(__name__)
 
 APPEND_TIMEOUT_MS: Final = 30_000
 """How long the replicas may take to have what the coordinator of transactions has written."""
+
+
+OnAppended = Callable[[ErrorCode, int], object]
 
 
 class CoordinatorLog(Protocol):
@@ -34,8 +38,16 @@ class CoordinatorLog(Protocol):
         """The partition that a group or an id lives in; its leader coordinates it."""
         ...
 
-    def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
-        """Write one batch; `on_done` gets NONE once all in-sync replicas have it, or the error."""
+    def append(self, partition: int, batch: bytes, on_done: OnAppended) -> None:
+        """Write one batch; `on_done` gets NONE once all in-sync replicas have it, or the error.
+
+        It also gets the offset of the batch, NO_OFFSET if the log does not have it: a batch that
+        was not replicated in time is an error, and in the log.
+        """
+        ...
+
+    def is_committed(self, partition: int, offset: int) -> bool:
+        """Whether all in-sync replicas have what this leader's log has at the offset."""
         ...
 
     def read(self, partition: int) -> Iterator[memoryview]:
@@ -51,15 +63,70 @@ class CoordinatorLog(Protocol):
         ...
 
 
+# Writing: a client is answered in time, and memory changes when it is known what the log has.
+
+
+SETTLE_MS: Final = 100
+
+
+class CoordinatorWriter:
+    """Appends batches to a coordinator's log, and says of each whether it counts.
+
+    A batch that its replicas did not have in time is not lost: it counts when they have it, which
+    is looked for until this broker no longer leads the partition.
+    """
+
+    def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
+        self._scheduler = runtime.scheduler
+        self._log = log
+
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        on_settled: Callable[[int], object],
+        on_answer: Callable[[ErrorCode], object],
+    ) -> None:
+        """`on_answer` is called once, with what to tell the client.
+
+        `on_settled` is called before that if possible: with the offset of the batch, or with
+        NO_OFFSET if the log does not have it. It is not called if the partition is given up first.
+        """
+
+        def on_done(error: ErrorCode, offset: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT and offset != NO_OFFSET:
+                self._settle(partition, offset, on_settled)
+            else:
+                is_written = not error or error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                on_settled(offset if is_written else NO_OFFSET)
+            on_answer(error)
+
+        self._log.append(partition, batch, on_done)
+
+    def _settle(self, partition: int, offset: int, on_settled: Callable[[int], object]) -> None:
+        if not self._log.is_leader(partition):
+            return
+        if self._log.is_committed(partition, offset):
+            on_settled(offset)
+            return
+        self._scheduler.call_later(SETTLE_MS, lambda: self._settle(partition, offset, on_settled))
+
+
 # Reading one partition of a coordinator's topic, a step at a time.
 
 
 RECORDS_PER_STEP: Final = 2000
 LOADS_KEPT: Final = 100
+FIRST_RELOAD_MS: Final = 100
+LAST_RELOAD_MS: Final = 30_000
 
 
 class StepwiseLoader(ABC):
-    """Reads a partition in steps, each with so few records that the broker stays responsive."""
+    """Reads a partition in steps, each with so few records that the broker stays responsive.
+
+    A batch that cannot be read is reported and left out: what else lives in the partition must not
+    suffer from it.
+    """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
         self.partition = partition
@@ -71,10 +138,25 @@ class StepwiseLoader(ABC):
         """Read about RECORDS_PER_STEP records; False when all have been read."""
         stop_at = self.record_count + RECORDS_PER_STEP
         for batch in self._batches:
-            self.read_batch(batch)
+            try:
+                self.read_batch(batch)
+            except Exception as error:
+                self.report(f"the batch at offset {batch.base_offset}", error)
             if self.record_count >= stop_at:
                 return True
         return False
+
+    def report(self, what: str, error: Exception) -> None:
+        """Log that something cannot be read; a bug of ours is logged with its traceback."""
+        is_known = isinstance(error, KafkaError)
+        logger.error(
+            "%s of partition %d: %s is left out: %s",
+            type(self).__name__,
+            self.partition,
+            what,
+            error,
+            exc_info=None if is_known else error,
+        )
 
     @abstractmethod
     def read_batch(self, batch: RecordBatch) -> None:
@@ -91,8 +173,9 @@ LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
 class CoordinatorPartitions(Generic[LoaderT]):
     """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
 
-    A partition that failed to load is in neither set, so its requests get an error. If a partition
-    is unloaded while it is being loaded, that load never finishes, even if another one begins.
+    A partition that cannot be read is tried again, from its start, for as long as this broker leads
+    it: nobody else would. If a partition is unloaded while it is being loaded, that load never
+    finishes, even if another one begins.
     """
 
     def __init__(self, runtime: Runtime, topic_name: str) -> None:
@@ -107,6 +190,11 @@ class CoordinatorPartitions(Generic[LoaderT]):
     def is_loading(self) -> bool:
         """Whether some partition is being read."""
         return bool(self._loaders)
+
+    @property
+    def loaders(self) -> Collection[LoaderT]:
+        """Those of the partitions that are being read."""
+        return self._loaders.values()
 
     def availability(self, partition: int) -> ErrorCode:
         """NONE if the partition is loaded here, else the error for the client."""
@@ -127,32 +215,48 @@ class CoordinatorPartitions(Generic[LoaderT]):
         Does nothing if the partition is being loaded, or is loaded.
         """
         if partition not in self._loaded and partition not in self._loaders:
-            self._loaders[partition] = loader = new_loader()
-            loader.began_ms = self._clock.monotonic_ms()
-            self._scheduler.call_soon(lambda: self._step(loader, on_finished))
+            self._begin(partition, new_loader, on_finished, FIRST_RELOAD_MS)
 
     def unload(self, partition: int) -> None:
         """This broker no longer leads the partition."""
         self._loaders.pop(partition, None)
         self._loaded.discard(partition)
 
-    def _step(self, loader: LoaderT, on_finished: Callable[[LoaderT], object]) -> None:
-        if self._loaders.get(loader.partition) is not loader:
-            return
-        try:
-            has_more = loader.step()
-        except (KafkaError, OSError):
-            logger.exception(
-                "Partition %d of %s cannot be read, what lives in it is refused",
-                loader.partition,
-                self._topic_name,
-            )
-            del self._loaders[loader.partition]
-            return
-        if has_more:
-            self._scheduler.call_soon(lambda: self._step(loader, on_finished))
-        else:
-            del self._loaders[loader.partition]
-            self._loaded.add(loader.partition)
+    def _begin(
+        self,
+        partition: int,
+        new_loader: Callable[[], LoaderT],
+        on_finished: Callable[[LoaderT], object],
+        retry_ms: int,
+    ) -> None:
+        self._loaders[partition] = loader = new_loader()
+        loader.began_ms = self._clock.monotonic_ms()
+
+        def try_again() -> None:
+            if self._loaders.get(partition) is loader:
+                following_ms = min(2 * retry_ms, LAST_RELOAD_MS)
+                self._begin(partition, new_loader, on_finished, following_ms)
+
+        def step() -> None:
+            if self._loaders.get(partition) is not loader:
+                return
+            try:
+                if loader.step():
+                    self._scheduler.call_soon(step)
+                    return
+                on_finished(loader)
+            except Exception:
+                logger.exception(
+                    "Partition %d of %s cannot be read, what lives in it has to wait: "
+                    "it is tried again in %d ms",
+                    partition,
+                    self._topic_name,
+                    retry_ms,
+                )
+                self._scheduler.call_later(retry_ms, try_again)
+                return
+            del self._loaders[partition]
+            self._loaded.add(partition)
             self.last_loads_ms.append(self._clock.monotonic_ms() - loader.began_ms)
-            on_finished(loader)
+
+        self._scheduler.call_soon(step)

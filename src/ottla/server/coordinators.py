@@ -5,13 +5,12 @@ The log of a coordinator is its internal topic, over the replica manager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS
+from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS, OnAppended
 from ottla.coordinator.transaction.transaction_verifier import OnVerified, TransactionVerifier
-from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.record_batch import batches
 from ottla.replication.replica_manager import ReplicaManager
@@ -79,16 +78,23 @@ class TopicLog:
         """The epoch in which this broker leads the partition."""
         return self.replica_manager.partition(TopicPartition(self.topic, partition)).leader_epoch
 
-    def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
+    def append(self, partition: int, batch: bytes, on_done: OnAppended) -> None:
         """Append one batch; `on_done` is called once all in-sync replicas have it."""
         topic_partition = TopicPartition(self.topic, partition)
         self.replica_manager.append_records(
             self.append_timeout_ms,
             ACKS_ALL,
             {topic_partition: memoryview(bytearray(batch))},
-            lambda results: on_done(results[topic_partition].error),
+            lambda results: on_done(
+                results[topic_partition].error, results[topic_partition].base_offset
+            ),
             origin=AppendOrigin.COORDINATOR,
         )
+
+    def is_committed(self, partition: int, offset: int) -> bool:
+        """Whether the high watermark is beyond the offset."""
+        known = self.replica_manager.partitions.get(TopicPartition(self.topic, partition))
+        return known is not None and known.high_watermark > offset
 
     def read(self, partition: int) -> Iterator[memoryview]:
         """All batches of the partition, a few megabytes of whole ones at a time."""

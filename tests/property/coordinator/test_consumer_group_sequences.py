@@ -156,6 +156,7 @@ class ConsumerGroupSequences(RuleBasedStateMachine):
         assert sorted(p for peer in self.peers for p in named(peer.held)) == sorted(wanted)
         if group.members:
             assert group.state_name == "Stable"
+        assert self.world.coordinator.manager.differences(0) == []
         self.world.reload()
         assert_same(group, self.group())
 

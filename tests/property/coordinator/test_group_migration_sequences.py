@@ -235,6 +235,7 @@ class GroupMigrationSequences(RuleBasedStateMachine):
         assert isinstance(group, ConsumerGroup) == has_consumers
         assert group is not None
         assert group.state_name == "Stable"
+        assert self.world.coordinator.manager.differences(0) == []
         before = group.type
         self.world.reload()
         after = self.world.coordinator.manager.group("g")

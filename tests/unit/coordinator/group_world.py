@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.coordinator_log import OnAppended
 from ottla.coordinator.group.group import ClassicGroup, ClientContext, Committer, GroupState
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
@@ -23,7 +24,7 @@ from ottla.protocol.group import (
 )
 from ottla.record.record_batch import assign_offset, batches
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import TopicPartition
+from ottla.structs import NO_OFFSET, TopicPartition
 from ottla.testing import MockRuntime, mock_runtime
 
 INITIAL_DELAY_MS = 3_000
@@ -36,6 +37,10 @@ EMPTY, PREPARING, COMPLETING, STABLE = (
     GroupState.COMPLETING_REBALANCE,
     GroupState.STABLE,
 )
+
+
+# A batch with such an answer is in the log nevertheless.
+IN_THE_LOG = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 class Reply:
@@ -64,8 +69,10 @@ class MemoryOffsetsLog:
     def __init__(self, partition_count: int = 1) -> None:
         self.partition_count = partition_count
         self.partitions: list[list[bytes]] = [[] for _ in range(partition_count)]
+        self._ends = [0] * partition_count
         self.error = ErrorCode.NONE
         self.hold = False
+        self.is_replicated = True
         self._held: list[Callable[[], None]] = []
 
     def partition_for(self, group_id: str) -> int:
@@ -77,14 +84,17 @@ class MemoryOffsetsLog:
     def leader_epoch(self, partition: int) -> int:
         return 0
 
-    def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
-        error = self.error
-        if not error:
-            self._write(partition, batch)
+    def is_committed(self, partition: int, offset: int) -> bool:
+        return self.is_replicated
+
+    def append(self, partition: int, batch: bytes, on_done: OnAppended) -> None:
+        error, offset = self.error, NO_OFFSET
+        if not error or error in IN_THE_LOG:
+            offset = self._write(partition, batch)
         if self.hold:
-            self._held.append(lambda: on_done(error) and None)
+            self._held.append(lambda: on_done(error, offset) and None)
         else:
-            on_done(error)
+            on_done(error, offset)
 
     def release(self, in_order: bool = True) -> None:
         """Acknowledge what was held back."""
@@ -105,10 +115,13 @@ class MemoryOffsetsLog:
             for record in batch.records()
         ]
 
-    def _write(self, partition: int, batch: bytes) -> None:
+    def _write(self, partition: int, batch: bytes) -> int:
         buffer = bytearray(batch)
-        assign_offset(memoryview(buffer), 0, len(self.partitions[partition]), 0)
+        offset = self._ends[partition]
+        assign_offset(memoryview(buffer), 0, offset, 0)
         self.partitions[partition].append(bytes(buffer))
+        self._ends[partition] = next(batches(memoryview(buffer))).next_offset
+        return offset
 
 
 class World:

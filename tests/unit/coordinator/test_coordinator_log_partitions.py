@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from itertools import pairwise
+
 import pytest
 
-from ottla.coordinator.coordinator_log import CoordinatorPartitions
+from ottla.coordinator.coordinator_log import (
+    FIRST_RELOAD_MS,
+    LAST_RELOAD_MS,
+    CoordinatorPartitions,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import mock_runtime
 
@@ -26,7 +33,7 @@ class Loader:
 
 class World:
     def __init__(self) -> None:
-        runtime = mock_runtime()
+        self.runtime = runtime = mock_runtime()
         self.scheduler = runtime.scheduler
         self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(runtime, "topic")
         self.finished: list[Loader] = []
@@ -68,16 +75,76 @@ def test_partition_is_read_once(world):
     assert world.finished == [loader]
 
 
-@pytest.mark.parametrize("error", [KafkaError(ErrorCode.CORRUPT_MESSAGE, "bad"), OSError("gone")])
-def test_partition_that_cannot_be_read_is_never_finished(world, error):
-    """Others go on."""
-    world.begin(Loader(3, error=error))
+ERRORS = [KafkaError(ErrorCode.CORRUPT_MESSAGE, "bad"), OSError("gone"), struct.error("short")]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_partition_that_cannot_be_read_is_tried_again(world, error):
+    """Whatever the error is: no other broker would coordinate it. Others go on."""
+    tries = iter([Loader(3, error=error), Loader(3, error=error), last := Loader(3)])
+    world.partitions.load(3, lambda: next(tries), world.finished.append)
     other = world.begin(Loader(4, steps=5))
     world.scheduler.run_ready()
-
     assert world.finished == [other]
-    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+    assert world.partitions.availability(3) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert world.partitions.availability(4) is ErrorCode.NONE
+
+    world.runtime.advance(FIRST_RELOAD_MS)
+    assert world.finished == [other]
+    world.runtime.advance(2 * FIRST_RELOAD_MS)
+
+    assert world.finished == [other, last]
+    assert world.partitions.availability(3) is ErrorCode.NONE
+
+
+def test_partition_is_tried_again_every_half_minute_in_the_end(world):
+    """A disk that stays broken is not read all the time, and not given up."""
+    begun = []
+
+    def new_loader():
+        begun.append(world.runtime.clock.monotonic_ms())
+        return Loader(3, steps=1, error=OSError("gone"))
+
+    world.partitions.load(3, new_loader, world.finished.append)
+    world.runtime.advance(10 * LAST_RELOAD_MS)
+    waits = [after - before for before, after in pairwise(begun)]
+
+    assert waits[:3] == [FIRST_RELOAD_MS, 2 * FIRST_RELOAD_MS, 4 * FIRST_RELOAD_MS]
+    assert waits[-1] == LAST_RELOAD_MS
+    assert max(waits) == LAST_RELOAD_MS
+
+
+def test_partition_that_was_given_up_is_not_tried_again(world):
+    """Another broker leads it by then."""
+    begun = []
+
+    def new_loader():
+        begun.append(loader := Loader(3, error=OSError("gone")))
+        return loader
+
+    world.partitions.load(3, new_loader, world.finished.append)
+    world.scheduler.run_ready()
+    world.partitions.unload(3)
+    world.runtime.advance(10 * LAST_RELOAD_MS)
+
+    assert len(begun) == 1
+    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_whose_state_cannot_be_taken_over_is_tried_again(world):
+    """Nothing is served of a partition that was taken over by halves."""
+    seen = []
+
+    def on_finished(loader):
+        seen.append(loader)
+        if len(seen) == 1:
+            raise ValueError("a bug")
+
+    world.partitions.load(3, lambda: Loader(3), on_finished)
+    world.runtime.advance(FIRST_RELOAD_MS)
+
+    assert len(seen) == 2
+    assert world.partitions.availability(3) is ErrorCode.NONE
 
 
 def test_partition_given_up_and_begun_again_is_finished_once(world):

@@ -30,7 +30,7 @@ class Replicas:
 
     def append_records(self, timeout_ms, acks, records, on_done, origin):
         self.appended.append((timeout_ms, acks, list(records), origin))
-        on_done({partition: PartitionAppendResult(self.error) for partition in records})
+        on_done({partition: PartitionAppendResult(self.error, 7) for partition in records})
 
 
 def offsets_log(replicas=None) -> TopicLog:
@@ -65,9 +65,9 @@ def test_group_lives_in_one_of_fifty_partitions(group, partition):
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
 def test_batch_counts_when_all_in_sync_replicas_have_it(error):
-    """Or it fails after offsets.commit.timeout.ms."""
+    """Or it fails after offsets.commit.timeout.ms; where it is in the log is told in any case."""
     replicas, heard = Replicas(error), []
-    offsets_log(replicas).append(1, b"batch", heard.append)
+    offsets_log(replicas).append(1, b"batch", lambda *answer: heard.append(answer))
 
     assert replicas.appended == [(5000, ACKS_ALL, [P1], AppendOrigin.COORDINATOR)]
-    assert heard == [error]
+    assert heard == [(error, 7)]

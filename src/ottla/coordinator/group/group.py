@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -85,7 +85,16 @@ class Group(ABC):
     @property
     def is_over(self) -> bool:
         """Whether the group has no members, present or pending, and no offsets or open commits."""
-        return self.is_empty and not len(self.offsets) and not self.offsets.has_pending
+        return self.is_over_without(())
+
+    def is_over_without(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether that would be so if the offsets of these partitions were deleted."""
+        return self.is_empty and self.offsets.has_nothing_but(partitions)
+
+    @property
+    @abstractmethod
+    def stored_state(self) -> object:
+        """Members and epochs as the log has them; None while the log does not have the present."""
 
     @abstractmethod
     def tombstone_keys(self) -> list[bytes]:
@@ -108,6 +117,25 @@ class Group(ABC):
     @abstractmethod
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Partitions whose committed offset has expired (KIP-211)."""
+
+
+def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:
+    """What of a group is not the same in memory and in a fresh load of the log."""
+    if known is not None and replayed is not None:
+        before, after = known.stored_state, replayed.stored_state
+        if before is not None and before != after:
+            yield f"in memory {before}, in the log {after}"
+    elif known is None and replayed is not None:
+        yield f"only the log has it: {replayed.stored_state}"
+    elif known is not None and known.stored_state is not None and not known.is_unused:
+        yield f"the log does not have it: {known.stored_state}"
+    nothing = GroupOffsets()
+    in_memory = nothing if known is None else known.offsets
+    in_log = nothing if replayed is None else replayed.offsets
+    if in_memory.all() != in_log.all():
+        yield f"offsets in memory {in_memory.all()}, in the log {in_log.all()}"
+    if in_memory.staged() != in_log.staged():
+        yield f"in transactions in memory {in_memory.staged()}, in the log {in_log.staged()}"
 
 
 # Which topics a member reads, if its subscription can be parsed.
@@ -631,9 +659,34 @@ class ClassicGroup(Group):
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
+    def is_over_without(self, partitions: Collection[TopicPartition]) -> bool:
+        return super().is_over_without(partitions) and not self.pending_members
+
     @property
-    def is_over(self) -> bool:
-        return super().is_over and not self.pending_members
+    def stored_state(self) -> object:
+        if not self.is_in(GroupState.STABLE, GroupState.EMPTY):
+            return None
+        members = [
+            (
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(self.protocol_name or ""),
+                member.assignment,
+            )
+            for member in self.members.values()
+        ]
+        return (
+            self.type,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id,
+            members,
+        )
 
     @property
     def is_unused(self) -> bool:

@@ -142,9 +142,7 @@ class OffsetCommits:
             error = group.check_generation(committer, offsets)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no error for stale epochs
-        if not error and not group.offsets.admit(
-            producer.producer_id, producer.producer_epoch, producer.session
-        ):
+        if not error and group.offsets.is_late(producer):
             error = ErrorCode.NOT_COORDINATOR
         if error:
             on_committed(dict.fromkeys(offsets, error))

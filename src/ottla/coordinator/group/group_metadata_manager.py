@@ -2,16 +2,22 @@
 
 A partition is loaded when this broker becomes its leader, and its groups are refused with
 COORDINATOR_LOAD_IN_PROGRESS until that is done. A client is told of a commit or an assignment when
-all in-sync replicas have it, so that a crash cannot undo what a client was told.
+all in-sync replicas have it, so that a crash cannot undo what a client was told. What is in memory
+is what a fresh load of the log would give (`differences`), except for what is on its way.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ottla.coordinator.coordinator_log import CoordinatorLog, CoordinatorPartitions, StepwiseLoader
+from ottla.coordinator.coordinator_log import (
+    CoordinatorLog,
+    CoordinatorPartitions,
+    CoordinatorWriter,
+    StepwiseLoader,
+)
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
     Records,
@@ -23,9 +29,10 @@ from ottla.coordinator.group.group import (
     GroupState,
     MemberMetadata,
     SupportedProtocol,
+    differences,
     group_key,
 )
-from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets, OffsetsWrite
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.offsets_topic import (
@@ -40,6 +47,8 @@ from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
 from ottla.structs import (
+    NO_OFFSET,
+    NO_PRODUCER_ID,
     OFFSETS_TOPIC,
     TopicPartition,
     TxnProducer,
@@ -178,39 +187,29 @@ class PartitionLoader(StepwiseLoader):
     """Collects the last value of each key.
 
     A record that cannot be read is logged and left out: the other groups of the partition must not
-    suffer from it. Offsets in a transaction count once its commit marker has been read. They are
-    ordered by where they were written, so that a plain commit written after them wins.
+    suffer from it. Offsets count by the same rules as those of a running coordinator.
     """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
         super().__init__(partition, source)
         self._groups: dict[str, bytes] = {}
         self._consumer_groups: dict[str, StoredConsumerGroup] = {}
-        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        # The log offset of each key's newest record, also if that is a tombstone.
-        self._places: dict[tuple[str, TopicPartition], int] = {}
-        self._open_transactions: dict[int, list[Record]] = {}
+        self._offsets: dict[str, GroupOffsets] = {}
+        # By producer id, the groups with offsets in its open transaction.
+        self._transactions: dict[int, set[str]] = {}
+        self.deleted_topics: set[str] = set()
+        """Topics that were deleted while the partition was being read."""
 
     def groups(self, now_ms: int) -> Iterator[Group]:
         """The groups of the partition, with their offsets."""
-        waiting = self._waiting()
         consumers = [name for name, stored in self._consumer_groups.items() if stored.exists]
-        for group_id in dict.fromkeys((*self._groups, *consumers, *self._offsets, *waiting)):
+        with_offsets = [
+            name for name, offsets in self._offsets.items() if not offsets.has_nothing_but(())
+        ]
+        for group_id in dict.fromkeys((*self._groups, *consumers, *with_offsets)):
             group = self._group(group_id, now_ms)
-            group.offsets.load(self._offsets.get(group_id, {}))
-            for producer_id, offsets in waiting.get(group_id, {}).items():
-                group.offsets.prepare_in_transaction(producer_id, offsets)
+            group.offsets = self._offsets.get(group_id, group.offsets)
             yield group
-
-    def _waiting(self) -> dict[str, dict[int, dict[TopicPartition, CommittedOffset]]]:
-        """By group and producer, the offsets in transactions that have no end yet."""
-        found: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}
-        for producer_id, records in self._open_transactions.items():
-            inner = PartitionLoader(self.partition, iter(()))
-            inner._apply(records)
-            for group_id, offsets in inner._offsets.items():
-                found.setdefault(group_id, {})[producer_id] = offsets
-        return found
 
     def _group(self, group_id: str, now_ms: int) -> Group:
         data = self._groups.get(group_id)
@@ -221,41 +220,29 @@ class PartitionLoader(StepwiseLoader):
             if data is None:
                 return ClassicGroup(group_id, now_ms)
             return read_group_value(group_id, data, now_ms)
-        except KafkaError as error:
-            logger.error("Group %s cannot be read back: %s", group_id, error)
+        except Exception as error:
+            self.report(f"group {group_id}", error)
             return ClassicGroup(group_id, now_ms)
 
     def read_batch(self, batch: RecordBatch) -> None:
-        try:
-            batch.verify()
-            records = list(batch.records())
-            marker = end_of_transaction(batch) if batch.is_control else None
-        except KafkaError as error:
-            logger.error("%r of offsets partition %d is lost: %s", batch, self.partition, error)
-            return
+        batch.verify()
+        records = list(batch.records())
+        marker = end_of_transaction(batch) if batch.is_control else None
         self.record_count += max(1, len(records))
         if batch.is_control:
-            waiting = self._open_transactions.pop(batch.producer_id, [])
-            if marker is not None and marker.is_commit:
-                self._apply(waiting)
-        elif batch.is_transactional:
-            self._open_transactions.setdefault(batch.producer_id, []).extend(records)
-        else:
-            self._apply(records)
-
-    def _apply(self, records: Iterable[Record]) -> None:
+            is_commit = marker is not None and marker.is_commit
+            for group_id in self._transactions.pop(batch.producer_id, ()):
+                offsets = self._offsets[group_id]
+                offsets.end_transaction(batch.base_offset, batch.producer_id, is_commit)
+            return
+        producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
         for record in records:
             try:
-                self._apply_record(record)
-            except KafkaError as error:
-                logger.error(
-                    "Record %d of offsets partition %d is left out: %s",
-                    record.offset,
-                    self.partition,
-                    error,
-                )
+                self._apply_record(record, producer_id)
+            except Exception as error:
+                self.report(f"record {record.offset}", error)
 
-    def _apply_record(self, record: Record) -> None:
+    def _apply_record(self, record: Record, producer_id: int) -> None:
         key = decode_key(record.key or b"")
         if key is None:
             # Kafka keeps groups of other kinds in the same topic.
@@ -266,10 +253,7 @@ class PartitionLoader(StepwiseLoader):
             stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
             stored.apply(key, record.value)
         else:
-            partition = TopicPartition(key.topic, key.partition)
-            if self._places.get((key.group, partition), -1) <= record.offset:
-                self._places[key.group, partition] = record.offset
-                self._apply_offset(key.group, partition, record.value)
+            self._apply_offset(key, record, producer_id)
 
     def _apply_group(self, group_id: str, value: bytes | None) -> None:
         if value is None:
@@ -277,19 +261,23 @@ class PartitionLoader(StepwiseLoader):
         else:
             self._groups[group_id] = value
 
-    def _apply_offset(self, group_id: str, partition: TopicPartition, value: bytes | None) -> None:
-        offsets = self._offsets.setdefault(group_id, {})
-        if value is None:
-            offsets.pop(partition, None)
+    def _apply_offset(self, key: OffsetCommitKey, record: Record, producer_id: int) -> None:
+        partition = TopicPartition(key.topic, key.partition)
+        offsets = self._offsets.setdefault(key.group, GroupOffsets())
+        if record.value is None:
+            offsets.delete(record.offset, partition)
+        elif producer_id == NO_PRODUCER_ID:
+            offsets.put(record.offset, partition, read_offset_value(record.value))
         else:
-            offsets[partition] = read_offset_value(value)
-        if not offsets:
-            del self._offsets[group_id]
+            value = read_offset_value(record.value)
+            offsets.stage(record.offset, producer_id, partition, value)
+            self._transactions.setdefault(producer_id, set()).add(key.group)
 
 
 OnStored = Callable[[ErrorCode], object]
 
 TOMBSTONES_PER_BATCH: Final = 1000
+TOMBSTONE_RETRY_MS: Final = 1000
 
 # What a failed write of the log means to a member of a group (SyncGroup) ...
 STORE_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -338,6 +326,8 @@ class GroupMetadataManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._writer = CoordinatorWriter(runtime, log)
         self.counts = GroupCounts()
         self._groups: dict[str, Group] = {}
         self.partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
@@ -345,9 +335,19 @@ class GroupMetadataManager:
         )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: dict[tuple[int, int], set[str]] = {}
+        # Groups whose last tombstones are on their way into the log: they wait for these.
+        self._dying: set[Group] = set()
+        # Groups that are writing the tombstones of deleted topics, and those that will try again.
+        self._paying: set[Group] = set()
+        self._in_debt: set[str] = set()
 
     def availability(self, group_id: str) -> ErrorCode:
-        """NONE if this broker can answer for the group now, else what to tell the client."""
+        """NONE if this broker can answer for the group now, else what to tell the client.
+
+        A group whose deletion is on its way into the log cannot change until that is known.
+        """
+        if self._dying and self._groups.get(group_id) in self._dying:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.partitions.availability(self.log.partition_for(group_id))
 
     @property
@@ -395,7 +395,8 @@ class GroupMetadataManager:
             if not error:
                 successor.owed_tombstones.clear()
 
-        self._append_tombstones(successor, list(successor.owed_tombstones), on_stored)
+        owed = [(key, None) for key in successor.owed_tombstones]
+        self._append_tombstones(successor, owed, on_stored)
         return successor
 
     def create_classic_group(self, before: ConsumerGroup) -> ClassicGroup:
@@ -435,7 +436,7 @@ class GroupMetadataManager:
             now_ms = self._clock.now_ms()
             for key, value in batch.items():
                 builder.append(now_ms, key, value)
-            self._append(group, builder, on_done)
+            self._append(group, builder, lambda place: None, on_done)
 
         group.writes.write(
             records, append, lambda error: on_stored(STORE_RECORDS_ERRORS.get(error, error))
@@ -457,7 +458,7 @@ class GroupMetadataManager:
                     group.owed_tombstones.pop(key, None)
             on_stored(STORE_GROUP_ERRORS.get(error, error))
 
-        self._append(group, builder, on_done)
+        self._append(group, builder, lambda place: None, on_done)
 
     def store_offsets(
         self,
@@ -469,17 +470,8 @@ class GroupMetadataManager:
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
-        sequence = group.offsets.prepare(offsets)
-
-        def on_done(error: ErrorCode) -> None:
-            if error:
-                group.offsets.give_up(sequence, offsets)
-            else:
-                group.offsets.complete(sequence, offsets)
-                self.counts.commits += len(offsets)
-            on_stored(STORE_OFFSETS_ERRORS.get(error, error))
-
-        self._append_offsets(group, offsets, BatchBuilder(), on_done)
+        write = group.offsets.begin(OffsetsWrite(offsets))
+        self._append_offsets(group, write, BatchBuilder(), on_stored)
 
     def store_offsets_in_transaction(
         self,
@@ -492,50 +484,47 @@ class GroupMetadataManager:
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
-        producer_id = producer.producer_id
-        sequence = group.offsets.prepare_in_transaction(producer_id, offsets)
-        partition = self.log.partition_for(group.group_id)
-        self._transactions.setdefault((partition, producer_id), set()).add(group.group_id)
-
-        def on_done(error: ErrorCode) -> None:
-            if error:
-                group.offsets.give_up_in_transaction(producer_id, sequence, offsets)
-            on_stored(STORE_OFFSETS_ERRORS.get(error, error))
-
+        # A tombstone that is written only later would delete these offsets as well.
+        self._pay_tombstones(group)
+        write = group.offsets.begin_in_transaction(producer, offsets)
+        key = self.log.partition_for(group.group_id), producer.producer_id
+        self._transactions.setdefault(key, set()).add(group.group_id)
         # The log recognizes a transaction by its batches' producer id and epoch; their sequence
         # numbers do not matter here.
         builder = BatchBuilder()
-        builder.set_producer_state(producer_id, producer.producer_epoch, 0, True)
-        self._append_offsets(group, offsets, builder, on_done)
+        builder.set_producer_state(producer.producer_id, producer.producer_epoch, 0, True)
+        self._append_offsets(group, write, builder, on_stored)
 
-    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A producer's transaction marker is in the log of the partition."""
+    def end_transaction(self, partition: int, place: int, producer_id: int, commit: bool) -> None:
+        """A producer's transaction marker is in the log of the partition, at this place."""
         for group_id in self._transactions.pop((partition, producer_id), ()):
             group = self._groups.get(group_id)
-            if group is not None:
-                group.offsets.end_transaction(producer_id, commit)
-                self.forget_if_unused(group)
+            if group is None:
+                continue
+            group.offsets.end_transaction(place, producer_id, commit)
+            if producer_id in group.offsets.open_transactions:
+                self._transactions.setdefault((partition, producer_id), set()).add(group_id)
+            self._pay_tombstones(group)
+            self.forget_if_unused(group)
 
     def delete_offsets(
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
     ) -> None:
         """Delete the offsets of partitions, and the group if nothing else is left."""
-        known = [partition for partition in partitions if partition in group.offsets]
+        present = group.offsets.known()
+        known = [partition for partition in partitions if partition in present]
         self.counts.deletions += len(known)
         self._drop_offsets(group, known, on_stored)
 
     def delete_group(self, group: Group, on_stored: OnStored) -> None:
         """Delete a group without members, with all its offsets."""
         assert group.is_empty, f"group {group.group_id} still has members"
-        keys = [offset_key(group.group_id, partition) for partition in group.offsets.all()]
-        keys += group.tombstone_keys()
-        self._forget(group)
-        self._append_tombstones(group, keys, on_stored)
+        self._delete(group, group.offsets.known() | group.offsets.owed_tombstones, on_stored)
 
     def expire_offsets(self, retention_ms: int) -> int:
         """Delete expired offsets, and groups that have nothing left (KIP-211)."""
         count = 0
-        for group in list(self._groups.values()):
+        for group in [group for group in self._groups.values() if group not in self._dying]:
             expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
             count += len(expired)
             self._drop_offsets(group, expired)
@@ -546,10 +535,13 @@ class GroupMetadataManager:
 
     def drop_topics(self, topics: Collection[str]) -> None:
         """Delete the offsets of deleted topics; a new topic of the same name begins without any."""
+        if not topics:
+            return
+        for loader in self.partitions.loaders:
+            loader.deleted_topics.update(topics)
         for group in list(self._groups.values()):
-            gone = group.offsets.remove_topics(topics)
-            if gone:
-                self._drop_offsets(group, gone)
+            group.offsets.remove_topics(topics)
+            self._pay_tombstones(group)
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
         """This broker leads the partition now: read its groups, in steps."""
@@ -569,6 +561,8 @@ class GroupMetadataManager:
         ]
         for group in gone:
             del self._groups[group.group_id]
+        self._dying.difference_update(gone)
+        self._paying.difference_update(gone)
         for key in [key for key in self._transactions if key[0] == partition]:
             del self._transactions[key]
         return gone
@@ -590,7 +584,59 @@ class GroupMetadataManager:
                 loader.record_count,
             )
         for group in groups:
-            on_loaded(group)
+            try:
+                on_loaded(group)
+            except Exception as error:
+                loader.report(f"the beginning of group {group.group_id}", error)
+            group.offsets.remove_topics(loader.deleted_topics)
+            self._pay_tombstones(group)
+
+    def differences(self, partition: int) -> list[str]:
+        """How the groups of a partition differ from what a fresh load of its log gives.
+
+        It reads the whole partition: for tests and simulated clusters. What is on its way into the
+        log, or will be in it only when a rebalance is over, is not compared.
+        """
+        loader = PartitionLoader(partition, self.log.read(partition))
+        while loader.step():
+            pass
+        replayed = {group.group_id: group for group in loader.groups(self._clock.now_ms())}
+        known = {
+            group.group_id: group
+            for group in self.groups()
+            if self.log.partition_for(group.group_id) == partition
+        }
+        return [
+            f"group {group_id}: {difference}"
+            for group_id in sorted(known.keys() | replayed.keys())
+            for difference in differences(known.get(group_id), replayed.get(group_id))
+        ]
+
+    def _pay_tombstones(self, group: Group) -> None:
+        """Write the tombstones of deleted topics, again and again until they are in the log."""
+        payable = group.offsets.payable_tombstones()
+        is_due = bool(payable) and group not in self._paying and group not in self._dying
+        if not is_due or self._groups.get(group.group_id) is not group:
+            return
+        self._paying.add(group)
+
+        def on_stored(error: ErrorCode) -> None:
+            self._paying.discard(group)
+            # The group may have changed its protocol meanwhile: the other one has its offsets.
+            present = self._groups.get(group.group_id)
+            if present is not None and not error:
+                self._pay_tombstones(present)
+            elif present is not None and group.group_id not in self._in_debt:
+                self._in_debt.add(group.group_id)
+                self._scheduler.call_later(TOMBSTONE_RETRY_MS, lambda: try_again(group.group_id))
+
+        def try_again(group_id: str) -> None:
+            self._in_debt.discard(group_id)
+            present = self._groups.get(group_id)
+            if present is not None:
+                self._pay_tombstones(present)
+
+        self._drop_offsets(group, payable, on_stored)
 
     def _drop_offsets(
         self,
@@ -598,38 +644,76 @@ class GroupMetadataManager:
         partitions: list[TopicPartition],
         on_stored: OnStored = lambda error: None,
     ) -> None:
-        group.offsets.remove(partitions)
-        keys = [offset_key(group.group_id, partition) for partition in partitions]
-        if group.is_over:
+        """Delete offsets, and the group with its last ones."""
+        if group.is_over_without(frozenset(partitions)):
             logger.info("Nothing is left of group %s", group.group_id)
-            keys += group.tombstone_keys()
-            self._forget(group)
-        self._append_tombstones(group, keys, on_stored)
+            self._delete(group, partitions, on_stored)
+        else:
+            self._append_tombstones(group, [*self._offset_keys(group, partitions)], on_stored)
 
-    def _append_tombstones(self, group: Group, keys: list[bytes], on_stored: OnStored) -> None:
-        """Write tombstones, in several batches if there are many; reports the first error."""
-        if not keys:
+    def _delete(
+        self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
+    ) -> None:
+        """Delete a group, which these are all the offsets of: it is gone when the log has that."""
+        self._dying.add(group)
+
+        def on_end(is_written: bool) -> None:
+            self._dying.discard(group)
+            if self._groups.get(group.group_id) is not group:
+                return
+            if is_written:
+                self._forget(group)
+            else:
+                self._pay_tombstones(group)
+
+        tombstones = [*self._offset_keys(group, partitions)]
+        tombstones += [(key, None) for key in group.tombstone_keys()]
+        self._append_tombstones(group, tombstones, on_stored, on_end)
+
+    def _offset_keys(
+        self, group: Group, partitions: Iterable[TopicPartition]
+    ) -> Iterator[tuple[bytes, TopicPartition | None]]:
+        for partition in partitions:
+            yield offset_key(group.group_id, partition), partition
+
+    def _append_tombstones(
+        self,
+        group: Group,
+        tombstones: Sequence[tuple[bytes, TopicPartition | None]],
+        on_stored: OnStored,
+        on_end: Callable[[bool], object] = lambda is_written: None,
+    ) -> None:
+        """Write tombstones by their keys, those of offsets with their partitions.
+
+        If there are many, each batch waits for the one before. `on_end` is called when the log has
+        all of them or will not have them; `on_stored` gets the answer, which may be known sooner.
+        """
+        chunk, rest = tombstones[:TOMBSTONES_PER_BATCH], tombstones[TOMBSTONES_PER_BATCH:]
+        if not chunk:
+            on_end(True)
             on_stored(ErrorCode.NONE)
             return
-        chunks = [
-            keys[start : start + TOMBSTONES_PER_BATCH]
-            for start in range(0, len(keys), TOMBSTONES_PER_BATCH)
-        ]
-        errors: list[ErrorCode] = []
 
-        def on_done(error: ErrorCode) -> None:
+        def on_settled(place: int) -> None:
+            if place == NO_OFFSET:
+                on_end(False)
+                return
+            for number, (_, partition) in enumerate(chunk, place):
+                if partition is not None:
+                    group.offsets.delete(number, partition)
+            if not rest:
+                on_end(True)
+
+        def on_answer(error: ErrorCode) -> None:
             if error:
-                logger.warning(
-                    "Group %s: deletions were not stored, they come back after a restart: %s",
-                    group.group_id,
-                    error.name,
-                )
-            errors.append(STORE_GROUP_ERRORS.get(error, error))
-            if len(errors) == len(chunks):
-                on_stored(next(filter(None, errors), ErrorCode.NONE))
+                logger.debug("Group %s: deletions were not stored: %s", group.group_id, error.name)
+                on_stored(STORE_GROUP_ERRORS.get(error, error))
+            elif rest:
+                self._append_tombstones(group, rest, on_stored, on_end)
+            else:
+                on_stored(ErrorCode.NONE)
 
-        for chunk in chunks:
-            self._append(group, self._tombstones(chunk), on_done)
+        self._append(group, self._tombstones([key for key, _ in chunk]), on_settled, on_answer)
 
     def _tombstones(self, keys: Iterable[bytes]) -> BatchBuilder:
         builder = BatchBuilder()
@@ -639,19 +723,35 @@ class GroupMetadataManager:
         return builder
 
     def _append_offsets(
-        self,
-        group: Group,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        builder: BatchBuilder,
-        on_done: OnStored,
+        self, group: Group, write: OffsetsWrite, builder: BatchBuilder, on_stored: OnStored
     ) -> None:
         now_ms = self._clock.now_ms()
-        for partition, value in offsets.items():
+        for partition, value in write.offsets.items():
             builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
-        self._append(group, builder, on_done)
 
-    def _append(self, group: Group, builder: BatchBuilder, on_done: OnStored) -> None:
-        self.log.append(self.log.partition_for(group.group_id), builder.build(), on_done)
+        def on_settled(place: int) -> None:
+            group.offsets.settle(write, place)
+            if place != NO_OFFSET and write.producer_id == NO_PRODUCER_ID:
+                self.counts.commits += len(write.offsets)
+            if group.offsets.owed_tombstones:
+                self._pay_tombstones(group)
+
+        self._append(
+            group,
+            builder,
+            on_settled,
+            lambda error: on_stored(STORE_OFFSETS_ERRORS.get(error, error)),
+        )
+
+    def _append(
+        self,
+        group: Group,
+        builder: BatchBuilder,
+        on_settled: Callable[[int], object],
+        on_answer: OnStored,
+    ) -> None:
+        partition = self.log.partition_for(group.group_id)
+        self._writer.append(partition, builder.build(), on_settled, on_answer)
 
     def _add_classic_group(self, group_id: str) -> ClassicGroup:
         group = self._groups[group_id] = ClassicGroup(group_id, self._clock.now_ms())

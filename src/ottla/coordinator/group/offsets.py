@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, create_or_set, ensure_path
 from ottla.registry.znodes import decode_offset, encode_offset
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_PRODUCER_ID,
+    NO_SESSION,
+    TopicPartition,
+    TxnProducer,
+)
 
 
 class CommittedOffset(NamedTuple):
@@ -27,27 +34,50 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
 
-class _Applied(NamedTuple):
-    sequence: int
+class PlacedOffset(NamedTuple):
+    """A committed offset, and the log offset of its record."""
+
+    place: int
     value: CommittedOffset
 
 
-class GroupOffsets:
-    """Committed offsets by partition.
+class OffsetsWrite:
+    """Offsets on their way into the log, of one producer's transaction if it names a producer.
 
-    A commit is prepared before it is written to the log and completed when all in-sync replicas
-    have it. Commits may complete in another order than they were written; the one written later
-    wins, as it does when the log is read again. Offsets in a transaction are kept apart, by
-    producer, until it ends; until then their partitions' offsets are unstable (KIP-447).
+    `orphans` are those whose topic was deleted meanwhile: they never count.
+    """
+
+    __slots__ = ("offsets", "orphans", "producer_id")
+
+    def __init__(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        self.offsets = offsets
+        self.producer_id = producer_id
+        self.orphans: set[TopicPartition] = set()
+
+
+class GroupOffsets:
+    """Committed offsets by partition: a function of the log's records, in whatever order they come.
+
+    Every record counts by its place in the log: a value does not replace one that stands behind it,
+    and a deletion takes what stands before it, also from open transactions. So it does not matter
+    in which order writes are acknowledged, and what a new coordinator reads from the log is what
+    this one has. Offsets in a transaction are kept apart, by producer, until it ends; until then
+    their partitions' offsets are unstable (KIP-447).
     """
 
     def __init__(self) -> None:
-        self._applied: dict[TopicPartition, _Applied] = {}
-        self._pending: dict[TopicPartition, int] = {}
-        self._transactions: dict[int, dict[TopicPartition, _Applied]] = {}
-        # By producer id, the epoch and the latest connection of commits in transactions.
+        self._applied: dict[TopicPartition, PlacedOffset] = {}
+        self._staged: dict[int, dict[TopicPartition, PlacedOffset]] = {}
+        self._writes: dict[OffsetsWrite, None] = {}
+        # What writes under way must be compared with: deletions, and ends of transactions.
+        self._deleted: dict[TopicPartition, int] = {}
+        self._ended: dict[int, list[tuple[int, bool]]] = {}
+        # By producer id, the epoch and the latest connection of its open transaction.
         self._sessions: dict[int, tuple[int, int]] = {}
-        self._sequence = 0
+        self.owed_tombstones: dict[TopicPartition, int] = {}
+        """Offsets of deleted topics that the log may have, with the place that is known of them."""
 
     def __len__(self) -> int:
         return len(self._applied)
@@ -58,16 +88,20 @@ class GroupOffsets:
     @property
     def has_pending(self) -> bool:
         """Whether a commit is on its way into the log, or waits for the end of a transaction."""
-        return bool(self._pending or self._transactions)
+        return bool(self._writes or self._staged)
 
     @property
     def open_transactions(self) -> Collection[int]:
         """The producers whose open transactions have offsets of this group."""
-        return self._transactions.keys()
+        under_way = (write.producer_id for write in self._writes)
+        return {*self._staged, *(each for each in under_way if each != NO_PRODUCER_ID)}
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction may change the partition's offset."""
-        return any(partition in offsets for offsets in self._transactions.values())
+        return any(partition in offsets for offsets in self._staged.values()) or any(
+            write.producer_id != NO_PRODUCER_ID and partition in write.offsets
+            for write in self._writes
+        )
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
         """The committed offset of a partition."""
@@ -78,83 +112,125 @@ class GroupOffsets:
         """Every committed offset."""
         return {partition: applied.value for partition, applied in self._applied.items()}
 
-    def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Take over what was read from the log."""
-        for partition, value in offsets.items():
-            self._applied[partition] = _Applied(self._sequence, value)
+    def staged(self) -> dict[int, dict[TopicPartition, CommittedOffset]]:
+        """By producer, the offsets in its open transaction that are in the log."""
+        return {
+            producer_id: {partition: each.value for partition, each in offsets.items()}
+            for producer_id, offsets in self._staged.items()
+        }
 
-    def prepare(self, partitions: Iterable[TopicPartition]) -> int:
-        """Begin a commit; its number is needed to complete it or to give it up."""
-        self._sequence += 1
-        for partition in partitions:
-            self._pending[partition] = self._sequence
-        return self._sequence
+    def known(self) -> dict[TopicPartition, None]:
+        """Every partition that has an offset, or may get one from what is under way."""
+        known = dict.fromkeys(self._applied)
+        for offsets in (*self._staged.values(), *(write.offsets for write in self._writes)):
+            known.update(dict.fromkeys(offsets))
+        return known
 
-    def complete(self, sequence: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The commit is in the log: it counts, unless a later one counts already."""
-        self.give_up(sequence, offsets)
-        for partition, value in offsets.items():
-            applied = self._applied.get(partition)
-            if applied is None or applied.sequence < sequence:
-                self._applied[partition] = _Applied(sequence, value)
+    # -- records of the log
 
-    def give_up(self, sequence: int, partitions: Iterable[TopicPartition]) -> None:
-        """The commit is no longer on its way."""
-        for partition in partitions:
-            if self._pending.get(partition) == sequence:
-                del self._pending[partition]
+    def put(self, place: int, partition: TopicPartition, value: CommittedOffset) -> None:
+        """The log has a committed offset at this place."""
+        if place > self._newest(partition):
+            self._applied[partition] = PlacedOffset(place, value)
+            self.owed_tombstones.pop(partition, None)
 
-    # -- transactions
-
-    def admit(self, producer_id: int, producer_epoch: int, session: int) -> bool:
-        """Whether no newer connection of the producer has committed; if so, note this one."""
-        epoch, latest = self._sessions.get(producer_id, (producer_epoch, session))
-        if epoch == producer_epoch and session < latest:
-            return False
-        self._sessions[producer_id] = producer_epoch, session
-        return True
-
-    def prepare_in_transaction(
-        self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> int:
-        """Begin a commit that counts when the producer's transaction does; returns its number."""
-        self._sequence += 1
-        waiting = self._transactions.setdefault(producer_id, {})
-        for partition, value in offsets.items():
-            waiting[partition] = _Applied(self._sequence, value)
-        return self._sequence
-
-    def give_up_in_transaction(
-        self, producer_id: int, sequence: int, partitions: Iterable[TopicPartition]
+    def stage(
+        self, place: int, producer_id: int, partition: TopicPartition, value: CommittedOffset
     ) -> None:
-        """The commit did not get into the log."""
-        waiting = self._transactions.get(producer_id, {})
-        for partition in partitions:
-            if partition in waiting and waiting[partition].sequence == sequence:
-                del waiting[partition]
-        if not waiting:
-            self._transactions.pop(producer_id, None)
+        """The log has an offset in the producer's transaction at this place."""
+        for end, is_commit in self._ended.get(producer_id, ()):
+            if place < end:
+                if is_commit:
+                    self.put(place, partition, value)
+                return
+        staged = self._staged.get(producer_id, {}).get(partition)
+        newest = self._deleted.get(partition, -1) if staged is None else staged.place
+        if place > newest:
+            self._staged.setdefault(producer_id, {})[partition] = PlacedOffset(place, value)
 
-    def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """The producer's marker is in the log: its offsets count, or are forgotten."""
-        for partition, waiting in self._transactions.pop(producer_id, {}).items():
-            applied = self._applied.get(partition)
-            if commit and (applied is None or applied.sequence < waiting.sequence):
-                self._applied[partition] = waiting
+    def delete(self, place: int, partition: TopicPartition) -> None:
+        """The log has a tombstone at this place."""
+        if self.owed_tombstones.get(partition, place) < place:
+            del self.owed_tombstones[partition]
+        if any(partition in write.offsets for write in self._writes):
+            self._deleted[partition] = max(place, self._deleted.get(partition, -1))
+        applied = self._applied.get(partition)
+        if applied is not None and applied.place < place:
+            del self._applied[partition]
+        for producer_id, staged in list(self._staged.items()):
+            if partition in staged and staged[partition].place < place:
+                self._unstage(producer_id, partition)
+        self._forget_ended()
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget offsets that were deleted or have expired."""
-        for partition in partitions:
+    def end_transaction(self, place: int, producer_id: int, commit: bool) -> None:
+        """The log has the producer's marker at this place: what stands before it has ended."""
+        if any(write.producer_id == producer_id for write in self._writes):
+            self._ended.setdefault(producer_id, []).append((place, commit))
+        for partition, staged in list(self._staged.get(producer_id, {}).items()):
+            if staged.place < place:
+                self._unstage(producer_id, partition)
+                if commit:
+                    self.put(staged.place, partition, staged.value)
+        self._forget_ended()
+
+    # -- writes under way
+
+    def begin(self, write: OffsetsWrite) -> OffsetsWrite:
+        """These offsets are going to be written."""
+        self._writes[write] = None
+        return write
+
+    def settle(self, write: OffsetsWrite, base_offset: int) -> None:
+        """The write is in the log from `base_offset` on, or, with NO_OFFSET, will never be."""
+        self._writes.pop(write, None)
+        if base_offset != NO_OFFSET:
+            for place, (partition, value) in enumerate(write.offsets.items(), base_offset):
+                if partition in write.orphans:
+                    if place > self._deleted.get(partition, -1):
+                        self.owed_tombstones[partition] = place
+                elif write.producer_id == NO_PRODUCER_ID:
+                    self.put(place, partition, value)
+                else:
+                    self.stage(place, write.producer_id, partition, value)
+        self._forget_ended()
+
+    def is_late(self, producer: TxnProducer) -> bool:
+        """Whether a newer connection of the producer has committed in its open transaction."""
+        epoch, latest = self._sessions.get(producer.producer_id, (NO_EPOCH, NO_SESSION))
+        return epoch == producer.producer_epoch and producer.session < latest
+
+    def begin_in_transaction(
+        self, producer: TxnProducer, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> OffsetsWrite:
+        """These offsets are going to be written, and count when the transaction is committed."""
+        self._sessions[producer.producer_id] = producer.producer_epoch, producer.session
+        return self.begin(OffsetsWrite(offsets, producer.producer_id))
+
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """Forget all offsets of deleted topics, and what is under way; the log owes tombstones."""
+        gone = [partition for partition in self.known() if partition.topic in topics]
+        self.owed_tombstones.update(dict.fromkeys(gone, -1))
+        for write in self._writes:
+            write.orphans.update(partition for partition in gone if partition in write.offsets)
+        for partition in gone:
             self._applied.pop(partition, None)
+            for producer_id in list(self._staged):
+                self._unstage(producer_id, partition)
+        self._forget_ended()
 
-    def remove_topics(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Forget all offsets of deleted topics; returns the partitions that had committed ones."""
-        for waiting in self._transactions.values():
-            for partition in [key for key in waiting if key.topic in topics]:
-                del waiting[partition]
-        gone = [partition for partition in self._applied if partition.topic in topics]
-        self.remove(gone)
-        return gone
+    def has_nothing_but(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether the log would have no offset of the group without those of these partitions."""
+        if self._writes:
+            return False
+        kept = {*self._applied, *self.owed_tombstones}.union(*self._staged.values())
+        return kept <= {*partitions}
+
+    def payable_tombstones(self) -> list[TopicPartition]:
+        """Those that can be written now without hitting an offset of a new topic of the name."""
+        taken = {partition for offsets in self._staged.values() for partition in offsets}
+        for write in self._writes:
+            taken |= write.offsets.keys() - write.orphans
+        return [partition for partition in self.owed_tombstones if partition not in taken]
 
     def expired(
         self,
@@ -170,14 +246,39 @@ class GroupOffsets:
                 return now_ms >= value.expire_timestamp_ms
             return now_ms - idle_since_ms(value) >= retention_ms
 
+        under_way = {partition for write in self._writes for partition in write.offsets}
         return [
             partition
             for partition, applied in self._applied.items()
             if partition.topic not in subscribed_topics
-            and partition not in self._pending
+            and partition not in under_way
             and not self.is_unstable(partition)
             and is_expired(applied.value)
         ]
+
+    def _newest(self, partition: TopicPartition) -> int:
+        """The place of the newest record of the partition, as far as one can still be older."""
+        applied = self._applied.get(partition)
+        deleted = self._deleted.get(partition, -1)
+        return deleted if applied is None else max(applied.place, deleted)
+
+    def _unstage(self, producer_id: int, partition: TopicPartition) -> None:
+        staged = self._staged[producer_id]
+        staged.pop(partition, None)
+        if not staged:
+            del self._staged[producer_id]
+
+    def _forget_ended(self) -> None:
+        """Keep only what a write under way must be compared with, and who has a transaction."""
+        if self._deleted:
+            under_way = {partition for write in self._writes for partition in write.offsets}
+            self._deleted = {p: place for p, place in self._deleted.items() if p in under_way}
+        if self._ended:
+            writing = {write.producer_id for write in self._writes}
+            self._ended = {each: ends for each, ends in self._ended.items() if each in writing}
+        if self._sessions:
+            open_ = self.open_transactions
+            self._sessions = {each: last for each, last in self._sessions.items() if each in open_}
 
 
 class RegistryOffsets:

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # A member in its first JoinGroup has no session yet, and a closed connection is not noticed while
 # the request waits. A client that is still there after this long is expected to try again.
+EMPTY_RETRY_MS: Final = 1000
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 MAX_PENDING_MEMBERS: Final = 10_000
 
@@ -397,17 +398,21 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             group.answer_join(member, response)
 
     def _store_empty_generation(self, group: ClassicGroup) -> None:
+        """Write that all have left, again and again: no member would cause another write."""
+        generation_id = group.generation_id
+
+        def store() -> None:
+            is_current = self._manager.group(group.group_id) is group
+            if is_current and group.is_empty and group.generation_id == generation_id:
+                self._manager.store_group(group, {}, on_stored)
+
         def on_stored(error: ErrorCode) -> None:
             if error:
-                # After a crash the last generation in the log is loaded; its sessions soon expire.
-                logger.warning(
-                    "Group %s is empty, but that could not be stored: %s",
-                    group.group_id,
-                    error.name,
-                )
+                logger.debug("Group %s is empty, not in the log: %s", group.group_id, error.name)
+                self._scheduler.call_later(EMPTY_RETRY_MS, store)
 
-        logger.info("Group %s is empty in generation %d", group.group_id, group.generation_id)
-        self._manager.store_group(group, {}, on_stored)
+        logger.info("Group %s is empty in generation %d", group.group_id, generation_id)
+        store()
 
     def _expect_syncs(self, group: ClassicGroup) -> None:
         generation_id = group.generation_id

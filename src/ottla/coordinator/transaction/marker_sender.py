@@ -172,8 +172,9 @@ class MarkerSender:
 # Writes the markers of transactions into the partitions that this broker leads.
 
 
-# Called with a partition of the offsets topic, the producer id, and whether it was a commit.
-OnOffsetsEnded = Callable[[int, int, bool], object]
+# Called with a partition of the offsets topic, the marker's offset in it, the producer id, and
+# whether it was a commit.
+OnOffsetsEnded = Callable[[int, int, int, bool], object]
 
 
 class MarkerWriter:
@@ -207,8 +208,12 @@ class MarkerWriter:
         def respond(results: Mapping[TopicPartition, PartitionAppendResult]) -> None:
             for topic_partition, result in results.items():
                 if topic_partition.topic == OFFSETS_TOPIC and not result.error:
-                    partition = topic_partition.partition
-                    self._on_offsets_ended(partition, marker.producer_id, marker.is_commit)
+                    self._on_offsets_ended(
+                        topic_partition.partition,
+                        result.base_offset,
+                        marker.producer_id,
+                        marker.is_commit,
+                    )
             refused = dict.fromkeys(late, ErrorCode.INVALID_PRODUCER_EPOCH)
             on_written(refused | {tp: result.error for tp, result in results.items()})
 

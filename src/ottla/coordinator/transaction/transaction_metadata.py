@@ -261,6 +261,15 @@ class TransactionMetadata:
     def is_pending(self) -> bool:
         return self.pending is not None
 
+    @property
+    def stored_state(self) -> Transaction | None:
+        """What the log has of it, without the fields that are in memory only; None if nothing."""
+        epoch = self.current.producer_epoch - self.is_fence_raised
+        if epoch == NO_EPOCH:
+            return None
+        value = encode_transaction(self.current._replace(producer_epoch=epoch))
+        return None if value is None else read_transaction(value)
+
     def prepare(self, following: Transaction) -> Transaction:
         """Begin to change to `following`; `NEXT_STATES` must allow it."""
         present = self.current if self.pending is None else self.pending
@@ -313,11 +322,16 @@ VALUE_VERSION_WITH_BUMP: Final = 1
 def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
     """The batch with the state of an id; a tombstone if it is dead."""
     key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
-    is_dead = transaction.state is TransactionState.DEAD
+    return build_batch([(now_ms, key, encode_transaction(transaction), ())])
+
+
+def encode_transaction(transaction: Transaction) -> bytes | None:
+    """The value of an id's record; None for one that is dead."""
+    if transaction.state is TransactionState.DEAD:
+        return None
     bumps = transaction.client_version >= EPOCH_BUMP
     version = VALUE_VERSION_WITH_BUMP if bumps else FIRST_VALUE_VERSION
-    value = None if is_dead else encode_versioned(_stored(transaction), version)
-    return build_batch([(now_ms, key, value, ())])
+    return encode_versioned(_stored(transaction), version)
 
 
 def read_transactional_id(key: bytes) -> str | None:

@@ -21,7 +21,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
     read_transactional_id,
     transaction_batch,
 )
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
 from ottla.structs import TRANSACTIONS_TOPIC
@@ -47,19 +47,18 @@ class TransactionLoader(StepwiseLoader):
         for transactional_id, value in self._values.items():
             try:
                 yield transactional_id, read_transaction(value)
-            except KafkaError as error:
-                logger.error("Transactional id %r cannot be read: %s", transactional_id, error)
+            except Exception as error:
+                self.report(f"transactional id {transactional_id!r}", error)
 
     def read_batch(self, batch: RecordBatch) -> None:
-        try:
-            batch.verify()
-            records = [] if batch.is_control else list(batch.records())
-            for record in records:
-                self._apply(record)
-        except KafkaError as error:
-            logger.error("%r of transaction partition %d: %s", batch, self.partition, error)
-            return
+        batch.verify()
+        records = [] if batch.is_control else list(batch.records())
         self.record_count += max(1, len(records))
+        for record in records:
+            try:
+                self._apply(record)
+            except Exception as error:
+                self.report(f"record {record.offset}", error)
 
     def _apply(self, record: Record) -> None:
         transactional_id = read_transactional_id(record.key or b"")
@@ -134,7 +133,7 @@ class TransactionStateManager:
         """Write the next state of the id, which takes effect before `on_stored` is called."""
         prepared = metadata.prepare(following)
 
-        def on_done(error: ErrorCode) -> None:
+        def on_done(error: ErrorCode, offset: int) -> None:
             if not self.is_current(metadata):
                 error = error or ErrorCode.NOT_COORDINATOR
             if error:
@@ -174,6 +173,28 @@ class TransactionStateManager:
             self.store(metadata, dead, lambda error: None)
         return len(expired)
 
+    def differences(self, partition: int) -> list[str]:
+        """How the ids of a partition differ from what a fresh load of its log gives.
+
+        It reads the whole partition: for tests and simulated clusters. An id with a change that is
+        on its way into the log is not compared.
+        """
+        loader = TransactionLoader(partition, self.log.read(partition))
+        while loader.step():
+            pass
+        replayed = dict(loader.transactions())
+        known = self._by_partition.get(partition, {})
+        found = []
+        for transactional_id in sorted(known.keys() | replayed.keys()):
+            metadata = known.get(transactional_id)
+            if metadata is not None and metadata.is_pending:
+                continue
+            before = None if metadata is None else metadata.stored_state
+            after = replayed.get(transactional_id)
+            if before != after:
+                found.append(f"id {transactional_id}: in memory {before}, in the log {after}")
+        return found
+
     # -- partitions come and go
 
     def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
@@ -207,7 +228,10 @@ class TransactionStateManager:
         for metadata in list(loaded.values()):
             age_ms = metadata.current.age_ms(self._clock.now_ms())
             metadata.begin_time_limit(age_ms, self._clock.monotonic_ms())
-            on_loaded(metadata)
+            try:
+                on_loaded(metadata)
+            except Exception as error:
+                loader.report(f"how {metadata} goes on", error)
 
     def _forget(self, metadata: TransactionMetadata) -> None:
         partition = self.log.partition_for(metadata.transactional_id)

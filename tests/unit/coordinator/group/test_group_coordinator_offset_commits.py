@@ -3,6 +3,7 @@
 import pytest
 from group_world import World
 
+from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
@@ -69,11 +70,9 @@ def test_commit_is_seen_only_when_replicas_have_it(world):
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
 def test_failed_write_is_told_in_the_words_of_coordinators(world, log_error, answer):
@@ -82,6 +81,28 @@ def test_failed_write_is_told_in_the_words_of_coordinators(world, log_error, ans
 
     assert world.commit(5).value is answer
     assert world.committed() is None
+
+
+def test_commit_that_too_few_replicas_have_is_an_error_and_in_the_log(world):
+    """The next coordinator will read it, so this one counts it as well."""
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    assert world.commit(5).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.committed() == 5
+
+
+def test_commit_that_was_not_replicated_in_time_counts_when_it_is(world):
+    """The client is told that it failed, but the log has it, and the next coordinator reads it."""
+    world.commit(5)
+    world.log.is_replicated = False
+    world.log.error = ErrorCode.REQUEST_TIMED_OUT
+    assert world.commit(6).value is ErrorCode.REQUEST_TIMED_OUT
+    world.advance(60_000)
+    assert world.committed() == 5
+
+    world.log.is_replicated = True
+    world.advance(SETTLE_MS)
+    assert world.committed() == 6
 
 
 def test_nothing_committed_is_no_error(world):

@@ -110,20 +110,25 @@ def test_second_election_changes_nothing(world):
     assert world.commit(5, member, 1).value is ErrorCode.NONE
 
 
-def test_partition_that_cannot_be_read_is_not_served(world, caplog):
-    """Answering without knowing what was committed would lose offsets."""
+def test_partition_that_cannot_be_read_is_not_served_until_it_can(world, caplog):
+    """Answering without knowing what was committed would lose offsets; nobody else would answer."""
+    world.commit(4)
+    read = world.log.read
 
     def broken(partition):
-        raise OSError("bad disk")
+        raise OSError("too many open files")
         yield
 
     world.log.read = broken
     world.coordinator.on_resignation(0)
     world.coordinator.on_election(0)
-    world.advance(0)
-
-    assert world.commit(5).value is ErrorCode.NOT_COORDINATOR
+    world.advance(10_000)
+    assert world.commit(5).value is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert "cannot be read" in caplog.text
+
+    world.log.read = read
+    world.advance(30_000)
+    assert world.committed() == 4
 
 
 def test_groups_of_other_partitions_stay_when_one_moves():

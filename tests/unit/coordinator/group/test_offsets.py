@@ -1,7 +1,9 @@
-"""Commits that complete in any order, and which offsets expire."""
+"""Commits, deletions and ends of transactions in any order, and which offsets expire."""
 
-from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from ottla.structs import TopicPartition
+import pytest
+
+from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets, OffsetsWrite
+from ottla.structs import NO_OFFSET, TopicPartition, TxnProducer
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -18,51 +20,95 @@ def expired(offsets, now_ms, subscribed=()):
     return offsets.expired(now_ms, 100, lambda value: value.commit_timestamp_ms, subscribed)
 
 
-def test_offset_is_not_seen_before_it_is_complete():
-    """What is on its way into the log could still be lost."""
+def producer(producer_id=7, epoch=0, session=5):
+    """A producer with a transaction."""
+    return TxnProducer("x", producer_id, epoch, session)
+
+
+def holding(values):
+    """A group with these offsets, in the order of the log."""
     offsets = GroupOffsets()
-    sequence = offsets.prepare([T0])
+    for place, (partition, value) in enumerate(values.items()):
+        offsets.put(place, partition, value)
+    return offsets
+
+
+def test_offset_is_not_seen_before_it_is_in_the_log():
+    """What is on its way could still be lost."""
+    offsets = GroupOffsets()
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(5)}))
     assert offsets.get(T0) is None
     assert offsets.has_pending
-    offsets.complete(sequence, {T0: CommittedOffset(5)})
+    assert list(offsets.known()) == [T0]
+    offsets.settle(write, 0)
 
     assert offsets.get(T0) == CommittedOffset(5)
     assert not offsets.has_pending
 
 
-def test_later_written_commit_stays_whichever_completes_first():
+def test_later_written_commit_stays_whichever_is_acknowledged_first():
     """The log is read in the order of writing, so memory must agree with that."""
     offsets = GroupOffsets()
-    first, second = offsets.prepare([T0]), offsets.prepare([T0])
-    offsets.complete(second, {T0: CommittedOffset(20)})
-    offsets.complete(first, {T0: CommittedOffset(10)})
+    first = offsets.begin(OffsetsWrite({T0: CommittedOffset(10)}))
+    second = offsets.begin(OffsetsWrite({T0: CommittedOffset(20)}))
+    offsets.settle(second, 1)
+    offsets.settle(first, 0)
 
     assert offsets.get(T0) == CommittedOffset(20)
 
 
-def test_commit_that_was_given_up_leaves_the_one_before():
-    """A failed write changes nothing."""
+def test_records_of_one_batch_have_places_of_their_own():
+    """A batch begins at its offset; each record in it is one further."""
     offsets = GroupOffsets()
-    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(5)})
-    offsets.give_up(offsets.prepare([T0]), [T0])
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(1), T1: CommittedOffset(2)}))
+    offsets.settle(write, 8)
+    offsets.delete(8, T0)
+    offsets.delete(9, T1)
+    assert offsets.all() == {T0: CommittedOffset(1), T1: CommittedOffset(2)}
+
+    offsets.delete(9, T0)
+    offsets.delete(10, T1)
+    assert offsets.all() == {}
+
+
+def test_commit_that_did_not_get_into_the_log_leaves_the_one_before():
+    """A failed write changes nothing."""
+    offsets = holding({T0: CommittedOffset(5)})
+    offsets.settle(offsets.begin(OffsetsWrite({T0: CommittedOffset(6)})), NO_OFFSET)
 
     assert offsets.get(T0) == CommittedOffset(5)
     assert not offsets.has_pending
 
 
-def test_loaded_offset_gives_way_to_a_commit():
-    """What was read at the start is older than anything that follows."""
-    offsets = GroupOffsets()
-    offsets.load({T0: CommittedOffset(5)})
-    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(6)})
+@pytest.mark.parametrize("deletion_first", [True, False])
+def test_deletion_takes_the_commit_before_it_whichever_is_acknowledged_first(deletion_first):
+    """A commit on its way once came back to life when it was acknowledged after its deletion."""
+    offsets = holding({T0: CommittedOffset(1)})
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(5)}))
+    if deletion_first:
+        offsets.delete(8, T0)
+        offsets.settle(write, 7)
+    else:
+        offsets.settle(write, 7)
+        offsets.delete(8, T0)
 
-    assert offsets.all() == {T0: CommittedOffset(6)}
+    assert offsets.get(T0) is None
+    assert offsets.has_nothing_but(())
+
+
+def test_commit_after_a_deletion_stays():
+    """Whichever is acknowledged first."""
+    offsets = holding({T0: CommittedOffset(1)})
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(5)}))
+    offsets.settle(write, 8)
+    offsets.delete(7, T0)
+
+    assert offsets.get(T0) == CommittedOffset(5)
 
 
 def test_offsets_expire_by_age():
     """An offset is gone when the retention time has passed, not before."""
-    offsets = GroupOffsets()
-    offsets.load({T0: committed_at(0), T1: committed_at(50)})
+    offsets = holding({T0: committed_at(0), T1: committed_at(50)})
 
     assert expired(offsets, 99) == []
     assert expired(offsets, 100) == [T0]
@@ -71,8 +117,7 @@ def test_offsets_expire_by_age():
 
 def test_own_retention_time_of_a_client_counts_alone():
     """An expiry time that came with the commit overrules the broker's."""
-    offsets = GroupOffsets()
-    offsets.load({T0: committed_at(0, expire_timestamp_ms=10), T1: committed_at(0, 500)})
+    offsets = holding({T0: committed_at(0, expire_timestamp_ms=10), T1: committed_at(0, 500)})
 
     assert expired(offsets, 10) == [T0]
     assert expired(offsets, 499) == [T0]
@@ -80,45 +125,82 @@ def test_own_retention_time_of_a_client_counts_alone():
 
 def test_offsets_in_use_do_not_expire():
     """Topics that members read and partitions with a commit under way are left alone."""
-    offsets = GroupOffsets()
-    offsets.load({T0: committed_at(0), T1: committed_at(0), U0: committed_at(0)})
-    offsets.prepare([U0])
+    offsets = holding({T0: committed_at(0), T1: committed_at(0), U0: committed_at(0)})
+    offsets.begin(OffsetsWrite({U0: committed_at(0)}))
 
     assert expired(offsets, 200, {"t"}) == []
     assert expired(offsets, 200) == [T0, T1]
 
 
-def test_offsets_of_a_transaction_count_when_it_commits():
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_count_when_it_commits(commit):
     """And not at all when it aborts."""
-    for commit in (True, False):
-        offsets = GroupOffsets()
-        offsets.load({T0: CommittedOffset(1)})
-        offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
-        assert offsets.is_unstable(T0)
-        assert offsets.has_pending
-        assert offsets.get(T0).offset == 1
-        offsets.end_transaction(7, commit)
+    offsets = holding({T0: CommittedOffset(1)})
+    write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
+    assert offsets.is_unstable(T0)
+    offsets.settle(write, 1)
+    assert offsets.is_unstable(T0)
+    assert offsets.has_pending
+    assert offsets.get(T0).offset == 1
+    offsets.end_transaction(2, 7, commit)
 
-        assert not offsets.is_unstable(T0)
-        assert offsets.get(T0).offset == (5 if commit else 1)
+    assert not offsets.is_unstable(T0)
+    assert not offsets.has_pending
+    assert offsets.get(T0).offset == (5 if commit else 1)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_end_that_is_known_before_what_it_ends_counts_for_it(commit):
+    """A marker stands behind the offsets of its transaction, whenever they are acknowledged."""
+    offsets = holding({T0: CommittedOffset(1)})
+    write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
+    offsets.end_transaction(2, 7, commit)
+    offsets.settle(write, 1)
+
+    assert offsets.get(T0).offset == (5 if commit else 1)
+    assert not offsets.has_pending
+
+
+def test_end_does_not_count_for_the_next_transaction():
+    """Its offsets stand behind the marker."""
+    offsets = GroupOffsets()
+    write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
+    offsets.end_transaction(2, 7, commit=True)
+    offsets.settle(write, 3)
+
+    assert offsets.get(T0) is None
+    assert offsets.staged() == {7: {T0: CommittedOffset(5)}}
 
 
 def test_plain_commit_after_that_of_a_transaction_stays():
     """The later written one counts, whichever is completed first."""
     offsets = GroupOffsets()
-    offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
-    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(6)})
-    offsets.end_transaction(7, commit=True)
+    offsets.stage(0, 7, T0, CommittedOffset(5))
+    offsets.put(1, T0, CommittedOffset(6))
+    offsets.end_transaction(2, 7, commit=True)
 
     assert offsets.get(T0).offset == 6
+
+
+def test_deletion_takes_what_a_transaction_has_staged_before_it():
+    """Else it would come back with the commit."""
+    offsets = holding({T0: CommittedOffset(1)})
+    offsets.stage(1, 7, T0, CommittedOffset(5))
+    offsets.stage(1, 8, T1, CommittedOffset(6))
+    offsets.delete(2, T0)
+    assert not offsets.is_unstable(T0)
+    assert offsets.is_unstable(T1)
+    offsets.end_transaction(3, 7, commit=True)
+
+    assert offsets.get(T0) is None
 
 
 def test_transactions_of_two_producers_end_apart():
     """A partition is unstable while any of them is open."""
     offsets = GroupOffsets()
     for producer_id in (7, 8):
-        offsets.prepare_in_transaction(producer_id, {T0: CommittedOffset(producer_id)})
-    offsets.end_transaction(8, commit=True)
+        offsets.stage(producer_id, producer_id, T0, CommittedOffset(producer_id))
+    offsets.end_transaction(9, 8, commit=True)
 
     assert offsets.is_unstable(T0)
     assert list(offsets.open_transactions) == [7]
@@ -128,11 +210,12 @@ def test_transactions_of_two_producers_end_apart():
 def test_commit_that_did_not_get_into_the_log_is_not_in_the_transaction():
     """Nothing is left of it."""
     offsets = GroupOffsets()
-    sequence = offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
-    offsets.give_up_in_transaction(7, sequence, [T0])
+    write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
+    assert list(offsets.open_transactions) == [7]
+    offsets.settle(write, NO_OFFSET)
 
     assert not offsets.has_pending
-    offsets.end_transaction(7, commit=True)
+    offsets.end_transaction(1, 7, commit=True)
     assert offsets.get(T0) is None
 
 
@@ -140,20 +223,64 @@ def test_connections_are_compared_for_one_producer_and_epoch_only():
     """A producer that has taken over may be connected for longer."""
     offsets = GroupOffsets()
 
-    assert offsets.admit(7, 0, 5)
-    assert not offsets.admit(7, 0, 4)
-    assert offsets.admit(8, 0, 1)
-    assert offsets.admit(7, 1, 3)
-    assert offsets.admit(7, 1, 6)
-    assert not offsets.admit(7, 1, 5)
+    for known in (producer(session=5), producer(8, session=1)):
+        assert not offsets.is_late(known)
+        offsets.settle(offsets.begin_in_transaction(known, {T0: CommittedOffset(1)}), 1)
+    assert offsets.is_late(producer(session=4))
+    assert not offsets.is_late(producer(session=5))
+    assert not offsets.is_late(producer(8, session=2))
+    assert not offsets.is_late(producer(epoch=1, session=3))
 
 
-def test_offsets_of_deleted_topics_go_from_transactions_as_well():
-    """Else they would come back with the commit."""
+@pytest.mark.parametrize("ending", ["commit", "abort", "refused", "deleted"])
+def test_nothing_is_remembered_of_a_producer_without_a_transaction(ending):
+    """A group once grew with each producer id that ever committed to it."""
     offsets = GroupOffsets()
-    offsets.load({T0: CommittedOffset(1)})
-    offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
+    write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
+    if ending == "refused":
+        offsets.settle(write, NO_OFFSET)
+    else:
+        offsets.settle(write, 1)
+    if ending == "deleted":
+        offsets.delete(2, T0)
+    offsets.end_transaction(3, 7, ending == "commit")
 
-    assert offsets.remove_topics({"t"}) == [T0]
-    offsets.end_transaction(7, commit=True)
-    assert offsets.get(T0) is None
+    empty = GroupOffsets()
+    known = {name: value for name, value in vars(offsets).items() if name != "_applied"}
+    assert known == {name: value for name, value in vars(empty).items() if name != "_applied"}
+
+
+@pytest.mark.parametrize("tombstone", [1, 5])
+def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombstone):
+    """Committed, staged and on their way: none comes back, whatever is acknowledged afterwards.
+
+    A commit that gets into the log only behind the tombstone needs another one.
+    """
+    offsets = holding({T1: CommittedOffset(1), U0: CommittedOffset(2)})
+    offsets.stage(2, 7, T1, CommittedOffset(5))
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(6)}))
+    offsets.remove_topics({"t"})
+    assert offsets.all() == {U0: CommittedOffset(2)}
+    assert offsets.payable_tombstones() == [T1, T0]
+    offsets.delete(tombstone, T0)
+    offsets.settle(write, 3)
+    offsets.end_transaction(4, 7, commit=True)
+
+    assert offsets.all() == {U0: CommittedOffset(2)}
+    assert offsets.payable_tombstones() == ([T1, T0] if tombstone < 3 else [T1])
+    for partition in (T0, T1):
+        offsets.delete(6, partition)
+    assert not offsets.owed_tombstones
+
+
+def test_no_tombstone_is_owed_where_a_new_topic_has_an_offset():
+    """It stands behind that of the old topic; a tombstone now would delete it."""
+    offsets = holding({T0: CommittedOffset(1), T1: CommittedOffset(1)})
+    offsets.remove_topics({"t"})
+    offsets.put(5, T0, CommittedOffset(0))
+    offsets.stage(6, 7, T1, CommittedOffset(0))
+    assert offsets.payable_tombstones() == []
+    assert list(offsets.owed_tombstones) == [T1]
+
+    offsets.end_transaction(7, 7, commit=False)
+    assert offsets.payable_tombstones() == [T1]

@@ -97,6 +97,11 @@ class PendingWrites:
         """The keys of open and failed writes: the log has or may get them, the group may not."""
         return dict.fromkeys([*self.unsaved, *self._newest])
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the log has all that was written."""
+        return not self.unsaved and not self._batches
+
     def write(self, records: Records, append: Append, on_stored: OnStored) -> None:
         """Write the records, with those that could not be written before."""
         batch = {**self.unsaved, **records}
@@ -209,6 +214,21 @@ class ConsumerGroup(Group):
     @property
     def is_unused(self) -> bool:
         return self.is_over and not self.group_epoch
+
+    @property
+    def stored_state(self) -> object:
+        if not self.writes.is_idle:
+            return None
+        members = {
+            member_id: (
+                member_value(member.details),
+                current_assignment_value(member.current),
+                target_member_value(self.target[member_id]),
+            )
+            for member_id, member in self.members.items()
+        }
+        epochs = self.group_epoch, self.assignment_epoch
+        return self.type, epochs, members, self.topics, self.regexes
 
     # -- members
 
