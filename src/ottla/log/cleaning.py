@@ -41,6 +41,7 @@ from ottla.log.log_dir import (
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
+    FlushJob,
     segment_path,
 )
 from ottla.log.log_segment import (
@@ -665,14 +666,14 @@ class SegmentSwap:
     async def run(self, group: CleanedGroup, cleaned_offset: int) -> None:
         """Swap one group in; the log counts as clean up to an offset once the last one is."""
         cleaned = group.segment
-        sync = partial(self._runtime.disk.fsync_dir, self._log.dir)
+        sync = FlushJob(self._runtime.disk, [], [], [], [self._log.dir])
         try:
             self.check()
             self._on_disk(partial(rename_files, self._runtime.disk, cleaned, SWAP_SUFFIX))
             await self._runtime.background.run(sync)
             self.check()
         except BaseException:
-            await self._runtime.background.run(partial(_discard, self._runtime, cleaned))
+            await self._throw_away(cleaned)
             raise
         self._on_disk(partial(self._replace, group))
         if group.is_last:
@@ -704,6 +705,13 @@ class SegmentSwap:
         log.segments = _replaced(log.segments, gone, cleaned)
         bases = {segment.base_offset for segment in gone} - {cleaned.base_offset}
         log.producer_state_manager.delete_snapshots(bases.__contains__)
+
+    async def _throw_away(self, cleaned: LogSegment) -> None:
+        """Remove a cleaned segment; a start that found it would finish the swap."""
+        try:
+            await self._runtime.background.run(partial(_discard, self._runtime, cleaned))
+        except OSError as error:
+            self._log.log_dir.fail(error)
 
     def _on_disk(self, renames: partial[None]) -> None:
         """Run renames; if they fail half-way, only a start can mend the log."""

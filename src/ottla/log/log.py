@@ -8,7 +8,6 @@ All methods run on the loop's thread; fsync does not.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,8 +16,19 @@ from uuid import UUID
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, CorruptIndexError
-from ottla.log.log_dir import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, LogDir, write_topic_id
+from ottla.log.index_file import (
+    MAX_OFFSET,
+    MAX_RELATIVE_OFFSET,
+    AbortedTxn,
+    CorruptIndexError,
+)
+from ottla.log.log_dir import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    FlushJob,
+    LogDir,
+    write_topic_id,
+)
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
@@ -30,7 +40,7 @@ from ottla.record.record_batch import (
     assign_offset,
     batches,
 )
-from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime, Timer
+from ottla.runtime import Buffer, File, FileRegion, Runtime, Timer
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -39,7 +49,6 @@ from ottla.structs import (
     NO_OFFSET,
     NO_TIMESTAMP,
     TopicPartition,
-    Value,
 )
 
 logger = logging.getLogger(__name__)
@@ -71,20 +80,40 @@ class LogRoller:
             self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
 
     def segment_for(
-        self, added_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
+        self,
+        added_bytes: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        now_ms: int,
     ) -> LogSegment:
         """The active segment, or a new one if the batch is too large, late or far off for it."""
-        segment = self._log.segments.active
+        log = self._log
+        if last_offset >= MAX_OFFSET:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{log.topic_partition}: no offset is left"
+            )
+        segment = log.segments.active
         size = segment.size
-        if size and (
-            size > self._segment_bytes - added_bytes
-            or segment.offset_index.is_full
-            or segment.time_index.is_full
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
-        ):
-            self.roll()
-            return self._log.segments.active
+        if size:
+            is_due = (
+                size > self._segment_bytes - added_bytes
+                or segment.offset_index.is_full
+                or segment.time_index.is_full
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
+            )
+        elif base_offset < segment.base_offset and len(log.segments) > 1:
+            # The batch that it was begun for could not be written, and another one comes.
+            self._drop_active()
+            return self.segment_for(added_bytes, base_offset, last_offset, timestamp_ms, now_ms)
+        else:
+            is_due = last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        if is_due:
+            # A compacted log may have a wider gap here than one segment can hold (KAFKA-4451).
+            is_far = last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET
+            self.roll(base_offset if is_far else log.log_end_offset)
+            return log.segments.active
         return segment
 
     def has_room(
@@ -97,23 +126,38 @@ class LogRoller:
             and not segment.is_due(batch.max_timestamp, now_ms, self._roll_ms)
         )
 
-    def roll(self) -> None:
-        """Close the active segment and begin a new one at the log's end, unless it is empty."""
+    def roll(self, base_offset: int | None = None) -> None:
+        """Close the active segment and begin a new one, unless it is empty.
+
+        It begins at the log's end, or at an offset behind that.
+        """
         log = self._log
         log.check_available()
         active = log.segments.active
-        if not active.size and active.base_offset == log.log_end_offset:
+        if base_offset is None:
+            base_offset = log.log_end_offset
+        if not active.size and active.base_offset == base_offset:
             return
-        segment = self.segment_at(log.log_end_offset)
+        segment = self.segment_at(base_offset)
         try:
             active.become_inactive()
             segment.create()
-            log.take_snapshot()
+            log.take_snapshot(base_offset)
         except OSError as error:
             self._undo(segment)
-            raise log.log_dir.failed(error, f"roll of {log.topic_partition}") from error
+            raise log.log_dir.refused(error, f"roll of {log.topic_partition}") from error
         log.segments = Segments([*log.segments, segment])
-        log.flush(segment.base_offset)
+        log.flush(log.log_end_offset)
+
+    def _drop_active(self) -> None:
+        """Go back to the segment before the active one, which is empty."""
+        log = self._log
+        try:
+            log.segments.active.remove()
+            log.segments = Segments(log.segments.items[:-1])
+            log.producer_state_manager.delete_snapshots(lambda each: each > log.log_end_offset)
+        except OSError as error:
+            raise log.log_dir.failed(error, f"roll of {log.topic_partition}") from error
 
     def segment_at(self, base_offset: int) -> LogSegment:
         """A segment with the settings of the topic; its files are not there yet."""
@@ -250,7 +294,7 @@ class ReadableLog:
         try:
             return self._read(start_offset, max_bytes, max_offset, min_one_message, skips_empty)
         except OSError as error:
-            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
 
     def _read(
         self,
@@ -300,14 +344,16 @@ class ReadableLog:
 
     def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that have records in what was read, up to an offset."""
+        segments, start_offset = self.segments, data.fetch_offset
         try:
-            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
-        except CorruptIndexError:
-            producers = self.producer_state_manager
-            rebuild_txn_indexes(self.log_dir, self.segments, producers, data.fetch_offset)
-            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+            try:
+                return segments.aborted_transactions(start_offset, data.records, max_offset)
+            except CorruptIndexError:
+                producers = self.producer_state_manager
+                rebuild_txn_indexes(self.log_dir, segments, producers, start_offset)
+                return segments.aborted_transactions(start_offset, data.records, max_offset)
         except OSError as error:
-            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record at or after a time; None if none is.
@@ -328,68 +374,17 @@ class ReadableLog:
                 return None
             return self.segments.search_time(timestamp_ms, self.log_start_offset)
         except OSError as error:
-            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
 
 
 # Bringing a log to disk without making the loop wait for the disk.
-
-
-class FsyncError(Exception):
-    """The kernel could not bring data to disk; it may have dropped them."""
 
 
 class CleaningAbortedError(Exception):
     """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
 
 
-class FlushJob(Value):
-    """What must be forced to disk, as values for a background thread.
-
-    The call raises FsyncError if that failed, OSError if it could not be tried.
-    """
-
-    disk: Disk
-    replacements: list[tuple[str, bytes]]
-    files: list[File]
-    paths: list[str]
-    directories: list[str]
-
-    def __call__(self) -> None:
-        for path, data in self.replacements:
-            _unless_gone(self.disk.replace, path, data)
-        for file in self.files:
-            _unless_gone(_fsync, file)
-        for path in self.paths:
-            _unless_gone(self._sync_path, path)
-        for directory in self.directories:
-            _unless_gone(self.disk.fsync_dir, directory)
-
-    def _sync_path(self, path: str) -> None:
-        file = self.disk.open(path)
-        try:
-            _fsync(file)
-        finally:
-            file.close()
-
-
-def _fsync(file: File) -> None:
-    try:
-        file.fsync()
-    except OSError as error:
-        if error.errno == errno.EBADF:
-            raise
-        raise FsyncError(f"fsync of {file.path}: {error}") from error
-
-
-def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
-    """What was deleted while the job waited needs no flush: its file is closed or not there."""
-    try:
-        action(*arguments)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
+FLUSH_RETRY_MS: Final = 1_000
 
 
 class LogFlusher:
@@ -405,6 +400,7 @@ class LogFlusher:
         "_has_new_names",
         "_is_busy",
         "_log",
+        "_retry_timer",
         "_runtime",
         "_timer",
         "_unsynced_paths",
@@ -419,6 +415,7 @@ class LogFlusher:
         self._runtime = runtime
         self._log = log
         self._timer: Timer | None = None
+        self._retry_timer: Timer | None = None
         self._is_busy = False
         self._generation = 0
         self.wanted = recovery_point
@@ -503,7 +500,7 @@ class LogFlusher:
         epochs = log.leader_epoch_cache
         first = min(self.recovery_point, self.closed_point)
         segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
-        paths, self._unsynced_paths = self._unsynced_paths, []
+        paths = list(self._unsynced_paths)
         for segment in segments:
             segment.write_indexes()
             if is_last or segment is not log.segments.active:
@@ -512,8 +509,9 @@ class LogFlusher:
                 paths.append(segment.txn_index.path)  # a clean start takes it as it is
         directories = [log.dir, log.log_dir.path] if self._has_new_names else []
         replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
-        self._has_new_names = epochs.is_dirty = False
         files = [segment.file for segment in segments]
+        self._unsynced_paths = []
+        self._has_new_names = epochs.is_dirty = False
         return FlushJob(self._runtime.disk, replacements, files, paths, directories)
 
     def _on_timer(self) -> None:
@@ -552,18 +550,31 @@ class LogFlusher:
         self._runtime.background.submit(job, on_done, on_error)
 
     def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
-        """Count nothing of the job as on disk; a full disk may have room at the next flush."""
+        """Count nothing of the job as on disk; a full disk may have room at the next flush.
+
+        That comes by itself: who waits for this one need not append anything before it is done.
+        """
         log = self._log
         if isinstance(error, OSError):
-            logger.warning("%s", log_dir.failed(error, f"flush of {log.topic_partition}"))
+            logger.warning("%s", log_dir.refused(error, f"flush of {log.topic_partition}"))
         else:
             log_dir.fail(error)
         self._has_new_names = log.leader_epoch_cache.is_dirty = True
         if log.log_dir is not log_dir:  # the log has moved meanwhile
             self.flush(self.wanted)
-        elif job is not None:
-            self._unsynced_paths += job.paths
+        else:
+            self._unsynced_paths += job.paths if job is not None else []
+            self._retry_later()
         log.on_flushed()
+
+    def _retry_later(self) -> None:
+        if self._retry_timer is None and self._log.is_available:
+            call_later = self._runtime.scheduler.call_later
+            self._retry_timer = call_later(FLUSH_RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.flush(self.wanted)
 
 
 # Appending what a follower has fetched: batches that a leader has given offsets and epochs.
@@ -589,12 +600,14 @@ def append_as_follower(log: Log, records: Buffer, leader_epoch: int, now_ms: int
     log.check_available()
     found = checked_batches(log, records, leader_epoch)
     size = 0
-    while found:
-        count, written = _append_run(log, found, now_ms)
-        found = found[count:]
-        size += written
-    if size:
-        log.flush_if_due()
+    try:
+        while found:
+            count, written = _append_run(log, found, now_ms)
+            found = found[count:]
+            size += written
+    finally:
+        if size:
+            log.flush_if_due()
     return size
 
 
@@ -611,6 +624,10 @@ def checked_batches(log: Log, records: Buffer, leader_epoch: int) -> list[Record
             if found or batch.last_offset < end_offset:
                 raise CorruptRecordError(f"{what}, which it does not follow")
             raise UnexpectedAppendOffsetError(base_offset, what)
+        if batch.last_offset >= MAX_OFFSET:
+            raise CorruptRecordError(
+                f"{log.topic_partition}: no offset follows {batch.last_offset}"
+            )
         if batch_epoch > leader_epoch or NO_EPOCH < batch_epoch < epoch:
             raise CorruptRecordError(
                 f"{log.topic_partition}: the batch at offset {base_offset} is of epoch "
@@ -626,7 +643,9 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
     """Write as many batches as one segment takes; returns how many, and their size."""
     first = found[0]
     size = first.size_in_bytes
-    segment = log.roller.segment_for(size, first.last_offset, first.max_timestamp, now_ms)
+    segment = log.roller.segment_for(
+        size, first.base_offset, first.last_offset, first.max_timestamp, now_ms
+    )
     count = 1
     for batch in found[1:]:
         added = batch.size_in_bytes
@@ -635,6 +654,7 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
         size += added
         count += 1
     try:
+        segment.load_indexes()
         segment.file.pwrite(first.buffer[first.position : first.position + size], segment.size)
     except OSError as error:
         raise log.write_failed(segment, error) from error
@@ -761,8 +781,8 @@ class Log(ReadableLog):
                 )
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
-        data = batch.buffer
-        segment = self.roller.segment_for(len(data), last_offset, max_timestamp_ms, now_ms)
+        data, roller = batch.buffer, self.roller
+        segment = roller.segment_for(len(data), base_offset, last_offset, max_timestamp_ms, now_ms)
         assign_offset(data, 0, base_offset, leader_epoch)
         try:
             segment.append(data, base_offset, last_offset, max_timestamp_ms)
@@ -803,7 +823,7 @@ class Log(ReadableLog):
         try:
             segment.txn_index.append(aborted)
         except OSError as error:  # readers would be shown an aborted transaction
-            self.log_dir.fail(error)
+            raise self.log_dir.failed(error, f"append to {self.topic_partition}") from error
 
     def flush_if_due(self) -> None:
         """After an append: begin the flush that the settings ask for."""
@@ -815,7 +835,7 @@ class Log(ReadableLog):
             segment.file.truncate(segment.size)
         except OSError as second_error:
             self.log_dir.fail(second_error)
-        return self.log_dir.failed(error, f"append to {self.topic_partition}")
+        return self.log_dir.refused(error, f"append to {self.topic_partition}")
 
     # -- shortening
 
@@ -837,9 +857,9 @@ class Log(ReadableLog):
     def remove_segments(self, gone: Sequence[LogSegment]) -> None:
         """Delete some segments, but not all, from the log; it then starts at the first one left."""
         kept, _ = self.segments.split(lambda segment: segment not in gone)
-        self.segments = Segments(kept)
         try:
             delete_segments(self._runtime, gone, self.config.file_delete_delay_ms)
+            self.segments = Segments(kept)
             bases = {segment.base_offset for segment in gone} - set(self.segments.base_offsets)
             self.producer_state_manager.delete_snapshots(bases.__contains__)
         except OSError as error:
@@ -872,9 +892,11 @@ class Log(ReadableLog):
         """Force everything before an offset, or all there is, to disk in the background."""
         self._flusher.flush(self.log_end_offset if up_to is None else up_to)
 
-    def take_snapshot(self) -> None:
-        """Write down the state of the producers at the log's end."""
-        offset = self.log_end_offset
+    def take_snapshot(self, offset: int) -> None:
+        """Write down the state of the producers at the log's end, for a segment that begins there.
+
+        The segment may begin behind a gap.
+        """
         self.producer_state_manager.take_snapshot(offset)
         self._flusher.note_new_file(self.producer_state_manager.snapshot_path(offset))
 
@@ -894,7 +916,7 @@ class Log(ReadableLog):
         """Write all state for a clean stop; the job brings it to disk. None if it is on disk."""
         self.segments.active.become_inactive()
         if (self.producer_state_manager.latest_snapshot_offset or 0) != self.log_end_offset:
-            self.take_snapshot()
+            self.take_snapshot(self.log_end_offset)
         return (
             self._flusher.job(self.log_end_offset, is_last=True)
             if self._flusher.is_needed
@@ -912,9 +934,9 @@ class Log(ReadableLog):
 
     def delete(self, deleted_dir: str, *, is_kept: bool = False) -> None:
         """Rename the directory; its files are closed later, and removed unless `is_kept`."""
-        self.is_deleted = True
         delay_ms, runtime = self.config.file_delete_delay_ms, self._runtime
         try:
             delete_directory(runtime, self.dir, deleted_dir, delay_ms, self.close, is_kept=is_kept)
         except OSError as error:
             raise self.log_dir.failed(error, f"deletion of {self.topic_partition}") from error
+        self.is_deleted = True

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
-from ottla.log.log import CleaningAbortedError, FlushJob, FsyncError, Log
+from ottla.log.log import CleaningAbortedError, Log
+from ottla.log.log_dir import FlushJob, FsyncError
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
 from ottla.runtime import Runtime, Timer
@@ -341,10 +342,12 @@ class LogCleaner(LogAttachment):
             return True
         except CleaningAbortedError as error:
             logger.info("Compaction was given up: %s", error)
+        except FsyncError as error:
+            log.log_dir.fail(error)
         except OSError as error:
             if log.is_available:
                 logger.warning(
-                    "%s", log.log_dir.failed(error, f"compaction of {log.topic_partition}")
+                    "%s", log.log_dir.refused(error, f"compaction of {log.topic_partition}")
                 )
         except Exception as error:
             self._mark_uncleanable(log, error)
@@ -394,11 +397,7 @@ class LogCleaner(LogAttachment):
         files = [segment.file for segment in segments]
         paths = [segment.txn_index.path for segment in segments]
         job = FlushJob(self._runtime.disk, [], files, paths, [log.dir])
-        try:
-            await self._runtime.background.run(job)
-        except FsyncError as error:
-            log.log_dir.fail(error)
-            raise CleaningAbortedError(f"{log.topic_partition} could not be flushed") from error
+        await self._runtime.background.run(job)
 
     async def _note_recovery_point(self, log: Log, end_offset: int) -> None:
         """Have a recovery point on disk that is not before the end of the cleanable part.

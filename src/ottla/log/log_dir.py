@@ -27,8 +27,8 @@ from ottla.log.leader_epoch_cache import (
     CorruptCheckpointError,
     OffsetCheckpoint,
 )
-from ottla.runtime import Disk, DiskLock
-from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
+from ottla.runtime import Disk, DiskLock, File
+from ottla.structs import NO_UUID, TopicPartition, Value, decode_uuid, encode_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,15 @@ class LogDir:
                 self._on_failure(self)
 
     def failed(self, error: OSError, what: str) -> KafkaError:
-        """The error for a caller; the directory goes offline unless the OSError may pass."""
+        """The error for a caller, where a change was made in part: the directory goes offline."""
+        self.fail(error)
+        return KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}")
+
+    def refused(self, error: OSError, what: str) -> KafkaError:
+        """The error for a caller, where nothing was changed yet, on the disk and in memory.
+
+        Only then may an OSError that can pass be survived: the caller tries again from the start.
+        """
         if error.errno not in PASSING_ERRORS:
             self.fail(error)
         return KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}")
@@ -187,6 +195,72 @@ def with_fewest_logs(live_dirs: Sequence[LogDir]) -> LogDir:
     if not live_dirs:
         raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
     return min(live_dirs, key=lambda log_dir: log_dir.log_count)
+
+
+# Forcing files to disk without making the loop wait for it.
+
+
+class FsyncError(Exception):
+    """The kernel could not bring data to disk; it may have dropped them."""
+
+
+class FlushJob(Value):
+    """What must be forced to disk, as values for a background thread.
+
+    The call raises FsyncError if that failed, OSError if it could not be tried.
+    """
+
+    disk: Disk
+    replacements: list[tuple[str, bytes]]
+    files: list[File]
+    paths: list[str]
+    directories: list[str]
+
+    def __call__(self) -> None:
+        for path, data in self.replacements:
+            _unless_gone(self.disk.replace, path, data)
+        for file in self.files:
+            _unless_gone(_fsync, file)
+        for path in self.paths:
+            _unless_gone(self._sync_path, path)
+        for directory in self.directories:
+            _unless_gone(_fsync_dir, self.disk, directory)
+
+    def _sync_path(self, path: str) -> None:
+        file = self.disk.open(path)
+        try:
+            _fsync(file)
+        finally:
+            file.close()
+
+
+def _fsync(file: File) -> None:
+    try:
+        file.fsync()
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+        raise FsyncError(f"fsync of {file.path}: {error}") from error
+
+
+def _fsync_dir(disk: Disk, directory: str) -> None:
+    try:
+        disk.fsync_dir(directory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EMFILE, errno.ENFILE):  # it could not be opened
+            raise
+        raise FsyncError(f"fsync of {directory}: {error}") from error
+
+
+def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
+    """What was deleted while the job waited needs no flush: its file is closed or not there."""
+    try:
+        action(*arguments)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
 
 
 # The names of the files and directories of a log, which are Kafka's.

@@ -14,6 +14,7 @@ a start is
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -43,6 +44,7 @@ from ottla.log.log_dir import (
 from ottla.log.log_retention import delete_old_segments, truncate_fully_and_start_at, truncate_to
 from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.scheduler import pause
 from ottla.structs import NO_UUID, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
@@ -241,6 +243,11 @@ def _load_logs(sources: list[LogSource]) -> list[Loaded]:
             loaded.append((source, load_log(source)))
         except KafkaError as error:
             loaded.append((source, error))
+        except OSError:
+            raise
+        except Exception as error:
+            logger.exception("Loading %s has failed", source.directory)
+            loaded.append((source, KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, repr(error))))
     return loaded
 
 
@@ -287,6 +294,7 @@ class Checkpoints:
         self._logs_by_dir = logs_by_dir
         self._logs_to_come = logs_to_come
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self._unwritten: dict[str, tuple[LogDir, OSError]] = {}
 
     def write_all(self) -> None:
         """Write the checkpoints of all directories."""
@@ -332,6 +340,22 @@ class Checkpoints:
         writes = self._writes.values() if paths is None else [self._writes[path] for path in paths]
         await asyncio.shield(asyncio.gather(*writes))
 
+    @property
+    def are_on_disk(self) -> bool:
+        """Whether the last write of each has succeeded, as far as writes have ended."""
+        return not self._unwritten
+
+    def check(self, log_dir: LogDir, checkpoint: OffsetCheckpoint | None = None) -> None:
+        """Raise the OSError that the last write of a checkpoint, or one of them, has ended with."""
+        for path, (failed_dir, error) in self._unwritten.items():
+            if failed_dir is log_dir and (checkpoint is None or checkpoint.path == path):
+                raise error
+
+    def give_up(self) -> None:
+        """Take the directories offline whose checkpoints are older than what they speak of."""
+        for log_dir, error in list(self._unwritten.values()):
+            log_dir.fail(error)
+
     def _write_later(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
     ) -> None:
@@ -344,10 +368,20 @@ class Checkpoints:
             try:
                 await self._runtime.background.run(lambda: checkpoint.write(offsets))
             except OSError as error:
-                logger.warning("%s", log_dir.failed(error, f"writing {checkpoint.path}"))
+                self._unwritten[checkpoint.path] = log_dir, error
+                logger.warning("%s", log_dir.refused(error, f"writing {checkpoint.path}"))
+            except Exception as error:
+                logger.exception("%s cannot be written", checkpoint.path)
+                self._unwritten[checkpoint.path] = log_dir, OSError(errno.EIO, repr(error))
+            else:
+                self._unwritten.pop(checkpoint.path, None)
 
         task = self._runtime.scheduler.spawn(write(), f"checkpoint {checkpoint.path}")
         self._writes[checkpoint.path] = task
+
+
+CHECKPOINT_RETRIES: Final = 5
+CHECKPOINT_RETRY_MS: Final = 1_000
 
 
 class LogManager:
@@ -412,10 +446,14 @@ class LogManager:
         """Mark the directories as this broker's; ConfigError if one is another's."""
         owner = MetaProperties(broker_id, cluster_id)
         for log_dir in self.live_dirs:
-            found = log_dir.read_meta_properties()
-            if found is None:
-                log_dir.write_meta_properties(owner)
-            elif found != owner:
+            try:
+                found = log_dir.read_meta_properties()
+                if found is None:
+                    log_dir.write_meta_properties(owner)
+            except OSError as error:
+                log_dir.fail(error)
+                continue
+            if found not in (None, owner):
                 raise ConfigError(f"log.dirs={log_dir.path}: it belongs to {found}, not to {owner}")
 
     async def startup(self) -> None:
@@ -517,18 +555,47 @@ class LogManager:
                 raise log.log_dir.failed(error, f"topic id of {topic_partition}") from error
         return log
 
+    def _put_leftovers_away(self, topic_partition: TopicPartition) -> None:
+        """Keep what is in the place of a new log, and belongs to none, under another name.
+
+        It is of an older topic of that name, or of a move or deletion that has not ended.
+        """
+        for log_dir in self.live_dirs:
+            path = log_dir.file(str(topic_partition))
+            try:
+                if log_dir.disk.is_dir(path):
+                    stray = log_dir.file(stray_dir_name(topic_partition, self.unique_name()))
+                    log_dir.disk.rename(path, stray)
+                    logger.warning("%s belongs to no log; it is kept as %s", path, stray)
+            except OSError as error:
+                raise log_dir.failed(error, f"creation of {topic_partition}") from error
+
     def _create_log(self, topic_partition: TopicPartition) -> Log:
         validate_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
         wanted = (attachment.wanted_dir(topic_partition) for attachment in self._attached)
         log_dir = next(filter(None, wanted), None) or with_fewest_logs(self.live_dirs)
+        self._put_leftovers_away(topic_partition)
+        source = self._loader.source(log_dir, topic_partition, is_clean=True)
         try:
-            loaded = load_log(self._loader.source(log_dir, topic_partition, is_clean=True))
+            loaded = load_log(source)
         except OSError as error:
-            raise log_dir.failed(error, f"creation of {topic_partition}") from error
+            raise self._undo_creation(log_dir, source.directory, error) from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)
         return self._put_in(log)
+
+    def _undo_creation(self, log_dir: LogDir, path: str, error: OSError) -> KafkaError:
+        try:
+            if log_dir.disk.is_dir(path):
+                log_dir.disk.remove_tree(path)
+        except OSError as second_error:
+            log_dir.fail(second_error)
+        return log_dir.refused(error, f"creation of {path}")
+
+    def may_be_on_disk(self, topic_partition: TopicPartition) -> bool:
+        """Whether there may be a log of the partition that is not served: it cannot be read."""
+        return topic_partition in self._unusable or len(self.live_dirs) < len(self.dirs)
 
     def _put_in(self, log: Log) -> Log:
         self._logs[log.topic_partition] = log
@@ -541,19 +608,18 @@ class LogManager:
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Delete a partition: its directory gets another name now and goes a little later."""
+        """Delete a partition: its directory gets another name now and goes a little later.
+
+        KAFKA_STORAGE_ERROR if that cannot be; then the log is still there.
+        """
         self._tell_removal(topic_partition)
-        self._note_deletion()
         log = self._logs.get(topic_partition)
-        if log is None:
-            return
-        self._take_out(log)
-        if log.log_dir.is_offline:
-            log.is_deleted = True
-            logger.warning("%s cannot be deleted: %s", log.dir, log.log_dir.offline_error())
-            return
-        self._delete_directory(log)
-        logger.info("Deleted %s", log.dir)
+        if log is not None:
+            log.check_available()
+            self._delete_directory(log)
+            self._take_out(log)
+            logger.info("Deleted %s", log.dir)
+        self._note_deletion()
 
     def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Rename the directory of a topic that was deleted and made again while we were down.
@@ -573,8 +639,8 @@ class LogManager:
             topic_id,
             stray,
         )
-        self._take_out(log)
         log.delete(stray, is_kept=True)
+        self._take_out(log)
         self._note_deletion()
 
     def _tell_removal(self, topic_partition: TopicPartition) -> None:
@@ -598,13 +664,20 @@ class LogManager:
         self._has_deleted = False
         self.checkpoints.write_all()
         waiting, self._awaiting_checkpoints = self._awaiting_checkpoints, []
-        if waiting:
-            self.runtime.scheduler.spawn(self._proceed_all(waiting), "deletions are noted")
+        self.runtime.scheduler.spawn(self._proceed_all(waiting), "deletions are noted")
 
     async def _proceed_all(self, waiting: list[Callable[[], object]]) -> None:
+        """A full disk gets a little time: what was deleted may make room."""
         await self.checkpoints.written()
+        for _ in range(CHECKPOINT_RETRIES):
+            if self.checkpoints.are_on_disk:
+                break
+            await pause(self.runtime.scheduler, CHECKPOINT_RETRY_MS)
+            self.checkpoints.write_all()
+            await self.checkpoints.written()
+        self.checkpoints.give_up()
         for proceed in waiting:
-            proceed()
+            self.runtime.scheduler.call_soon(proceed)
 
     def when_deletions_are_noted(self, proceed: Callable[[], object]) -> None:
         """Call `proceed` once the checkpoints no longer hold the logs that were just deleted."""
@@ -644,6 +717,11 @@ class LogManager:
         # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._lowering)
         log.check_available()
+        try:
+            self.checkpoints.check(log.log_dir, log.log_dir.recovery_points)
+        except OSError as error:
+            what = f"lowering the recovery point of {log.topic_partition}"
+            raise log.log_dir.refused(error, what) from error
 
     async def _write_lowered(self) -> None:
         """Write one checkpoint for all logs that will be cut in this turn of the loop."""
@@ -684,11 +762,13 @@ class LogManager:
         now_ms = self.runtime.clock.now_ms()
         count = 0
         for log in self._logs.values():
-            log.release_memory()
             try:
+                log.release_memory()
                 count += delete_old_segments(log, now_ms)
             except KafkaError as error:
                 logger.warning("Retention of %s: %s", log.topic_partition, error)
+            except Exception:
+                logger.exception("Retention of %s has failed", log.topic_partition)
         return count
 
     def remove_expired_producers(self) -> None:
@@ -731,6 +811,7 @@ class LogManager:
         self.checkpoints.write_log_start_offsets()
         self.checkpoints.write_high_watermarks()
         await self.checkpoints.written()
+        self.checkpoints.give_up()
         for log_dir in self.dirs:
             self._release(log_dir)
 

@@ -140,10 +140,10 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 @contextmanager
 def _all_or_offline(log: Log) -> Iterator[None]:
-    """After an error neither the old state nor the new one can be trusted."""
+    """After an error of any kind neither the old state nor the new one can be trusted."""
     try:
         yield
-    except OSError as error:
+    except Exception as error:
         log.log_dir.fail(error)
         raise log.log_dir.offline_error() from error
 

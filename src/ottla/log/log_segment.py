@@ -7,6 +7,7 @@ segment of a log, the active one, is written to, at its end and nowhere else.
 
 from __future__ import annotations
 
+import errno
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
@@ -384,9 +385,16 @@ class LogSegment:
     ) -> None:
         """Write one batch at the end; after an OSError the segment is as it was before."""
         size = len(data)
+        if self.bytes_since_last_index_entry > self.index_interval_bytes:
+            self.load_indexes()
         file = self._file or self.file
         file.pwrite(data, self.size)
         self.add_batch(size, base_offset, last_offset, max_timestamp_ms)
+
+    def load_indexes(self) -> None:
+        """Have the indexes in memory: once a batch is written, indexing it needs no disk."""
+        self.offset_index.raw_entries()
+        self.time_index.raw_entries()
 
     def add_batch(
         self, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int
@@ -458,8 +466,8 @@ class LogSegment:
     def rebuild_indexes(self) -> None:
         """Rebuild both indexes from the headers of the batches."""
         end = self.size
-        self.reset()
         try:
+            self.reset()
             for _, batch in read_headers(self.file, 0, end, BATCH_READ_BYTES):
                 self.add_batch(
                     batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
@@ -646,8 +654,11 @@ class LogSegment:
             raise CorruptRecordError(str(error))
         logger.warning("Rebuilding the indexes of %s: %s", self.path, error)
         self._is_index_rebuilt = True
-        self.rebuild_indexes()
-        self.become_inactive()
+        try:
+            self.rebuild_indexes()
+            self.become_inactive()
+        except OSError as cause:  # one that passes elsewhere would leave half an index here
+            raise OSError(errno.EIO, f"rebuilding its indexes: {cause}", self.path) from cause
 
     # -- leaving
 
@@ -707,8 +718,11 @@ def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: 
 
     def unlink() -> None:
         for path in deleted:
-            if disk.exists(path):
-                disk.unlink(path)
+            try:
+                if disk.exists(path):
+                    disk.unlink(path)
+            except OSError as error:  # the next start removes it
+                logger.warning("%s is not removed: %s", path, error)
 
     def finish() -> None:
         for segment in segments:

@@ -24,7 +24,7 @@ from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.index_file import MAX_OFFSET, MAX_RELATIVE_OFFSET, CorruptIndexError
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
 from ottla.log.log_dir import (
     CLEANED_SUFFIX,
@@ -249,7 +249,7 @@ class _LogLoader:
         cleaned = [entry[0] for _, entry in self._ending(names, CLEANED_SUFFIX)]
         for name, (base_offset, _, _) in self._ending(names, SWAP_SUFFIX):
             # The cleaner had not renamed all of its files: what it replaces is still whole.
-            if cleaned and base_offset >= min(cleaned):
+            if base_offset in cleaned:
                 self._remove(name)
         for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX):
             for name in names:
@@ -371,8 +371,10 @@ class _LogLoader:
         Bytes that were cut off the log long ago may show up again behind its end.
         """
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
-        if offset < max(self.end_offset, segment.base_offset) or not segment.fits(
-            batch.last_offset
+        if (
+            offset < max(self.end_offset, segment.base_offset)
+            or batch.last_offset >= MAX_OFFSET
+            or not segment.fits(batch.last_offset)
         ):
             raise CorruptRecordError(
                 f"a batch with offsets {offset}-{batch.last_offset} cannot follow "
@@ -422,6 +424,8 @@ class _LogLoader:
         source = self.source
         if segment.base_offset <= source.cleaned_offset:
             return True
+        if segment.base_offset - self.end_offset > MAX_RELATIVE_OFFSET:
+            return True  # no segment that was lost can have filled it: it was copied from a leader
         gap = f"offsets from {self.end_offset} to {segment.base_offset - 1}"
         if source.recovery_point is None and "compact" in source.config.cleanup_policy:
             self.repairs.append(f"took {gap} for compacted, as there is no recovery point")

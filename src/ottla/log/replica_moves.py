@@ -32,7 +32,7 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log import FlushJob, FsyncError, Log
+from ottla.log.log import Log
 from ottla.log.log_cleaner import LogCleaner, Throttler
 from ottla.log.log_dir import (
     INDEX_SUFFIX,
@@ -43,6 +43,8 @@ from ottla.log.log_dir import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    FlushJob,
+    FsyncError,
     LogDir,
     deleted_dir_name,
     future_dir_name,
@@ -286,7 +288,10 @@ class ReplicaMove:
             self.target.fail(error)
         except CopyError as error:
             logger.warning("%s is not moved: %s", name, error)
-            error.log_dir.failed(error.cause, str(error))
+            if self.has_swapped:  # the original is still there, under the partition's name
+                error.log_dir.fail(error.cause)
+            else:
+                error.log_dir.refused(error.cause, str(error))
         else:
             logger.info("Moved %s", name)
         if not self.has_swapped:
@@ -297,7 +302,6 @@ class ReplicaMove:
     async def _copy_all(self) -> None:
         self._check()
         self._original = self.log.dir
-        logs = self._logs
         if self._cleaner is not None:
             await self._cleaner.pause(self.topic_partition)
         await self._in_background(self._prepare)
@@ -306,8 +310,7 @@ class ReplicaMove:
             self._is_synced = True
             self._synced_offset = self.end_offset
             await self._sync_copies()
-            logs.checkpoints.write_all()
-            await logs.checkpoints.written()
+            await self._write_checkpoints()
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
@@ -456,8 +459,7 @@ class ReplicaMove:
         logs, directory = self._logs, self._original
         name = deleted_dir_name(self.topic_partition, logs.unique_name())
         # Without a recovery point, gaps that compaction has left would count as lost records.
-        logs.checkpoints.write_all()
-        await logs.checkpoints.written()
+        await self._write_checkpoints()
 
         def close() -> None:
             for file in files:
@@ -469,11 +471,19 @@ class ReplicaMove:
             await self._runtime.background.run(
                 partial(self.source.disk.fsync_dir, self.source.path)
             )
-        logs.checkpoints.write_all()
-        await logs.checkpoints.written()
+        await self._write_checkpoints()
         if len(logs.live_dirs) == len(logs.dirs) and self.log.is_available:
             with blaming(self.target, f"unmarking {self.log.dir}"):
                 self.target.disk.unlink(f"{self.log.dir}/{MOVE_MARK}")
+
+    async def _write_checkpoints(self) -> None:
+        """Have the offsets of this log on disk, in the directories where it is and will be."""
+        checkpoints = self._logs.checkpoints
+        checkpoints.write_all()
+        await checkpoints.written()
+        for log_dir in (self.source, self.target):
+            with blaming(log_dir, "writing its checkpoints"):
+                checkpoints.check(log_dir)
 
     # -- ending
 
@@ -497,7 +507,7 @@ class ReplicaMove:
             if disk.exists(directory):
                 await self._runtime.background.run(partial(disk.remove_tree, directory))
         except OSError as error:
-            self.target.failed(error, f"removing {directory}")
+            self.target.refused(error, f"removing {directory}")
 
 
 class ReplicaMoves(LogAttachment):

@@ -123,6 +123,8 @@ class ChangeNotifications:
             raise
         except KafkaError as error:
             logger.error("cannot follow the change %s: %s", path, error)
+        except Exception:  # those behind it are read all the same
+            logger.exception("cannot follow the change %s", path)
 
     async def _clear_away(self, names: Sequence[str]) -> None:
         """Remove old notifications. They are numbered: behind one that is not old, none is.

@@ -298,6 +298,10 @@ class ReplicaFetcher:
             except KafkaError as error:
                 damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
                 self._delay([follower], f"{error}{damage}")
+            except Exception as error:
+                if not follower.failure_count:  # once, not with every attempt
+                    logger.exception("copying %s has failed", topic_partition)
+                self._delay([follower], repr(error))
 
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).

@@ -469,7 +469,11 @@ class LeaderQuestions:
             return await step()
         except KafkaError as error:
             self._delay([follower], str(error))
-            return None
+        except Exception as error:
+            if not follower.failure_count:
+                logger.exception("cutting %s has failed", follower.topic_partition)
+            self._delay([follower], repr(error))
+        return None
 
     async def _list_offsets(
         self, followers: Sequence[FollowerPartition], timestamp_ms: int

@@ -175,7 +175,6 @@ class Partition:
         if leadership is None:
             raise self._not_leader()
         if required_acks == ACKS_ALL and len(leadership.in_sync.committed) < leadership.min_isr:
-            leadership.note_refusal()
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition}: {len(leadership.in_sync.committed)} in-sync replicas are "

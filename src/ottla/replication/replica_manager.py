@@ -799,17 +799,12 @@ class ReplicaManager:
         errors = {}
         for state in states:
             topic_partition = state.topic_partition
-            try:
-                errors[topic_partition] = self._take_over(state, brokers)
-            except KafkaError as error:
-                errors[topic_partition] = error.error
-                if error.error is not ErrorCode.KAFKA_STORAGE_ERROR:
-                    logger.error("%s cannot be taken over: %s", topic_partition, error)
-                elif topic_partition not in self.offline_partitions:
-                    logger.error("%s is offline: %s", topic_partition, error)
-                    self.fetchers.remove(topic_partition)
-                    self._drop(topic_partition)
-                    self.offline_partitions.add(topic_partition)
+            take_over = partial(self._take_over, state, brokers)
+            error = errors[topic_partition] = outcome("taken over", topic_partition, take_over)
+            if error is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.fetchers.remove(topic_partition)
+                self._drop(topic_partition)
+                self.offline_partitions.add(topic_partition)
         # Waiting operations learn of the new epochs now: the logs may soon be truncated.
         self.delayed.check(errors)
         self.fetchers.close_idle()
@@ -893,8 +888,8 @@ class ReplicaManager:
         """Give partitions up, and their logs where asked; check what waits for one of them."""
         errors = {}
         for stopped in partitions:
-            topic_partition = stopped.topic_partition
-            errors[topic_partition] = self._stop(stopped)
+            tp = stopped.topic_partition
+            errors[tp] = outcome("stopped", tp, partial(self._stop, stopped))
         self.delayed.check(errors)
         self.fetchers.close_idle()
         return errors
@@ -910,9 +905,23 @@ class ReplicaManager:
             self._drop(topic_partition)
         if stopped.delete:
             if topic_partition in self.offline_partitions:
-                return ErrorCode.KAFKA_STORAGE_ERROR  # the controller tries again after a restart
+                if self.log_manager.may_be_on_disk(topic_partition):
+                    return ErrorCode.KAFKA_STORAGE_ERROR  # tried again after a restart
+                self.offline_partitions.discard(topic_partition)
             self.log_manager.delete_log(topic_partition)
         return ErrorCode.NONE
+
+
+def outcome(done: str, topic_partition: TopicPartition, step: Callable[[], ErrorCode]) -> ErrorCode:
+    """The error of a step with one partition, which does not keep the others from theirs."""
+    try:
+        return step()
+    except KafkaError as error:
+        logger.error("%s cannot be %s: %s", topic_partition, done, error)
+        return error.error
+    except Exception:
+        logger.exception("%s cannot be %s", topic_partition, done)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def in_sync_replicas(
@@ -927,8 +936,13 @@ def in_sync_replicas(
 def refused(
     partition: Partition | None, topic_partition: TopicPartition, error: KafkaError, size: int = 0
 ) -> PartitionAppendResult:
-    """The result of a batch of `size` bytes that was not taken; it is counted and logged."""
+    """The result of a batch of `size` bytes that was not taken; it is counted and logged.
+
+    What a producer sends again comes behind other batches that it has sent already.
+    """
     if partition is not None:
+        if error.retriable and partition.leadership is not None:
+            partition.leadership.note_refusal()
         partition.stats.note_refusal(error.error, size)
     if not error.retriable:
         logger.info("refused a batch for %s: %s", topic_partition, error)

@@ -397,19 +397,24 @@ class AuditLog:
         await asyncio.sleep(0)  # denials of this turn may still be added to their records
         while self._queue:
             self._last = None
-            values = self._batch()
             missing = self._missing
-            told = [*values, self._gap(missing)] if missing else values
+            count = 1
             try:
-                await self._write(told)
+                values = self._batch()
+                count = len(values)
+                await self._write([*values, self._gap(missing)] if missing else values)
             except KafkaError as error:
                 failures += 1
-                self._on_failure(error, failures, len(values))
+                self._on_failure(error, failures, count)
                 await pause(self._runtime.scheduler, backoff.delay_ms(failures))
+                continue
+            except Exception:
+                logger.exception("%d audit records are lost", count)
+                self._lose(count)
                 continue
             failures = 0
             self._missing -= missing
-            self._take(len(values))
+            self._take(count)
 
     def _on_failure(self, error: KafkaError, failures: int, count: int) -> None:
         """Drop what will never be taken; the rest stays in the queue, for another attempt."""
@@ -418,17 +423,25 @@ class AuditLog:
         if error.error in TOO_LARGE and count > 1:
             self._max_batch_bytes //= 2
         elif error.error in NEVER_TAKEN:
-            self._take(count)
-            self._missing += count
-            self.dropped_count += count
+            self._lose(count)
             logger.error("%d audit records are lost: %s", count, error)
+
+    def _lose(self, count: int) -> None:
+        self._take(count)
+        self._missing += count
+        self.dropped_count += count
 
     def _batch(self) -> list[bytes]:
         """The records at the head of the queue that go together; at least one."""
         values: list[bytes] = []
         size = 0
         for record in self._queue:
-            value = record.encode()
+            try:
+                value = record.encode()
+            except Exception:  # those before it are written first
+                if not values:
+                    raise
+                break
             size += len(value)
             if values and size > self._max_batch_bytes:
                 break

@@ -256,6 +256,10 @@ class IsrRequests:
                     self._waiting = asked | self._waiting
                     await pause(self._runtime.scheduler, RETRY_MS)
                     continue
+                except Exception:
+                    logger.exception("in-sync replicas of %s cannot be asked for", list(asked))
+                    await self._give_up(asked)
+                    continue
                 if not self._tell(asked, results):
                     await pause(self._runtime.scheduler, RETRY_MS)
         finally:
@@ -290,11 +294,33 @@ class IsrRequests:
             if result is None or result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
                 self._waiting.setdefault(topic_partition, change)
                 undecided += 1
-            elif result.error_code:
-                change.on_done(ErrorCode.of(result.error_code))
             else:
-                change.on_done(state_of(result))
+                error = ErrorCode.of(result.error_code)
+                self._end(topic_partition, change, error or state_of(result))
         return not undecided
+
+    async def _give_up(self, asked: Mapping[TopicPartition, IsrChange]) -> None:
+        """Ask for each change by itself; the leader of the one that is wrong is told."""
+        for topic_partition, change in asked.items():
+            alone = {topic_partition: change}
+            try:
+                if len(asked) > 1:
+                    self._tell(alone, await self._ask(alone))
+                    continue
+            except (KafkaError, OSError):
+                self._waiting.setdefault(topic_partition, change)
+                continue
+            except Exception:
+                logger.exception("the in-sync replicas of %s cannot be asked for", topic_partition)
+            self._end(topic_partition, change, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _end(
+        self, topic_partition: TopicPartition, change: IsrChange, outcome: LeaderAndIsr | ErrorCode
+    ) -> None:
+        try:
+            change.on_done(outcome)
+        except Exception:
+            logger.exception("the in-sync replicas of %s cannot be taken over", topic_partition)
 
 
 def error_of(response: Response) -> int:

@@ -160,7 +160,8 @@ class OrdersToOwnBroker:
         brokers: Sequence[Node],
         on_answer: OnAnswer,
     ) -> None:
-        with self._obeying():
+        asked = [state.topic_partition for state in states]
+        with self._obeying(asked, on_answer):
             on_answer(self.orders.become_leader_or_follower(controller_epoch, states, brokers))
 
     def stop_replica(
@@ -170,21 +171,31 @@ class OrdersToOwnBroker:
         partitions: Sequence[StopReplicaPartition],
         on_answer: OnAnswer,
     ) -> None:
-        with self._obeying():
+        asked = [stopped.topic_partition for stopped in partitions]
+        with self._obeying(asked, on_answer):
             self.orders.stop_replica(controller_epoch, partitions, on_answer)
 
     def update_metadata(
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
-        with self._obeying():
+        with self._obeying((), lambda errors: None):
             self.orders.update_metadata(self.broker_id, controller_epoch, update)
 
     @contextmanager
-    def _obeying(self) -> Iterator[None]:
-        """Log requests that are refused because a newer controller is known."""
+    def _obeying(self, asked: Iterable[TopicPartition], on_answer: OnAnswer) -> Iterator[None]:
+        """Log requests that are refused because a newer controller is known.
+
+        Any other failure is one of each partition, as if another broker had answered: it must not
+        end the event of the controller that this request is a part of.
+        """
         try:
             yield
         except KafkaError as error:
-            if error.error is not ErrorCode.STALE_CONTROLLER_EPOCH:
-                raise
-            logger.warning("this broker obeys a newer controller than its own: %s", error)
+            if error.error is ErrorCode.STALE_CONTROLLER_EPOCH:
+                logger.warning("this broker obeys a newer controller than its own: %s", error)
+            else:
+                logger.error("this broker refuses its controller's request: %s", error)
+                on_answer(dict.fromkeys(asked, error.error))
+        except Exception:
+            logger.exception("this broker fails to carry out its controller's request")
+            on_answer(dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -270,6 +270,9 @@ class ClusterMembership:
         except KafkaError as error:
             logger.error("broker %d cannot register again: %s", self.broker_id, error)
             self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
+        except Exception:
+            logger.exception("broker %d cannot register again", self.broker_id)
+            self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
 
     def _retry(self) -> None:
         if self._watch is not None:

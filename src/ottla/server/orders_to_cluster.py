@@ -323,7 +323,8 @@ class BrokerSender:
     """One registration of a broker: a queue, a connection, and a coroutine that sends the queue.
 
     A request is sent until it is answered: what the controller has decided must arrive, and in
-    order. It ends with the registration, whose epoch all requests carry.
+    order. It ends with the registration, whose epoch all requests carry. Only a request that can
+    never be sent is left out: it counts as refused, and does not hold up those behind it.
     """
 
     def __init__(
@@ -375,9 +376,17 @@ class BrokerSender:
                     )
                 await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
                 continue
+            except Exception:
+                name, node = type(request).__name__, self._connection.node
+                logger.exception("%s to %s is left out: it cannot be sent", name, node)
+                error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+                response = type(request).response_class(error_code=error_code)
             failures = 0
             self._queue.popleft()
-            on_response(response)
+            try:
+                on_response(response)
+            except Exception:
+                logger.exception("the answer of %s cannot be used", self._connection.node)
 
     async def _ask(self, request: ControllerRequest) -> Response:
         await self._connection.ready()
@@ -478,7 +487,14 @@ class OrdersToCluster:
             assert isinstance(response, StopReplicaResponse)
             on_answer(stop_replica_errors(response))
 
-        self._put(broker_id, controller_epoch, stop_replica_request(partitions), on_response)
+        asked = [stopped.topic_partition for stopped in partitions]
+
+        def on_refusal(error: ErrorCode) -> None:
+            """Nothing was deleted: to wait for another answer would be to wait for ever."""
+            on_answer(dict.fromkeys(asked, error))
+
+        request = stop_replica_request(partitions)
+        self._put(broker_id, controller_epoch, request, on_response, on_refusal)
 
     def update_metadata(
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate
@@ -495,6 +511,7 @@ class OrdersToCluster:
         controller_epoch: int,
         request: ControllerRequest,
         on_response: OnResponse,
+        on_refusal: Callable[[ErrorCode], object] = lambda error: None,
     ) -> None:
         sender = self._senders.get(broker_id)
         if sender is None:
@@ -503,11 +520,12 @@ class OrdersToCluster:
         request.controller_epoch = controller_epoch
 
         def on_any_response(response: Response) -> None:
-            """A broker that refuses knows a newer controller, or has registered again."""
+            """A broker that refuses all knows a newer controller, has registered again or fails."""
             error = ErrorCode.of(getattr(response, "error_code", 0))
             if error:
                 name = type(request).__name__
                 logger.warning("broker %d refuses %s: %s", broker_id, name, error.name)
+                on_refusal(error)
             else:
                 on_response(response)
 

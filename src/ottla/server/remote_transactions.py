@@ -78,16 +78,27 @@ class LeaderQueue:
         try:
             while self._waiting:
                 sent, self._waiting = self._waiting, []
-                try:
-                    answers = await self._ask(sent)
-                except (KafkaError, OSError) as error:
-                    logger.info("markers for broker %d: %s", self._leader, error)
-                    code = getattr(error, "error", ErrorCode.NETWORK_EXCEPTION)
-                    answers = [dict.fromkeys(each.partitions, code) for each in sent]
-                for unwritten, errors in zip(sent, answers, strict=True):
-                    unwritten.on_written(errors)
+                for unwritten, errors in zip(sent, await self._answers(sent), strict=True):
+                    try:
+                        unwritten.on_written(errors)
+                    except Exception:
+                        logger.exception("the outcome of %s cannot be used", unwritten.marker)
         finally:
             self._is_running = False
+
+    async def _answers(self, sent: list[Unwritten]) -> list[Errors]:
+        """The results of each; a marker that cannot even be sent does not spoil the others."""
+        try:
+            return await self._ask(sent)
+        except (KafkaError, OSError) as error:
+            logger.info("markers for broker %d: %s", self._leader, error)
+            code = getattr(error, "error", ErrorCode.NETWORK_EXCEPTION)
+        except Exception:
+            if len(sent) > 1:
+                return [answer for each in sent for answer in await self._answers([each])]
+            logger.exception("%s for broker %d cannot be sent", sent[0].marker, self._leader)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return [dict.fromkeys(each.partitions, code) for each in sent]
 
     async def _ask(self, sent: list[Unwritten]) -> list[Errors]:
         node = self._connections.node(self._leader)

@@ -104,8 +104,10 @@ def test_failed_directory_tells_once():
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_errors_that_may_pass_are_not_the_end(number):
-    """A full disk may have room again."""
+    """A full disk may have room again: but in the middle of a change they are like all others."""
     log_dir = new_dir()
-    log_dir.failed(OSError(number, "no room"), "append")
-
+    log_dir.refused(OSError(number, "no room"), "append")
     assert not log_dir.is_offline
+
+    log_dir.failed(OSError(number, "no room"), "deletion")
+    assert log_dir.is_offline

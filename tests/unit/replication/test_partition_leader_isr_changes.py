@@ -5,7 +5,7 @@ from __future__ import annotations
 from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.log.log import FlushJob
+from ottla.log.log_dir import FlushJob
 from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.structs import LeaderAndIsr
 

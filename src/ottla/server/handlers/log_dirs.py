@@ -83,7 +83,7 @@ class LogDirsHandler:
             try:
                 result.total_bytes, result.usable_bytes = log_dir.disk.usage(log_dir.path)
             except OSError as error:
-                log_dir.failed(error, f"asking for the size of {log_dir.path}")
+                log_dir.refused(error, f"asking for the size of {log_dir.path}")
         if log_dir.is_offline:
             result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
             return result
