@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.clients.network_client import NetworkClient
@@ -19,9 +19,13 @@ from ottla.protocol.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
+    MetadataResponseTopic,
 )
 from ottla.runtime.scheduler import pause, within
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition, Value, field
+
+MOST_FORMER_IDS: Final = 10
+"""How many ids of deleted topics of one name are remembered, to know outdated metadata."""
 
 
 class PartitionInfo(NamedTuple):
@@ -37,13 +41,17 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic as the metadata describe it; with an `error`, nothing else about it is known."""
+    """A topic as the metadata describe it; with an `error`, nothing else about it is known.
+
+    `ids` are those that topics of this name have had, as far as the client saw, the newest last.
+    """
 
     name: str
     topic_id: UUID
     is_internal: bool
     partitions: Mapping[int, PartitionInfo]
     error: ErrorCode = ErrorCode.NONE
+    ids: tuple[UUID, ...] = ()
 
     @property
     def available(self) -> list[int]:
@@ -98,31 +106,40 @@ class Cluster(Value, frozen=True):
 
     @classmethod
     def of(cls, response: MetadataResponse, before: Cluster) -> Cluster:
-        """The cluster of a response; a partition is never taken back to an older leader epoch.
+        """The cluster of a response; it never goes back to an older leader epoch, or topic id.
 
-        Brokers learn of a change one after the other, so a slow one may be outdated (KIP-320).
+        Brokers learn of a change one after the other, so a slow one may be outdated (KIP-320): it
+        may also describe a topic that was deleted, and created again under another id (KIP-516).
         """
         topics = {}
         for topic in response.topics:
             name = topic.name or ""
-            partitions = sorted(topic.partitions, key=lambda p: p.partition_index)
             known = before.topics.get(name)
-            is_same = known is not None and known.topic_id == topic.topic_id
-            topics[name] = TopicInfo(
-                name,
-                topic.topic_id or NO_UUID,
-                topic.is_internal,
-                {
-                    p.partition_index: _newer(
-                        known.partitions.get(p.partition_index) if known and is_same else None,
-                        _partition_info(name, p),
-                    )
-                    for p in partitions
-                },
-                ErrorCode.of(topic.error_code),
-            )
+            if known is not None and topic.topic_id in known.ids[:-1]:
+                topics[name] = known
+            else:
+                topics[name] = _topic_info(name, topic, known)
         nodes = {n.node_id: Node(n.node_id, n.host, n.port, n.rack) for n in response.brokers}
         return cls(response.cluster_id, response.controller_id, nodes, topics)
+
+
+def _topic_info(name: str, topic: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
+    topic_id = topic.topic_id or NO_UUID
+    ids = () if known is None else known.ids
+    if topic_id not in (NO_UUID, *ids[-1:]):
+        ids = (*ids[-MOST_FORMER_IDS:], topic_id)
+    same = known.partitions if known is not None and known.topic_id == topic_id else {}
+    return TopicInfo(
+        name,
+        topic_id,
+        topic.is_internal,
+        {
+            p.partition_index: _newer(same.get(p.partition_index), _partition_info(name, p))
+            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        },
+        ErrorCode.of(topic.error_code),
+        ids,
+    )
 
 
 def _partition_info(topic: str, partition: MetadataResponsePartition) -> PartitionInfo:

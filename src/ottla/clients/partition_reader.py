@@ -7,10 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.consumer_record import AbortedTransactions, split_batches
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import (
     NetworkClient,
@@ -61,7 +62,8 @@ logger = logging.getLogger(__name__)
 class UnreadRange(NamedTuple):
     """The range of a partition that is left to read; `end` is exclusive.
 
-    `epoch` is the leader epoch of the last batch before the start, if that was read.
+    `epoch` is the leader epoch of the last batch before the start, if that was read, and
+    `topic_id` the id of the topic that it was read from.
     """
 
     partition: TopicPartition
@@ -69,14 +71,23 @@ class UnreadRange(NamedTuple):
     end: int
     isolation: IsolationLevel
     epoch: int = NO_EPOCH
+    topic_id: UUID = NO_UUID
 
 
 class Chunk(NamedTuple):
-    """The result of one fetch: views of whole batches, the next offset, the last batch's epoch."""
+    """The result of one fetch: views of whole batches, the next offset, the last batch's epoch.
+
+    And the id of the topic, NO_UUID where brokers have none.
+    """
 
     views: list[memoryview]
     next_offset: int
     epoch: int
+    topic_id: UUID = NO_UUID
+
+    def rest_of(self, left: UnreadRange) -> UnreadRange:
+        """The range that is left behind this chunk."""
+        return left._replace(start=self.next_offset, epoch=self.epoch, topic_id=self.topic_id)
 
 
 class ReadUpTo(NamedTuple):
@@ -130,7 +141,8 @@ class PartitionReader(ClosedOnExit):
         outside the range: batches are not cut. Control batches are left out, and for
         read_committed those of aborted transactions. Raises OFFSET_OUT_OF_RANGE if the log does
         not reach back to the start, LogTruncationError if a new leader's log differs from what was
-        read so far (KIP-320), and KafkaTimeoutError if default.api.timeout.ms pass without
+        read so far (KIP-320), TopicRecreatedError if the topic was deleted and created again
+        meanwhile, and KafkaTimeoutError if default.api.timeout.ms pass without
         anything new.
         """
         level = IsolationLevel.of(isolation)
@@ -139,7 +151,7 @@ class PartitionReader(ClosedOnExit):
         future = self._io.submit(self._core.fetch(left)) if start_offset < end_offset else None
         while future is not None:
             chunk = self._io.wait(future, limit_ms)
-            left = left._replace(start=chunk.next_offset, epoch=chunk.epoch)
+            left = chunk.rest_of(left)
             future = self._io.submit(self._core.fetch(left)) if left.start < end_offset else None
             try:
                 yield from chunk.views
@@ -235,7 +247,7 @@ class RangeFetcher:
                 chunk = await self._fetch_once(left, deadline)
                 if chunk.next_offset > left.start:
                     return chunk
-                left = left._replace(epoch=chunk.epoch)
+                left = chunk.rest_of(left)
                 failures = 0
             except KafkaError as error:
                 is_over = deadline.has_passed or not error.retriable
@@ -260,6 +272,8 @@ class RangeFetcher:
         leader = await self._metadata.leader(left.partition, deadline)
         connection = await self._client.ready(connection_id(leader, RequestKind.FETCH))
         topic_id = self._metadata.cluster.topics[left.partition.topic].topic_id
+        if NO_UUID not in (left.topic_id, topic_id) and left.topic_id != topic_id:
+            raise TopicRecreatedError(left.partition, left.start)
         version = connection.version_of(
             FetchRequest,
             FIRST_VERSION_OF_CONSUMERS,
@@ -292,7 +306,7 @@ class RangeFetcher:
         if error is not None:
             raise error
         ((data,),) = (topic.partitions for topic in response.responses)
-        return chunk_of(left, data)
+        return chunk_of(left, data)._replace(topic_id=topic_id)
 
 
 class ReplicaData(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.config.config_type import INT_MAX
@@ -316,6 +316,10 @@ class SourceTask:
             fetched = self._consumer.poll_batches(limit_ms)
         except LogTruncationError as error:
             self._on_truncated(error)
+            return
+        except TopicRecreatedError as error:
+            # The flow looks at its topics from time to time, and assigns the other one then.
+            logger.warning("%s: %s", self.flow.name, error)
             return
         except KafkaError as error:
             if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:

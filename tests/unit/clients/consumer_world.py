@@ -51,7 +51,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 
 class ConsumerWorld:
@@ -158,13 +158,15 @@ class ConsumerWorld:
     def fetched(self, request: FetchRequest, errors: dict[int, int]) -> FetchResponse:
         """What the logs have from the wanted offsets on, or errors by partition."""
         response = FetchResponse()
+        topic_id = self.cluster.topic_ids.get("pages", NO_UUID)
         for topic in request.topics:
             entry = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
             response.responses.append(entry)
+            stranger = 0 if topic.topic_id == topic_id else ErrorCode.UNKNOWN_TOPIC_ID
             for wanted in topic.partitions:
                 data = PartitionData(
                     partition_index=wanted.partition,
-                    error_code=errors.get(wanted.partition, 0),
+                    error_code=errors.get(wanted.partition, stranger),
                     high_watermark=self.end(wanted.partition),
                 )
                 if wanted.fetch_offset > self.end(wanted.partition):

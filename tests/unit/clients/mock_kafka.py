@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.api_versions import (
@@ -27,6 +28,7 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.structs import NO_UUID
 from ottla.testing import MockRuntime
 
 Answer = Callable[[Any, int], Response | None]
@@ -175,6 +177,7 @@ class MockCluster:
         self.errors: dict[str, int] = {}
         self.leaders: dict[tuple[str, int], int] = {}
         self.epochs: dict[tuple[str, int], int] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self.controller = 0
         self.coordinator = 0
 
@@ -208,6 +211,7 @@ class MockCluster:
             return MetadataResponseTopic(name=name, error_code=self.errors.get(name, 3))
         return MetadataResponseTopic(
             name=name,
+            topic_id=self.topic_ids.get(name, NO_UUID),
             partitions=[
                 MetadataResponsePartition(
                     partition_index=p,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.metadata import Metadata
+from ottla.clients.metadata import Metadata, TopicInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
@@ -139,6 +141,29 @@ def test_old_leader_epoch_is_not_believed(runtime, cluster, metadata):
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
 
     assert metadata.cluster.leader(PARTITION) == 0
+
+
+def test_topic_that_was_created_again_is_never_taken_for_the_one_before(runtime, cluster, metadata):
+    """A slow broker may still describe the topic that was deleted, or say that there is none."""
+
+    def learn(topic_id: UUID, epoch: int) -> TopicInfo:
+        cluster.topic_ids["pages"], cluster.epochs["pages", 0] = topic_id, epoch
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+        return metadata.cluster.topics["pages"]
+
+    metadata.want(["pages"])
+    before, after, last = UUID(int=1), UUID(int=2), UUID(int=3)
+    assert learn(before, 7).topic_id == before
+    created_again = learn(after, 0)
+    assert (created_again.topic_id, created_again.partitions[0].leader_epoch) == (after, 0)
+    assert learn(before, 8) == created_again
+    count = cluster.topics.pop("pages")
+    assert learn(after, 0).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.topics["pages"] = count
+    assert learn(before, 8).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert learn(after, 1).topic_id == after
+    assert learn(last, 0).topic_id == last
+    assert learn(after, 2).topic_id == last
 
 
 def test_leader_is_waited_for(runtime, cluster, metadata):

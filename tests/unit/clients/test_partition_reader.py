@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.partition_reader import RangeFetcher, ReadUpTo, Truncation, UnreadRange
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -144,3 +146,19 @@ def test_refusal_to_say_is_raised(world):
 
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         world.truncation(4, 5)
+
+
+def test_range_is_not_read_on_in_a_topic_that_was_created_again(runtime, cluster):
+    """Half of the records would be of one topic, and half of another."""
+    cluster.topic_ids["pages"] = UUID(int=1)
+    world = ReaderWorld(runtime, cluster)
+    world.write("a", epoch=0)
+    left = UnreadRange(PARTITION, 0, 100, IsolationLevel.READ_UNCOMMITTED)
+    chunk = world.run(world.reader.fetch(left))
+    assert chunk.topic_id == UUID(int=1)
+    cluster.topic_ids["pages"] = UUID(int=2)
+    world.write("b", epoch=0)
+    with pytest.raises(TopicRecreatedError, match="created again: the position 1 of pages-0"):
+        world.run(world.reader.fetch(chunk.rest_of(left)))
+
+    assert world.run(world.reader.fetch(left)).topic_id == UUID(int=2)

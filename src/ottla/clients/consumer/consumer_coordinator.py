@@ -19,6 +19,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
+from ottla.clients.retrying import may_pass
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -336,7 +337,8 @@ class ConsumerCoordinator:
                 await self.commit_once(offsets, deadline)
                 return
             except KafkaError as error:
-                may_succeed = error.retriable or self._joins_again(error, before)
+                # A topic that does not exist may be created while this goes on: as another one.
+                may_succeed = may_pass(error) or self._joins_again(error, before)
                 if not may_succeed or deadline.has_passed:
                     raise
             failures += 1

@@ -270,14 +270,17 @@ class ConsumerCore:
     # Offsets
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the application has read; records that its iteration still holds do not count."""
+        """How far the application has read; records that its iteration still holds do not count.
+
+        Positions in topics that were deleted are left out.
+        """
         unread = self.unread()
         return {
             partition: OffsetAndMetadata(
                 unread.get(partition, state.position), leader_epoch=state.leader_epoch
             )
             for partition, state in self.subscriptions.assigned.items()
-            if state.position is not None
+            if state.position is not None and self.fetcher.may_commit(state)
         }
 
     async def commit(self, offsets: Offsets | None, deadline: Deadline) -> None:

@@ -333,8 +333,9 @@ class ReconcilingCoordinator(ConsumerCoordinator):
         member.needs_join = False  # until a later event sets it again
         assigned = await self._named(member.target)
         owned = set(self._subscriptions.assigned)
-        kept = sorted(owned & assigned.keys())
-        revoked = sorted(owned - assigned.keys())
+        # By id: a topic that was deleted and created again has other partitions of the same names.
+        kept = sorted(each for each in owned & assigned.keys() if assigned[each] in member.owned)
+        revoked = sorted(owned.difference(kept))
         if revoked:
             async with self._during_poll():
                 await self._revoke(revoked)
@@ -342,7 +343,7 @@ class ReconcilingCoordinator(ConsumerCoordinator):
                     self._subscriptions.replace(kept)
         if not member.is_joined:
             return  # the membership was lost meanwhile: start again
-        added = sorted(assigned.keys() - owned)
+        added = sorted(assigned.keys() - set(kept))
         self._subscriptions.replace([*kept, *added])
         member.own(frozenset(assigned.values()))
         if is_new or added:

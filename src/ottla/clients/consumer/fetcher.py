@@ -95,6 +95,7 @@ class Fetcher:
         self._validator = PositionValidator(
             client, metadata, subscriptions, config, self._on_validation, self._tell
         )
+        self.may_commit = self._validator.may_commit
 
     def send_fetches(self) -> None:
         """Send a fetch to every broker that has wanted partitions and no fetch in flight."""
@@ -175,7 +176,14 @@ class Fetcher:
         doubtful: list[TopicPartitionState] = []
         retry_ms: int | None = None
         for state in list(self._subscriptions.assigned.values()):
-            if state.position is None or state.is_paused:
+            if state.position is None:
+                continue
+            if not self._validator.is_same_topic(state):
+                if state.retry_at_ms <= now_ms:
+                    self._validator.begin_again(state)
+                    self.on_arrival()
+                continue
+            if state.is_paused:
                 continue
             node_id = self._node_of(state)
             if node_id is None:

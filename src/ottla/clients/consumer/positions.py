@@ -1,10 +1,13 @@
-"""Where reading begins, and whether the log still has what was read (KIP-320).
+"""Where reading begins, and whether the log still has what was read (KIP-320, KIP-516).
 
 A partition begins at the committed offset, else as auto.offset.reset says. After an unclean
 election the new leader may lack records that a consumer has read, and write others in their place.
 So a position carries the leader epoch of the last batch before it. When the leader epoch of a
 partition changes, its new leader is asked (OffsetForLeaderEpoch) where the old epoch ends before
 the position is fetched again. If it ends before the position, the log was truncated.
+
+A topic that was deleted and created again has another id and another log: the position is that of
+no record in it, and reading begins as auto.offset.reset says.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.offsets import EpochEndOffset
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_EPOCH, NO_LEADER, IsolationLevel, TopicPartition
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, IsolationLevel, TopicPartition
 
 
 class Positions:
@@ -165,6 +168,21 @@ class LogTruncationError(KafkaError):
         return self.topic_partition.partition
 
 
+class TopicRecreatedError(KafkaError):
+    """The topic was deleted and created again, so that the position is in another log.
+
+    Only raised if auto.offset.reset is none; the application may `seek` in the new topic.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, position: int | None) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"topic {topic_partition.topic} was deleted and created again: the position {position} "
+            f"of {topic_partition} is one of the topic before; seek to an offset to go on",
+        )
+        self.topic_partition = topic_partition
+
+
 class Asked(NamedTuple):
     """One position in a request to a leader, with its state and leader epoch."""
 
@@ -209,6 +227,44 @@ class PositionValidator:
     def close(self) -> None:
         """Send no more requests."""
         self._is_closed = True
+
+    def is_same_topic(self, state: TopicPartitionState) -> bool:
+        """Whether the position is in the topic of the metadata, not in one of the same name."""
+        topic = self._metadata.cluster.topics.get(state.topic_partition.topic)
+        if topic is None or topic.topic_id == NO_UUID:
+            return True
+        if state.topic_id == NO_UUID:
+            state.topic_id = topic.topic_id
+        return state.topic_id == topic.topic_id
+
+    def may_commit(self, state: TopicPartitionState) -> bool:
+        """Whether the position is in a topic that exists, as far as the metadata say.
+
+        The position in a deleted topic would be taken for one in the next topic of its name, if
+        that is created before the commit arrives.
+        """
+        error = self._metadata.cluster.error_of(state.topic_partition.topic)
+        is_deleted = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and state.topic_id != NO_UUID
+        return not is_deleted and self.is_same_topic(state)
+
+    def begin_again(self, state: TopicPartitionState) -> None:
+        """Handle a topic that was created again: begin in it as auto.offset.reset says.
+
+        Without a reset policy the application gets an error, again and again until it seeks.
+        """
+        reset = RESETS.get(self._config.auto_offset_reset)
+        if reset is None:
+            self._retry_later(state)
+            self._on_error(state, TopicRecreatedError(state.topic_partition, state.position))
+            return
+        logger.warning(
+            "topic %s was deleted and created again: %s is read from its %s offset instead of %s",
+            state.topic_partition.topic,
+            state.topic_partition,
+            self._config.auto_offset_reset,
+            state.position,
+        )
+        state.request_reset(reset)
 
     def is_valid(self, state: TopicPartitionState) -> bool:
         """Whether the position may be fetched in the leader epoch of the metadata."""
@@ -298,6 +354,10 @@ class PositionValidator:
             if self._is_closed:
                 return
             answers = await epoch_ends(self._client, leader, questions)
+            if any(self._diverges(each, answers) for each in asked):
+                # The request has no topic id: the answer may be about a topic created again.
+                deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+                await self._metadata.update(deadline)
         except KafkaError as error:
             self._on_answers(asked, dict.fromkeys(questions, error))
         else:
@@ -305,6 +365,12 @@ class PositionValidator:
         finally:
             self._under_way.discard(leader)
         self._on_answer()
+
+    def _diverges(
+        self, asked: Asked, answers: Mapping[TopicPartition, EpochEndOffset | KafkaError]
+    ) -> bool:
+        answer = answers.get(asked.state.topic_partition)
+        return isinstance(answer, EpochEndOffset) and bool(parting_before(asked.offset, answer))
 
     def _current(self, asked: Sequence[Asked]) -> dict[TopicPartition, Asked]:
         """Those whose position has not changed since the request; others are asked again."""

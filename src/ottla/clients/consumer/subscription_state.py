@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, NO_REPLICA, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
 # What an application is told when its assignment in a group changes.
 
@@ -98,7 +98,9 @@ class TopicPartitionState:
     `position` is the offset of the next record that the application gets, `fetch_offset` that of
     the next one to be fetched; what lies between has been fetched already. `leader_epoch` and
     `fetched_epoch` are the leader epochs of the batches before these. `generation` counts
-    the jumps (seek, reset): what was fetched before the last one is no longer wanted.
+    the jumps (seek, reset): what was fetched before the last one is no longer wanted. `topic_id` is
+    that of the topic in which the position is, NO_UUID until the metadata have one: another topic
+    of the same name has other records at the same offsets.
     """
 
     __slots__ = (
@@ -117,12 +119,14 @@ class TopicPartitionState:
         "read_replica",
         "reset_to",
         "retry_at_ms",
+        "topic_id",
         "topic_partition",
         "validated_epoch",
     )
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
+        self.topic_id = NO_UUID
         self.position: int | None = None
         self.fetch_offset = 0
         self.leader_epoch = NO_EPOCH
@@ -166,6 +170,7 @@ class TopicPartitionState:
         self.reset_to = timestamp
 
     def _jump(self) -> None:
+        self.topic_id = NO_UUID
         self.reset_to = None
         self.generation += 1
         self.fetched = 0

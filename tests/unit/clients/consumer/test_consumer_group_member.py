@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP
@@ -205,3 +207,23 @@ def test_member_that_polls_too_rarely_leaves(runtime, cluster, coordinator, jour
     poll_for(world, {0, 1})
     assert coordinator.requests[-1].member_id != left.member_id
     assert ("lost", [0, 1]) in journal.events
+
+
+def test_partitions_of_a_topic_that_was_created_again_are_others(runtime, cluster, journal):
+    """They are revoked and assigned, and read from where the new topic begins."""
+    cluster.topic_ids["pages"] = UUID(int=1)
+    coordinator = Coordinator()
+    cluster[0].on(ConsumerGroupHeartbeatRequest, coordinator.answer)
+    world = new_world(runtime, cluster, coordinator, journal)
+    world.write("old 0", "old 1", epoch=0)
+    assert world.values(2000) == ["old 0", "old 1"]
+    cluster.topic_ids["pages"] = coordinator.topic_id = UUID(int=2)
+    world.logs = {0: [], 1: []}
+    for number in range(3):
+        world.write(f"new {number}", epoch=0)
+    found = []
+    for _ in range(40):
+        found += world.values(200)
+
+    assert found == ["new 0", "new 1", "new 2"]
+    assert journal.events == [("assigned", [0, 1]), ("revoked", [0, 1]), ("assigned", [0, 1])]

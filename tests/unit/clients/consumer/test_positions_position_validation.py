@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.consumer.positions import LogTruncationError
-from ottla.errors import ErrorCode
+from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.metadata import MetadataRequest
@@ -16,7 +18,7 @@ from ottla.protocol.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
 
@@ -365,3 +367,132 @@ def test_answer_of_the_leader_before_does_not_count(runtime):
     world.write("kept", epoch=1)
 
     assert world.values(3000) == ["kept"]
+
+
+class RecreatedWorld(EpochWorld):
+    """A consumer of a topic that is deleted and created again, with other records."""
+
+    def __init__(self, runtime, cluster: MockCluster, **settings) -> None:
+        cluster.topic_ids["pages"] = UUID(int=1)
+        super().__init__(runtime, cluster, **settings)
+
+    def create_again(self, *values: str, epoch: int = 0) -> None:
+        """The name belongs to another topic from now on, whose first leader has this epoch."""
+        self.cluster.topic_ids["pages"] = UUID(int=self.cluster.topic_ids["pages"].int + 1)
+        self.epoch(epoch)
+        self.logs[0] = []
+        for value in values:
+            self.write(value, epoch=epoch)
+        for broker in self.cluster.brokers.values():
+            broker.on(OffsetForLeaderEpochRequest, epoch_ends(epoch, self.end(0)))
+
+
+def poll_in_vain(world: RecreatedWorld) -> None:
+    for _ in range(20):
+        assert world.values(200) == []
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 5], ids=lambda count: f"{count} new records")
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_topic_that_was_created_again_is_read_from_its_beginning(runtime, cluster, new, epoch):
+    """Whether its log is shorter than what was read before, as long, or longer."""
+    world = RecreatedWorld(runtime, cluster)
+    world.read("old 0")
+    world.read("old 1", "old 2")
+    values = [f"new {number}" for number in range(new)]
+    world.create_again(*values, epoch=epoch)
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+
+    assert found == values
+
+
+def test_topic_that_is_created_again_and_again_is_read_each_time(runtime, cluster):
+    """Each time from its beginning, and never twice."""
+    world = RecreatedWorld(runtime, cluster)
+    world.read("old")
+    for number in range(3):
+        world.create_again(f"{number} a", f"{number} b")
+        found = []
+        for _ in range(20):
+            found += world.values(200)
+        assert found == [f"{number} a", f"{number} b"]
+
+
+def test_recreation_is_raised_without_a_policy_until_the_application_seeks(runtime, cluster):
+    """The application decides where to begin in the other topic."""
+    world = RecreatedWorld(runtime, cluster, auto_offset_reset="none")
+    world.call(world.core.seek, PARTITION, 0)
+    world.read("old")
+    world.create_again("new 0", "new 1", "new 2")
+    for _ in range(2):
+        with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+            poll_in_vain(world)
+    world.call(world.core.seek, PARTITION, 1)
+
+    assert world.values() == ["new 1", "new 2"]
+
+
+def test_position_in_a_deleted_topic_is_not_committed(runtime, cluster):
+    """Another member would begin there, and pass over the first records of the new topic."""
+    world = RecreatedWorld(runtime, cluster, auto_offset_reset="none", group_id="g")
+    world.call(world.core.seek, PARTITION, 0)
+    world.read("old")
+    assert list(world.call(world.core.positions)) == [PARTITION]
+    world.create_again("new 0", "new 1")
+    world.run(world.core.metadata.update(world.deadline()))
+
+    assert world.call(world.core.positions) == {}
+
+
+def test_position_is_not_committed_while_its_topic_is_gone(runtime, cluster):
+    """The commit might arrive when there is another topic of the name."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    count = cluster.topics.pop("pages")
+    world.run(world.core.metadata.update(world.deadline()))
+    assert world.call(world.core.positions) == {}
+    cluster.topics["pages"] = count
+    world.run(world.core.metadata.update(world.deadline()))
+
+    assert list(world.call(world.core.positions)) == [PARTITION]
+
+
+def test_commit_for_a_topic_that_is_gone_is_not_sent_again(runtime, cluster):
+    """The next time it would be one for another topic of the name."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    refusal = world.refuse_commit(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    cluster[0].on(OffsetCommitRequest, refusal, world.commit)
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit(None, world.deadline()))
+
+    assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.committed == {}
+
+
+def test_answer_about_another_topic_of_the_name_is_no_truncation(runtime, cluster):
+    """The question for the end of an epoch has no topic id, and the metadata may be late."""
+    world = RecreatedWorld(runtime, cluster)
+    world.read("old 0", "old 1", "old 2")
+    known, again = UUID(int=1), UUID(int=2)
+    world.create_again("new 0", "new 1")
+    cluster.topic_ids["pages"] = known  # what the metadata say when the leader has changed
+    world.learn(1)
+    cluster.topic_ids["pages"] = again
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+
+    assert found == ["new 0", "new 1"]
+
+
+def test_metadata_without_ids_change_nothing(runtime, cluster):
+    """Brokers before Kafka 2.8 have none: topics are told apart by their leader epochs at most."""
+    cluster.topic_ids["pages"] = NO_UUID
+    world = EpochWorld(runtime, cluster)
+    world.read("a")
+    world.read("b")
+
+    assert world.core.subscriptions.assigned[PARTITION].topic_id == NO_UUID
