@@ -99,6 +99,10 @@ def raise_open_files_limit() -> None:
 # A log as a line of JSON for each event, for programs that collect logs: `ottla.log.format=json`.
 
 
+CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), 0x2028, 0x2029)}
+"""What JSON does not ask to be escaped, but a terminal may act on."""
+
+
 class JsonFormatter(logging.Formatter):
     """Writes `timestamp` (UTC), `level`, `logger`, `message`, and what else an event has.
 
@@ -120,7 +124,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, ensure_ascii=False, default=str).translate(CONTROLS_IN_JSON)
 
 
 def log_as_json() -> None:

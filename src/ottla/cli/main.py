@@ -26,6 +26,22 @@ EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+}
+
+
+class LineFormatter(logging.Formatter):
+    """Keeps a message in one line, and what a client calls itself from acting on a terminal.
+
+    Control characters in it are escaped; a traceback behind it stays as it is.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = record.message.translate(CONTROLS)
+        return super().formatMessage(record)
+
+
 def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) -> int:
     """Run `ottla` with these arguments and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -123,7 +139,9 @@ def unknown_command(word: str) -> str:
 def set_up_logging(level: str, terminal: Terminal) -> None:
     """Log to stderr, a line per event, as Kafka's log4j set-up writes it."""
     logging.addLevelName(logging.WARNING, "WARN")
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=terminal.err, force=True)
+    handler = logging.StreamHandler(terminal.err)
+    handler.setFormatter(LineFormatter(LOG_FORMAT))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 def _stop(signum: int, _frame: FrameType | None) -> None:

@@ -27,6 +27,7 @@ from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.connection import (
     MAX_ANSWER_BYTES,
     Connection,
+    LastOf,
     RequestContext,
     RequestQuota,
 )
@@ -669,6 +670,14 @@ class MeteredContext(RequestContext):
             response.throttle_time_ms = delay_ms
         super().respond(response)
         self._hold(delay_ms)
+
+    async def respond_in_slices(self, response: Response, last_of: LastOf) -> None:
+        delay_ms = self.quota.settle(is_answered=True)
+        if delay_ms > 0 and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = delay_ms
+        await super().respond_in_slices(response, last_of)
+        if delay_ms > 0:
+            self._hold(delay_ms)
 
     def no_response(self) -> None:
         delay_ms = self.quota.settle(is_answered=False)

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
-from ottla.protocol.header import SIZE, SIZE_BYTES, RequestHeader, encode_response
+from ottla.protocol.header import (
+    SIZE,
+    SIZE_BYTES,
+    RequestHeader,
+    encode_response,
+    encode_response_in_slices,
+)
 from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation, FileRegion, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
     from ottla.security.sasl import SaslAuthenticator
 
 T = TypeVar("T")
+LastOf = Callable[[Iterator[list[Part] | None]], Awaitable[list[Part]]]
+"""Does work that gives a None for each slice of it, and then its result."""
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
 #
@@ -536,6 +544,18 @@ class RequestContext:
             self.amend(response)
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
+        self.connection.send(parts)
+        if self.watch is not None:
+            self.watch.end(response)
+
+    async def respond_in_slices(self, response: Response, last_of: LastOf) -> None:
+        """The same; `last_of` does the work of encoding, which may be much, in slices."""
+        self._check_not_ended()
+        if self.amend is not None:
+            self.amend(response)
+        parts = await last_of(encode_response_in_slices(self.header, response))
+        self._check_not_ended()
+        self._is_ended = True
         self.connection.send(parts)
         if self.watch is not None:
             self.watch.end(response)

@@ -16,6 +16,8 @@ from typing import Any, Final
 from ottla.protocol.types import UNSET, StructType
 
 LABELS: Final = "labels"
+SLICE_ELEMENTS: Final = 2000
+"""Of arrays, whose reading or writing takes some milliseconds."""
 
 
 class FunctionSource:
@@ -28,6 +30,7 @@ class FunctionSource:
         self.names: dict[str, Any] = {}
         self.label = ""
         self.depth = 1
+        self.in_slices = False
         self.counters: dict[str, int] = {}
 
     def line(self, text: str, label: str | None = None) -> None:
@@ -53,6 +56,21 @@ class FunctionSource:
         """A local name that is not taken yet: n1, n2, ..."""
         self.counters[stem] = number = self.counters.get(stem, 0) + 1
         return f"{stem}{number}"
+
+    def begin_slices(self) -> None:
+        """Make the function a generator, which pauses where `maybe_pause` says."""
+        self.in_slices = True
+        self.line(f"turn = {SLICE_ELEMENTS}")
+        with self.block("if turn < 0"):
+            self.line("yield")
+
+    def maybe_pause(self) -> None:
+        """Pause after so many elements, where the work is done in slices."""
+        if self.in_slices:
+            self.line("turn -= 1")
+            with self.block("if turn < 0"):
+                self.line(f"turn = {SLICE_ELEMENTS}")
+                self.line("yield")
 
     def constant(self, name: str, value: object) -> str:
         """Make `value` known to the function under `name`."""

@@ -1,5 +1,8 @@
 """Generates the function that reads one version of a message.
 
+`left` is how many elements all arrays together may still have: a frame of many tiny elements takes
+far more memory than its bytes, and far more time.
+
 It leans on two facts. Reading a fixed-size value past the end raises by itself, and positions only
 grow: so a slice that ends short need not be checked, as the position after it lies past the end,
 where the next read raises or the final comparison fails. Counts are checked before the
@@ -15,7 +18,17 @@ from typing import Any
 
 from ottla.protocol import wire
 from ottla.protocol.codegen import FunctionSource
-from ottla.protocol.types import Array, Bytes, Field, Fixed, Sized, String, StructType, Uuid
+from ottla.protocol.types import (
+    UNLIMITED,
+    Array,
+    Bytes,
+    Field,
+    Fixed,
+    Sized,
+    String,
+    StructType,
+    Uuid,
+)
 
 
 def smallest(type: Any, version: int, flexible: bool) -> int:
@@ -36,13 +49,13 @@ def smallest(type: Any, version: int, flexible: bool) -> int:
 
 
 class DecoderSource(FunctionSource):
-    """`decode(buffer, pos)`: `run` collects fixed-size values to be unpacked in one go.
+    """`decode(buffer, pos, left)`: `run` collects fixed-size values to be unpacked in one go.
 
     A flexible length is kept as it is on the wire, one more than it says (0 is null).
     """
 
-    def __init__(self, cls: StructType, version: int) -> None:
-        super().__init__("decode", "buffer, pos")
+    def __init__(self, cls: StructType, version: int, in_slices: bool = False) -> None:
+        super().__init__("decode", f"buffer, pos, left={UNLIMITED}")
         self.version = version
         self.flexible = version in cls.flexible
         self.run: list[tuple[str, str, str]] = []
@@ -54,6 +67,8 @@ class DecoderSource(FunctionSource):
         self.has_views = cls.holds_records
         self.line(f"data = {'memoryview' if self.has_views else 'bytes'}(buffer)")
         self.line("end = len(data)")
+        if in_slices:
+            self.begin_slices()
         self.struct(cls, "m")
         self.flush()
         with self.block("if pos > end" if cls.ignores_rest else "if pos != end"):
@@ -191,8 +206,9 @@ class DecoderSource(FunctionSource):
             count = f"{n} - 1" if self.flexible and not fixed else n
             # A compact count of several bytes has been compared with the limit by `long_count`.
             limit = "" if self.flexible else f" or {n} > {wire.MAX_ELEMENTS}"
-            with self.block(f"if ({count}) * {least} > end - pos{limit}"):
-                self.line(f"raise refuse_count({count}, end - pos)")
+            self.line(f"left -= {n}")
+            with self.block(f"if ({count}) * {least} > end - pos or left < 0{limit}"):
+                self.line(f"raise refuse_count({count}, end - pos, left)")
             if fixed:
                 self.constant("unpack_from", struct.unpack_from)
                 self.line(f"{place} = list(unpack_from(f'>{{{n}}}{element.code}', data, pos))")
@@ -204,6 +220,7 @@ class DecoderSource(FunctionSource):
                 self.value_of(element, item)
                 self.flush()
                 self.line(f"{items}.append({item})")
+                self.maybe_pause()
 
     def value_of(self, element: Any, item: str) -> None:
         """Read an element into a local name."""
@@ -219,10 +236,11 @@ class DecoderSource(FunctionSource):
         self.flush()
         with self.block(f"if {n}"):
             if not fields:
-                self.line(f"pos = skip_tags(data, pos, {n}, end)")
+                self.line(f"left, pos = skip_tags(data, pos, {n}, end, left)")
                 return
             tag, stop = self.fresh("tag"), self.fresh("stop")
-            self.line(f"{n}, pos = tag_count(data, pos, {n}, end)")
+            self.line(f"{n}, pos = tag_count(data, pos, {n}, end, left)")
+            self.line(f"left -= {n}")
             with self.block(f"for _ in range({n})"):
                 self.line(f"{tag}, pos, {stop} = tag_header(data, pos, end)")
                 word = "if"

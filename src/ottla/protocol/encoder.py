@@ -19,7 +19,7 @@ from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, St
 class EncoderSource(FunctionSource):
     """`encode(m, out, parts)`: `run` collects fixed-size values to be packed in one go."""
 
-    def __init__(self, cls: StructType, version: int) -> None:
+    def __init__(self, cls: StructType, version: int, in_slices: bool = False) -> None:
         super().__init__("encode", "m, out, parts")
         self.version = version
         self.flexible = version in cls.flexible
@@ -30,6 +30,8 @@ class EncoderSource(FunctionSource):
         self.constant("records_size", wire.records_size)
         self.constant("append_records", wire.append_records)
         self.constant("pack", struct.pack)
+        if in_slices:
+            self.begin_slices()
         self.struct(cls, "m")
         self.flush()
         self.line("return out")
@@ -188,6 +190,7 @@ class EncoderSource(FunctionSource):
                 else:
                     self.value(element, item, False)
                 self.flush()
+                self.maybe_pause()
 
     def tagged_section(self, fields: list[Field], source: str) -> None:
         """Write the tagged fields that differ from their defaults, by ascending tag (KIP-482)."""

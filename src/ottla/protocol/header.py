@@ -6,22 +6,25 @@ section; the client id in it stays a string with a 16-bit length in all versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct as Layout
 from typing import Final
 
 from ottla.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from ottla.protocol.message import (
     ENCODE_FAULTS,
+    IN_SLICES,
     REQUESTS,
     Request,
     Response,
     decode,
+    decode_in_slices,
     encode_parts,
     join,
     refusal,
     request_class,
 )
-from ottla.protocol.types import Buffer, Part
+from ottla.protocol.types import UNLIMITED, Buffer, Part
 from ottla.protocol.wire import records_size, skip_tags
 
 REQUEST_HEAD: Final = Layout(">hhih")
@@ -110,15 +113,25 @@ def after_tags(frame: Buffer, position: int) -> int:
     try:
         count = frame[position]
         position += 1
-        return skip_tags(frame, position, count, len(frame)) if count else position
+        return skip_tags(frame, position, count, len(frame))[1] if count else position
     except (IndexError, ValueError) as fault:
         raise RemoteProtocolError(f"header: tagged fields: {fault}") from fault
 
 
-def decode_request(header: RequestHeader, frame: Buffer, position: int) -> Request:
-    """The body of a request, which begins at `position` of its frame."""
+def decode_request(
+    header: RequestHeader, frame: Buffer, position: int, most: int = UNLIMITED
+) -> Request:
+    """The body of a request, which begins at `position` of its frame; `most` elements in all."""
     request = REQUESTS.get(header.api_key) or request_class(header.api_key)
-    return decode(request, header.api_version, frame, position)
+    return decode(request, header.api_version, frame, position, most)
+
+
+def decode_request_in_slices(
+    header: RequestHeader, frame: Buffer, position: int, most: int
+) -> Iterator[Request | None]:
+    """The same after a None for each slice of the work; the frame is needed for the first."""
+    request = REQUESTS.get(header.api_key) or request_class(header.api_key)
+    return decode_in_slices(request, header.api_version, frame, position, most)
 
 
 def encode_response(header: RequestHeader, response: Response) -> list[Part]:
@@ -137,6 +150,32 @@ def encode_response(header: RequestHeader, response: Response) -> list[Part]:
         last = cls.encoders[version](response, out, parts)
     except ENCODE_FAULTS as fault:
         raise refusal(cls, version, fault, LocalProtocolError) from fault
+    return _framed(header, cls, out, parts, last)
+
+
+def encode_response_in_slices(
+    header: RequestHeader, response: Response
+) -> Iterator[list[Part] | None]:
+    """The same after a None for each slice of the work."""
+    version = header.api_version
+    cls = type(response)
+    out = bytearray(8 if version < cls.first_flexible_header else 9)
+    parts: list[Part] = []
+    try:
+        last = yield from cls.encoders[version + IN_SLICES](response, out, parts)
+    except ENCODE_FAULTS as fault:
+        raise refusal(cls, version, fault, LocalProtocolError) from fault
+    yield _framed(header, cls, out, parts, last)
+
+
+def _framed(
+    header: RequestHeader,
+    cls: type[Response],
+    out: bytearray,
+    parts: list[Part],
+    last: bytearray,
+) -> list[Part]:
+    """The parts of an answer, whose head is in `out`, with their size in it."""
     size = len(last)
     if parts:
         size += records_size(parts)

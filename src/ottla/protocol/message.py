@@ -19,6 +19,7 @@ from ottla.protocol.types import (
     BYTES_LIKE,
     NEWEST,
     NONE,
+    UNLIMITED,
     Buffer,
     Part,
     Records,
@@ -27,12 +28,16 @@ from ottla.protocol.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.protocol.codegen import FunctionSource
 
 # What generated code raises when it meets bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
 ENCODE_FAULTS: Final = (ValueError, struct.error, OverflowError, AttributeError, TypeError)
 VERSION: Final = Layout(">h")
+IN_SLICES: Final = 1 << 16
+"""Added to a version, which has 15 bits."""
 
 
 class Struct(metaclass=StructType):
@@ -77,36 +82,40 @@ def _construct_first(self: Struct, **values: Any) -> None:
 
 
 class Codecs(dict[int, Any]):
-    """The codec functions of a message in one direction by version, made when first asked for."""
+    """The codec functions of a message in one direction by version, made when first asked for.
+
+    At `version + IN_SLICES` is the same as a generator, which pauses after each slice of its work.
+    """
 
     def __init__(self, message: type[Message], direction: str) -> None:
         super().__init__()
         self.message = message
         self.direction = direction
 
-    def __missing__(self, version: int) -> Any:
+    def __missing__(self, key: int) -> Any:
         message = self.message
+        version = key - IN_SLICES if key >= IN_SLICES else key
         if version not in message.versions:
             error = LocalProtocolError if self.direction == "encode" else RemoteProtocolError
             raise error(
                 f"{message.__name__} has versions {message.versions}, not {version}",
                 ErrorCode.UNSUPPORTED_VERSION,
             )
-        source = self._source(version)
-        self[version] = codec = source.compile(
-            f"<ottla {self.direction} {message.__name__} v{version}>"
+        slices = " in slices" if key >= IN_SLICES else ""
+        self[key] = codec = self._source(version, bool(slices)).compile(
+            f"<ottla {self.direction} {message.__name__} v{version}{slices}>"
         )
         return codec
 
-    def _source(self, version: int) -> FunctionSource:
-        """`encode(m, out, parts) -> last`, or `decode(data, pos) -> (message, position after)`."""
+    def _source(self, version: int, in_slices: bool) -> FunctionSource:
+        """`encode(m, out, parts) -> last`, or `decode(data, pos, left) -> message`."""
         if self.direction == "encode":
             from ottla.protocol.encoder import EncoderSource  # both only where a codec is missing
 
-            return EncoderSource(self.message, version)
+            return EncoderSource(self.message, version, in_slices)
         from ottla.protocol.decoder import DecoderSource
 
-        return DecoderSource(self.message, version)
+        return DecoderSource(self.message, version, in_slices)
 
 
 class Message(Struct):
@@ -226,13 +235,30 @@ def error_response(
     return response
 
 
-def decode(cls: type[MessageT], version: int, buffer: Buffer, position: int = 0) -> MessageT:
-    """The message that fills `buffer` from `position` on; records are views of the buffer."""
+def decode(
+    cls: type[MessageT], version: int, buffer: Buffer, position: int = 0, most: int = UNLIMITED
+) -> MessageT:
+    """The message that fills `buffer` from `position` on; records are views of the buffer.
+
+    Its arrays have at most so many elements, all together.
+    """
     try:
-        message: MessageT = cls.decoders[version](buffer, position)
+        message: MessageT = cls.decoders[version](buffer, position, most)
     except DECODE_FAULTS as fault:
         raise refusal(cls, version, fault) from fault
     return message
+
+
+def decode_in_slices(
+    cls: type[MessageT], version: int, buffer: Buffer, position: int, most: int
+) -> Iterator[MessageT | None]:
+    """The same after a None for each slice of the work; the buffer is needed for the first."""
+    slices = cls.decoders[version + IN_SLICES](buffer, position, most)
+    try:
+        message: MessageT | None = yield from slices
+    except DECODE_FAULTS as fault:
+        raise refusal(cls, version, fault) from fault
+    yield message
 
 
 def refusal(

@@ -23,6 +23,8 @@ RecordsData: TypeAlias = Any
 
 BYTES_LIKE: Final = (bytes, bytearray, memoryview)
 MAX_STRING_BYTES: Final = 0x7FFF
+UNLIMITED: Final = 1 << 62
+"""The elements of all arrays of a message together, where nobody says how many it may have."""
 
 
 class Versions(NamedTuple):

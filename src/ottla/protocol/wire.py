@@ -32,12 +32,20 @@ def refuse_length(length: int) -> RefusedError:
     return RefusedError(f"length {length} is negative")
 
 
-def refuse_count(count: int, left: int) -> RefusedError:
+class TooLargeError(RefusedError):
+    """A message of more bytes, or of more elements in its arrays, than it may have."""
+
+
+def refuse_count(count: int, left_bytes: int, left: int = 0) -> RefusedError:
     if count < 0:
         return refuse_length(count)
     if count > MAX_ELEMENTS:
         return RefusedError(f"{count} elements announced, but at most {MAX_ELEMENTS} are read")
-    return RefusedError(f"{count} elements announced, but only {left} bytes follow")
+    if left < 0:
+        return TooLargeError(
+            f"{count} elements announced, but only {max(0, count + left)} more are read"
+        )
+    return RefusedError(f"{count} elements announced, but only {left_bytes} bytes follow")
 
 
 def refuse_end(position: int, end: int) -> RefusedError:
@@ -93,16 +101,21 @@ def long_string_length(data: Buffer, position: int, first: int) -> tuple[int, in
     return length, position
 
 
-def tag_count(data: Buffer, position: int, count: int, end: int) -> tuple[int, int]:
-    """How many tagged fields follow; `count` is the byte just before `position`."""
+def tag_count(
+    data: Buffer, position: int, count: int, end: int, left: int = MAX_TAGGED_FIELDS
+) -> tuple[int, int]:
+    """How many tagged fields follow; `count` is the byte just before `position`.
+
+    They count as elements; the message may have `left` more of these.
+    """
     if count > 0x7F:
         count, position = uvarint(data, position - 1)
         if count > MAX_TAGGED_FIELDS:
             raise RefusedError(
                 f"{count} tagged fields announced, but at most {MAX_TAGGED_FIELDS} are read"
             )
-    if count * 2 > end - position:
-        raise refuse_count(count, end - position)
+    if count * 2 > end - position or count > left:
+        raise refuse_count(count, end - position, left - count)
     return count, position
 
 
@@ -115,12 +128,14 @@ def tag_header(data: Buffer, position: int, end: int) -> tuple[int, int, int]:
     return tag, position, position + size
 
 
-def skip_tags(data: Buffer, position: int, count: int, end: int) -> int:
-    """The position after a section none of whose tags is known."""
-    count, position = tag_count(data, position, count, end)
+def skip_tags(
+    data: Buffer, position: int, count: int, end: int, left: int = MAX_TAGGED_FIELDS
+) -> tuple[int, int]:
+    """What is left of the elements, and the position after a section without a known tag."""
+    count, position = tag_count(data, position, count, end, left)
     for _ in range(count):
         _, _, position = tag_header(data, position, end)
-    return position
+    return left - count, position
 
 
 def refuse_tag_size(tag: int, position: int, stop: int) -> RefusedError:

@@ -7,10 +7,13 @@ returns None and uses the context; a coroutine is awaited on the loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.client_quotas import ClientQuotas
@@ -22,17 +25,26 @@ from ottla.protocol.header import (
     RequestHeader,
     decode_request,
     decode_request_header,
+    decode_request_in_slices,
 )
-from ottla.protocol.message import Request, Response, error_response, versions_of
-from ottla.protocol.types import Part
-from ottla.runtime import Runtime
+from ottla.protocol.message import (
+    Request,
+    Response,
+    Struct,
+    error_response,
+    request_class,
+    versions_of,
+)
+from ottla.protocol.types import UNLIMITED, Array, Buffer, Part
+from ottla.protocol.wire import TooLargeError
+from ottla.runtime import DelayedOperation, Runtime, Scheduler
 
 if TYPE_CHECKING:
     from ottla.security.sasl import SaslAuthenticator
 
 logger = logging.getLogger(__name__)
 
-
+T = TypeVar("T")
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
 OnRefusedLogin = Callable[[Connection, str, str], object]
@@ -49,7 +61,286 @@ BROKERS_ONLY: Final = (
     ApiKey.ALTER_PARTITION,
     ApiKey.WRITE_TXN_MARKERS,
 )
-"""The APIs that only brokers use; quotas do not limit them."""
+"""The APIs that only brokers use; quotas do not limit those who may use them."""
+
+
+# What one request may ask for, and how much of it is done at a time.
+#
+# All clients share one loop. So a request has a limit of bytes (those with records, assignments, or
+# the state of a cluster aside), and one of elements in all its arrays together, which is known
+# before they are made. What is larger than LONG_FRAME_BYTES is read in slices; what is answered
+# entry by entry is answered in slices, each the same request with a part of the entries, so that
+# handlers and checks of rights need not know of it. The connection stays muted meanwhile.
+
+
+MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
+LARGE_FRAMES: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""Of clients; `socket.request.max.bytes` limits them."""
+LONG_FRAME_BYTES: Final = 16 * 1024
+MAX_ELEMENTS: Final = 25_000
+MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
+    **dict.fromkeys(BROKERS_ONLY, UNLIMITED),
+    ApiKey.WRITE_TXN_MARKERS: 10_000,  # administrators may, too (KIP-664)
+    # What follows is not answered in slices: it is done as a whole or not at all.
+    **dict.fromkeys((ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT), 6_000),
+    ApiKey.DELETE_RECORDS: 5_000,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 10_000,
+    **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),
+    **dict.fromkeys((ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.CREATE_DELEGATION_TOKEN), 500),
+    **dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_DELEGATION_TOKEN), 500),
+    **dict.fromkeys((ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS), 2_000),
+}
+
+
+class Slices:
+    """Serves long requests in turns: each turn of the loop has one slice, of one of them."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def pause(self) -> None:
+        """Wait for the next turn, and for those that have waited longer."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            self._scheduler.call_soon(self._wake_next)
+        await waiter
+
+    async def last_of(self, slices: Iterable[T | None]) -> T:
+        """Do work that gives a None for each slice of it, and then its result."""
+        for result in slices:
+            if result is not None:
+                return result
+            await self.pause()
+        raise AssertionError("such work ends with its result")
+
+    def _wake_next(self) -> None:
+        waiter = self._waiting.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
+        if self._waiting:
+            self._scheduler.call_soon(self._wake_next)
+
+
+class Slicing(NamedTuple):
+    """How the answer to a large request is made in slices."""
+
+    entries: tuple[str, ...]
+    """The list of the request that is answered entry by entry, and the lists within an entry."""
+    results: tuple[str, ...]
+    """Those of the answer."""
+    most: int = 500
+    """Elements in a slice; fewer where an answer is much larger than its question."""
+    names_once: bool = False
+    """Whether what is named again is answered once."""
+
+    @property
+    def whole_bytes(self) -> int:
+        """A request of so many bytes needs no slices: an element has a byte at least."""
+        return 0 if self.names_once else self.most
+
+    def cut(self, body: Request) -> list[list[Any]]:
+        """The entries for each slice; a repeated one only once, where that holds."""
+        entries = getattr(body, self.entries[0])
+        if self.names_once and len(entries) > 1:
+            entries = once(entries, self.entries[1:])
+            setattr(body, self.entries[0], entries)
+        slices: list[list[Any]] = [[]]
+        room = self.most
+        for entry in entries:
+            for piece in pieces(entry, self.entries[1:], room, self.most):
+                weight = weigh(piece, self.entries[1:])
+                if weight > room and slices[-1]:
+                    slices.append([])
+                    room = self.most
+                slices[-1].append(piece)
+                room -= weight
+        return slices
+
+    def join(self, whole: Response, more: Response) -> None:
+        """Put the results of one more slice behind the others."""
+        join_results(whole, more, self.results)
+
+
+def is_long(body: Any) -> bool:
+    """Whether a Produce is answered in slices, for which its frame has to stay."""
+    (slicing,) = SLICED[ApiKey.PRODUCE]
+    return sum(len(topic.partition_data) + 1 for topic in body.topic_data) > slicing.most
+
+
+def weigh(entry: Any, lists: tuple[str, ...]) -> int:
+    """How many elements an entry has, with itself."""
+    if not lists:
+        return 1
+    inner = getattr(entry, lists[0]) or ()
+    if len(lists) == 1:
+        return 1 + len(inner)
+    return 1 + sum(weigh(each, lists[1:]) for each in inner)
+
+
+def pieces(entry: Any, lists: tuple[str, ...], room: int, most: int) -> Iterator[Any]:
+    """The entry, or copies of it with parts of what is within it, none larger than a slice."""
+    if not lists or weigh(entry, lists) <= max(room, most):
+        yield entry
+        return
+    inner, weight = getattr(entry, lists[0]), 1
+    part: list[Any] = []
+    for each in inner:
+        for piece in pieces(each, lists[1:], most - 1, most - 1):
+            size = weigh(piece, lists[1:])
+            if weight + size > most and part:
+                yield _with(entry, lists[0], part)
+                part, weight = [], 1
+            part.append(piece)
+            weight += size
+    yield _with(entry, lists[0], part)
+
+
+def _with(entry: Any, name: str, part: list[Any]) -> Any:
+    piece = copy(entry)
+    setattr(piece, name, part)
+    return piece
+
+
+def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
+    """Each entry once; of entries of one name the lists are put together (null is all)."""
+    if not isinstance(entries[0], Struct):
+        return list(dict.fromkeys(entries))
+    found: dict[tuple[Any, ...], Any] = {}
+    for entry in entries:
+        known = found.setdefault(_identity(entry), entry)
+        if known is entry or not lists:
+            continue
+        inner, more = getattr(known, lists[0]), getattr(entry, lists[0])
+        setattr(known, lists[0], None if inner is None or more is None else inner + more)
+    for entry in found.values():
+        inner = getattr(entry, lists[0]) if lists else None
+        if inner and len(inner) > 1:
+            setattr(entry, lists[0], once(inner, lists[1:]))
+    return list(found.values())
+
+
+def _identity(entry: Struct) -> tuple[Any, ...]:
+    """All values of a struct but its lists."""
+    return tuple(
+        getattr(entry, field.name)
+        for field in type(entry).fields
+        if not isinstance(field.type, Array)
+    )
+
+
+def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
+    """Add the results of a later slice; an entry that was cut becomes one again."""
+    results, added = getattr(whole, lists[0]), getattr(more, lists[0])
+    if len(lists) > 1 and results and added and _identity(results[-1]) == _identity(added[0]):
+        join_results(results[-1], added[0], lists[1:])
+        added = added[1:]
+    results.extend(added)
+
+
+TOPICS: Final = ("topics", "partitions")
+SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
+    ApiKey.PRODUCE: (
+        Slicing(("topic_data", "partition_data"), ("responses", "partition_responses"), 200),
+    ),
+    ApiKey.METADATA: (Slicing(("topics",), ("topics",), 50, names_once=True),),
+    ApiKey.LIST_OFFSETS: (Slicing(TOPICS, TOPICS),),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (Slicing(TOPICS, TOPICS),),
+    ApiKey.OFFSET_COMMIT: (Slicing(TOPICS, TOPICS, 1000),),
+    ApiKey.OFFSET_FETCH: (
+        Slicing(("topics", "partition_indexes"), TOPICS, names_once=True),
+        Slicing(
+            ("groups", "topics", "partition_indexes"),
+            ("groups", "topics", "partitions"),
+            names_once=True,
+        ),
+    ),
+    ApiKey.FIND_COORDINATOR: (Slicing(("coordinator_keys",), ("coordinators",), names_once=True),),
+    ApiKey.DESCRIBE_GROUPS: (Slicing(("groups",), ("groups",), 50, names_once=True),),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (Slicing(("group_ids",), ("groups",), 20, names_once=True),),
+    ApiKey.DELETE_GROUPS: (Slicing(("groups_names",), ("results",), 100, names_once=True),),
+    ApiKey.CREATE_TOPICS: (Slicing(("topics", "assignments", "broker_ids"), ("topics",), 20),),
+    ApiKey.DELETE_TOPICS: (
+        Slicing(("topic_names",), ("responses",), 50),
+        Slicing(("topics",), ("responses",), 50),
+    ),
+    ApiKey.CREATE_PARTITIONS: (Slicing(("topics",), ("results",), 20),),
+    ApiKey.DESCRIBE_CONFIGS: (
+        Slicing(("resources", "configuration_keys"), ("results",), 20, names_once=True),
+    ),
+    ApiKey.ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),
+    ApiKey.CREATE_ACLS: (Slicing(("creations",), ("results",), 100),),
+    ApiKey.DELETE_ACLS: (Slicing(("filters",), ("filter_results",), 20),),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        Slicing(("dirs", "topics", "partitions"), ("results", "partitions"), names_once=True),
+    ),
+    ApiKey.ELECT_LEADERS: (
+        Slicing(
+            ("topic_partitions", "partitions"),
+            ("replica_election_results", "partition_result"),
+            200,
+            names_once=True,
+        ),
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (Slicing(TOPICS, ("responses", "partitions"), 100),),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (
+        Slicing(("topics", "partition_indexes"), TOPICS, names_once=True),
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: (
+        Slicing(("topics", "partition_indexes"), TOPICS, 100, names_once=True),
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Slicing(("transactional_ids",), ("transaction_states",), 100, names_once=True),
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (Slicing(("entries",), ("entries",), 50),),
+}
+"""What is answered entry by entry: the first list that is not empty counts."""
+
+
+class SliceContext(RequestContext):
+    """The context of one slice of a request: its answer becomes a part of the whole one."""
+
+    __slots__ = ("answer", "quota", "whole")
+
+    def __init__(self, whole: RequestContext) -> None:
+        super().__init__(whole.connection, whole.header, whole.received_ms)
+        self.whole = whole
+        self.quota = whole.quota
+        self.answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+
+    def respond(self, response: Response) -> None:
+        self._check_not_ended()
+        if self.amend is not None:
+            self.amend(response)
+        self._end(response)
+
+    def no_response(self) -> None:
+        self._check_not_ended()
+        if self.close_reason:
+            self.whole.close_reason = self.close_reason
+        self._end(None)
+
+    def close_connection(self, reason: str) -> None:
+        self._end(None)
+        self.whole.close_reason = reason
+
+    def wait_for(self, operation: DelayedOperation | None) -> None:
+        """The slice ends by itself, though its client may be gone."""
+
+    async def answer_of(self, handler: Handler, body: Request) -> Response | None:
+        """What the handler answers to the slice, now or later; None for no answer."""
+        answer = handler(self, body)
+        response = answer if answer is None or isinstance(answer, Response) else await answer
+        if response is not None:
+            self.respond(response)
+        return await self.answer
+
+    def _end(self, response: Response | None) -> None:
+        self._is_ended = True
+        if not self.answer.done():
+            self.answer.set_result(response)
 
 
 class Api(NamedTuple):
@@ -58,6 +349,28 @@ class Api(NamedTuple):
     handler: Handler
     min_version: int
     max_version: int
+    slicings: tuple[Slicing, ...] = ()
+    whole_bytes: int = UNLIMITED
+    """A request of no more bytes is not looked at for whether it needs slices."""
+    max_elements: int = MAX_ELEMENTS
+    max_bytes: int = MAX_FRAME_BYTES
+
+    @classmethod
+    def of(cls, key: int, handler: Handler, min_version: int, max_version: int) -> Api:
+        """With the limits of its requests."""
+        if key in BROKERS_ONLY:
+            handler = partial(_exempt, handler)
+        slicings = SLICED.get(key, ())
+        has_large = key in LARGE_FRAMES or key in BROKERS_ONLY
+        return cls(
+            handler,
+            min_version,
+            max_version,
+            slicings,
+            min((each.whole_bytes for each in slicings), default=UNLIMITED),
+            MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS),
+            UNLIMITED if has_large else MAX_FRAME_BYTES,
+        )
 
 
 class ApiFamily(Protocol):
@@ -127,6 +440,7 @@ class Apis:
 
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
+        self.slices = Slices(runtime.scheduler)
         self.quotas: ClientQuotas | None = None
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
@@ -140,9 +454,9 @@ class Apis:
         entries = family.apis()
         for key, entry in entries.items():
             if isinstance(entry, tuple):
-                self._apis[int(key)] = Api(*entry)
+                self._apis[int(key)] = Api.of(int(key), *entry)
             else:
-                self._apis[int(key)] = Api(entry, *versions_of(key))
+                self._apis[int(key)] = Api.of(int(key), entry, *versions_of(key))
         if isinstance(family, LateFamily):
             late = {key: self._apis[int(key)] for key in entries}
             family.on_made = partial(self._replace, late)
@@ -150,7 +464,7 @@ class Apis:
     def _replace(self, late: Mapping[ApiKey, Api], made: Mapping[ApiKey, Handler]) -> None:
         """From now on requests go straight to the handlers, except where these are wrapped."""
         for key, api in late.items():
-            if self._apis[int(key)] is api:
+            if self._apis[int(key)] is api and key not in BROKERS_ONLY:
                 self._apis[int(key)] = api._replace(handler=made[key])
 
     def wrap(self, key: ApiKey, around: Callable[[Handler], Handler]) -> None:
@@ -177,18 +491,116 @@ class Apis:
             if api is None or not api.min_version <= header.api_version <= api.max_version:
                 self._refuse_version(connection, header)
                 return
-            body = decode_request(header, frame, position)
+            size = len(frame)
+            now_ms = self.runtime.clock.now_ms()
+            if quotas is None or not quotas.is_active:
+                context = RequestContext(connection, header, now_ms)
+            else:
+                context = quotas.context(connection, header, now_ms, size, start_ns)
+            if size > LONG_FRAME_BYTES and header.api_key != ApiKey.PRODUCE:
+                self._begin_long(api, context, frame, position)
+                return
+            body = decode_request(header, frame, position, api.max_elements)
+            if size > api.whole_bytes and header.api_key == ApiKey.PRODUCE and is_long(body):
+                body = decode_request(header, bytearray(frame), position)  # views of a copy
         except RemoteProtocolError as error:
-            refuse(connection, f"malformed request: {error.message}")
+            self._refuse_bytes(connection, frame, error)
             return
-        now_ms = self.runtime.clock.now_ms()
-        size = len(frame)
-        if quotas is None or not quotas.is_active or header.api_key in BROKERS_ONLY:
-            self._call(api.handler, RequestContext(connection, header, now_ms), body, size)
-            return
-        context = quotas.context(connection, header, now_ms, size, start_ns)
-        self._call(api.handler, context, body, size)
+        self._serve(api, context, body, size)
+        if quotas is not None:
+            context.quota.end_step()
+
+    def _begin_long(
+        self, api: Api, context: RequestContext, frame: memoryview, position: int
+    ) -> None:
+        """Decode a large request, in slices if need be; the first while the frame is there."""
+        header, size = context.header, len(frame)
+        if size > api.max_bytes:
+            why = f"{size} bytes, of which it may have {api.max_bytes}"
+            raise RemoteProtocolError(f"{ApiKey(header.api_key).name}: {why}") from TooLargeError(
+                why
+            )
+        slices = decode_request_in_slices(header, frame, position, api.max_elements)
+        body = next(slices)
+        if body is not None:
+            self._serve(api, context, body, size)
+        else:
+            context.begin_wait()
+            head = bytes(frame[:position])
+            awaiting = self._decode_rest(api, context, slices, size, head)
+            self.runtime.scheduler.spawn(context.quota.timed(awaiting), name="decode")
         context.quota.end_step()
+
+    async def _decode_rest(
+        self,
+        api: Api,
+        context: RequestContext,
+        slices: Iterator[Request | None],
+        size: int,
+        head: bytes,
+    ) -> None:
+        await self.slices.pause()
+        try:
+            body = await self.slices.last_of(slices)
+        except RemoteProtocolError as error:
+            self._refuse_bytes(context.connection, head, error)
+            return
+        if not context.connection.is_closing:
+            self._serve(api, context, body, size)
+
+    def _refuse_bytes(
+        self, connection: Connection, frame: Buffer, error: RemoteProtocolError
+    ) -> None:
+        """Bad bytes close the connection; what is only too large is answered, where that can be."""
+        if isinstance(error.__cause__, TooLargeError):
+            header, _ = decode_request_header(frame)
+            request, code = request_class(header.api_key), ErrorCode.INVALID_REQUEST
+            response = error_response(request, header.api_version, code, error.message)
+            if response is not None:
+                logger.info("%s: %s", connection.id, error.message)
+                RequestContext(connection, header, self.runtime.clock.now_ms()).respond(response)
+                return
+        refuse(connection, f"malformed request: {error.message}")
+
+    def _serve(self, api: Api, context: RequestContext, body: Request, size: int) -> None:
+        """Hand a request to its handler, in slices where it is large."""
+        handler = api.handler
+        if size > api.whole_bytes:
+            for slicing in api.slicings:
+                if getattr(body, slicing.entries[0]):
+                    slices = slicing.cut(body)
+                    if len(slices) > 1:
+                        handler = partial(self._in_slices, api.handler, slicing, slices)
+                    break
+        self._call(handler, context, body, size)
+
+    async def _in_slices(
+        self,
+        handler: Handler,
+        slicing: Slicing,
+        slices: list[list[Any]],
+        context: RequestContext,
+        body: Request,
+    ) -> Response | None:
+        """Have each slice answered, with a pause behind it; the answers become one."""
+        whole: Response | None = None
+        for entries in slices:
+            part = copy(body)
+            setattr(part, slicing.entries[0], entries)
+            result = await SliceContext(context).answer_of(handler, part)
+            if context.close_reason:
+                context.close_connection(context.close_reason)
+                return None
+            if whole is None:
+                whole = result
+            elif result is not None:
+                slicing.join(whole, result)
+            await self.slices.pause()
+            if context.connection.is_closing:
+                return None
+        if whole is None:
+            context.no_response()
+        return whole
 
     def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
         """Show a frame to the connection's authenticator; True if it is a request for us."""
@@ -265,11 +677,10 @@ class Apis:
     ) -> None:
         try:
             response = await answer
+            if response is not None:
+                await context.respond_in_slices(response, self.slices.last_of)
         except Exception as error:
             self._fail(context, body, error)
-            return
-        if response is not None:
-            context.respond(response)
 
     def _fail(self, context: RequestContext, body: Request, error: Exception) -> None:
         """Answer with the error where the response has a place for one, else close."""
@@ -299,6 +710,15 @@ class Apis:
             entry for entry in refusal.api_keys if entry.api_key == ApiKey.API_VERSIONS
         ]
         context.respond(refusal)
+
+
+def _exempt(handler: Handler, context: RequestContext, body: Any) -> Answer:
+    """Serve a broker: the checks have let it pass, so that no quota limits it.
+
+    What they refuse is charged to the client that has asked for it.
+    """
+    context.quota.exempt()
+    return handler(context, body)
 
 
 def error_code(outcome: object) -> int:

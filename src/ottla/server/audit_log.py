@@ -375,7 +375,7 @@ class AuditLog:
             _short(context.client_id),
             context.client_host,
             context.listener_name,
-            request_name(context),
+            request_name(context.header),
         )
 
     # The queue

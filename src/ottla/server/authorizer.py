@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import RequestHeader
 from ottla.registry.acl_store import AclStore
 from ottla.registry.tree import Registry
 from ottla.runtime import Runtime
@@ -35,10 +36,21 @@ logger = logging.getLogger("ottla.authorizer")
 REPEAT_MS: Final = 60_000
 """The same denial is logged once in this time: clients that were denied ask again and again."""
 MAX_REMEMBERED: Final = 10_000
+SUM_MS: Final = 1_000
+"""After so long a line says how many more names were denied in a request."""
 
 OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
 """Gets what was denied, and whether it is served all the same."""
 Denial = tuple[object, AclOperation, Resource]
+
+
+class DenialKind(NamedTuple):
+    """What has one line of the log, however many names of a request are denied."""
+
+    header: RequestHeader
+    principal: KafkaPrincipal
+    operation: AclOperation
+    type: ResourceType
 
 
 class Authorizer:
@@ -55,6 +67,8 @@ class Authorizer:
         """Denials since the start, those included that were only logged."""
         self.on_denial: OnDenial | None = None
         self._logged: dict[Denial, int] = {}
+        self._more: dict[DenialKind, int] = {}
+        """What of a request is logged already, and how many more names were denied in it."""
         self._no_brokers: set[KafkaPrincipal] = set()
 
     async def start(self) -> None:
@@ -134,19 +148,44 @@ class Authorizer:
         self.denied_count += 1
         if self.on_denial is not None:
             self.on_denial(context, operation, resource, not self.is_enforcing)
-        if self._is_news((context.principal, operation, resource)):
+        kind = DenialKind(context.header, context.principal, operation, resource.type)
+        if kind in self._more:
+            self._more[kind] += 1
+        elif self._is_news((context.principal, operation, resource)):
+            if not self._more:
+                self.runtime.scheduler.call_later(SUM_MS, self._log_more)
+            self._more[kind] = 0
             logger.info(
-                "Principal = %s is Denied Operation = %s from host = %s on resource = "
-                "%s:LITERAL:%s for request = %s%s",
+                "Principal = %.200s is Denied Operation = %s from host = %s on resource = "
+                "%s:LITERAL:%.200s for request = %s%s",
                 context.principal,
                 operation.title,
                 context.client_host,
                 resource.type.title,
                 resource.name,
-                request_name(context),
-                "" if self.is_enforcing else ", and served (authorizer.mode=log)",
+                request_name(context.header),
+                self._served,
             )
         return not self.is_enforcing
+
+    @property
+    def _served(self) -> str:
+        return "" if self.is_enforcing else ", and served (authorizer.mode=log)"
+
+    def _log_more(self) -> None:
+        """Say how many more names were denied in a request than the one that was logged."""
+        more = {kind: count for kind, count in self._more.items() if count}
+        self._more.clear()
+        for kind, count in more.items():
+            logger.info(
+                "Principal = %.200s is Denied Operation = %s on %d more of %s for request = %s%s",
+                kind.principal,
+                kind.operation.title,
+                count,
+                kind.type.title,
+                request_name(kind.header),
+                self._served,
+            )
 
     def _is_news(self, denial: Denial) -> bool:
         now_ms = self.runtime.clock.monotonic_ms()
@@ -159,6 +198,6 @@ class Authorizer:
         return True
 
 
-def request_name(context: RequestContext) -> str:
+def request_name(header: RequestHeader) -> str:
     """The request as Kafka's log names it: Metadata, ListOffsets."""
-    return ApiKey(context.header.api_key).name.title().replace("_", "")
+    return ApiKey(header.api_key).name.title().replace("_", "")

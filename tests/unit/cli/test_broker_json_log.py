@@ -47,6 +47,15 @@ def test_fields_of_an_event_are_fields_of_the_line():
     assert (found["principal"], found["totalTimeMs"]) == ("User:a", 2)
 
 
+def test_line_has_no_control_characters():
+    """A terminal acts on some that JSON would not escape."""
+    record = logging.LogRecord("ottla", logging.INFO, "", 0, "\x1b[2J\n\x9b1m\x7f\u2028", (), None)
+    line = JsonFormatter().format(record)
+
+    assert line.isprintable()
+    assert json.loads(line)["message"] == "\x1b[2J\n\x9b1m\x7f\u2028"
+
+
 def test_every_handler_writes_json(monkeypatch):
     """Also one that was there before."""
     handler = logging.StreamHandler()

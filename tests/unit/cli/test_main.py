@@ -1,5 +1,7 @@
 """What `ottla` does before and after a command runs."""
 
+import io
+import logging
 import signal
 import subprocess
 import sys
@@ -8,6 +10,8 @@ import pytest
 
 from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.command_error import CommandError
+from ottla.cli.main import set_up_logging
+from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.version import __version__
 
@@ -143,3 +147,22 @@ def test_commands_import_nothing_heavy():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
     assert shown.stdout == b"[]\n"
+
+
+def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
+    """Control characters of a message are escaped; a traceback has its lines."""
+    out = io.StringIO()
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.INFO)
+    set_up_logging("INFO", Terminal(err=out))
+    logger = logging.getLogger("test.lines")
+    logger.info("denied: %s", "x\n[2026-11-26] INFO allowed \x1b[2J\x9b1m\u2028")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        logger.exception("failed")
+
+    first, second, *traceback = out.getvalue().splitlines()
+    assert "denied: x\\x0a[2026-11-26] INFO allowed \\x1b[2J\\x9b1m\\u2028 (test.lines)" in first
+    assert " ERROR failed (test.lines)" in second
+    assert traceback[-1] == "ValueError: bad"

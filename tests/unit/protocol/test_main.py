@@ -22,7 +22,7 @@ def test_show_prints_both_functions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "ProduceRequest", "9"]) == 0
 
     source = capsys.readouterr().out
-    assert "def decode(buffer, pos):" in source
+    assert "def decode(buffer, pos, left=" in source
     assert "def encode(m, out, parts):" in source
     compile(source, "<shown>", "exec")
 

@@ -63,7 +63,7 @@ def test_uuid_is_made_once() -> None:
 
 def test_section_of_more_tags_than_bytes_is_refused() -> None:
     """Each tag takes two bytes at least."""
-    assert skip_tags(b"\2\0\0\0\0", 1, 2, 5) == 5
+    assert skip_tags(b"\2\0\0\0\0", 1, 2, 5, 9) == (7, 5)
     with pytest.raises(RefusedError, match="3 elements announced, but only 4 bytes follow"):
         skip_tags(b"\3\0\0\0\0", 1, 3, 5)
 

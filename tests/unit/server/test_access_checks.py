@@ -39,6 +39,7 @@ from ottla.coordinator.group.consumer.consumer_rebalancer import NamePattern
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
 from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics, transactions
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import request_class
 from ottla.record.conversion import encode_message
 from ottla.record.record import Record
@@ -183,7 +184,7 @@ def test_what_is_denied_is_never_handled(row):
         client_host="10.0.0.1",
         amend=None,
         close_reason="",
-        header=SimpleNamespace(api_key=int(row.key)),
+        header=RequestHeader(int(row.key), 0, 1, "c"),
     )
     cache = SimpleNamespace(topic=lambda name: None, topic_name=lambda id: None, topics=list)
     check = checks(cache, auto_create=True)[row.key]

@@ -38,9 +38,12 @@ class FakeConnection:
     transport = None
 
     principal = ANONYMOUS
+    is_closing = False
+    is_answer_due = True
 
     def __init__(self):
         self.sent = []
+        self.ended = 0
         self.closed = None
         self.muted_until_ms = 0
 
@@ -49,6 +52,9 @@ class FakeConnection:
 
     def send(self, parts):
         self.sent.append(b"".join(bytes(part) for part in parts)[4:])
+
+    def no_response(self):
+        self.ended += 1
 
     def close(self, reason):
         self.closed = reason
@@ -137,7 +143,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0(apis, connection):
         (b"\0", "malformed"),
         (pack(">hhih", 999, 0, 1, -1), "API key 999"),
         (pack(">hhih", ApiKey.HEARTBEAT, 0, 1, -1), "unsupported API key 12"),
-        (pack(">hhih", ApiKey.API_VERSIONS, 0, 1, -1) + b"rest", "too many"),
+        (pack(">hhih", ApiKey.LIST_GROUPS, 4, 1, -1) + b"\0", "API key 16"),
     ],
 )
 def test_what_does_not_follow_the_protocol_is_closed(apis, connection, frame, reason):

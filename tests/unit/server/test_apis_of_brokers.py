@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.connection import NO_QUOTA
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -34,7 +35,9 @@ def ask():
         apis = Apis(mock_runtime(), [Everything()])
         keep_to_brokers(apis, "BROKERS", **rights)
         try:
-            context = SimpleNamespace(listener_name=listener, client_host="somewhere")
+            context = SimpleNamespace(
+                listener_name=listener, client_host="somewhere", quota=NO_QUOTA
+            )
             return apis._apis[body.api_key].handler(context, body)
         except KafkaError as error:
             return error.error

@@ -9,10 +9,11 @@ from rights_world import acl
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import RequestHeader
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.authorizer import REPEAT_MS, Authorizer
+from ottla.server.authorizer import REPEAT_MS, SUM_MS, Authorizer
 from ottla.testing import mock_runtime
 
 ORDERS = Resource(ResourceType.TOPIC, "orders")
@@ -34,11 +35,15 @@ class World:
         self.eve = SimpleNamespace(
             principal=KafkaPrincipal.user("eve"),
             client_host="127.0.0.1",
-            header=SimpleNamespace(api_key=int(ApiKey.LIST_OFFSETS)),
+            header=RequestHeader(int(ApiKey.LIST_OFFSETS), 0, 1, "eve"),
         )
 
-    def may_read(self) -> bool:
-        return self.authorizer.authorize(self.eve, READ, ORDERS)
+    def may_read(self, *names: str) -> bool:
+        """One request that names these topics; "orders" unless named."""
+        self.eve.header = RequestHeader(int(ApiKey.LIST_OFFSETS), 0, 1, "eve")
+        topics = [Resource(ResourceType.TOPIC, name) for name in names] or [ORDERS]
+        allowed = [self.authorizer.authorize(self.eve, READ, topic) for topic in topics]
+        return all(allowed)
 
 
 def denials(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -59,6 +64,27 @@ def test_denial_is_logged_as_kafka_does_once_a_minute(caplog):
 
     assert len(denials(caplog)) == 2
     assert world.authorizer.denied_count == 4
+
+
+def test_names_that_are_denied_in_a_request_have_two_lines(caplog):
+    """The first of them, and how many more there were: a log does not grow with a request."""
+    caplog.set_level("INFO")
+    world = World()
+    world.may_read(*(f"{number}-{'x' * 300}" for number in range(5_000)))
+    world.may_read("a", "b", "c")
+    world.runtime.advance(SUM_MS)
+    world.may_read("d")
+
+    lines = denials(caplog)
+    assert [line.partition(" on ")[2][:40] for line in lines] == [
+        "resource = Topic:LITERAL:0-" + "x" * 13,
+        "resource = Topic:LITERAL:a for request =",
+        "4999 more of Topic for request = ListOff",
+        "2 more of Topic for request = ListOffset",
+        "resource = Topic:LITERAL:d for request =",
+    ]
+    assert max(map(len, lines)) < 400
+    assert world.authorizer.denied_count == 5_004
 
 
 def test_mode_log_says_what_it_would_deny_and_serves(caplog):
