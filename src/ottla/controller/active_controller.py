@@ -77,7 +77,10 @@ class ActiveController:
         renewed = await self.topics.load()
         core.partitions.load()
         core.replicas.load()
+        # In a batch of its own: a broker that is to coordinate transactions and groups has to know
+        # all topics before, or it takes the last ones that a predecessor made for deleted.
         core.batch.add_full_metadata(context.brokers)
+        core.batch.send()
         kept = [
             replica
             for replica in context.replica_statuses

@@ -98,8 +98,10 @@ class BrokerChanges:
         for broker in brokers:
             context.offline.pop(broker.id, None)
             self._add(broker)
+        # As when a controller begins: all topics and brokers are known before the first order.
         core.batch.add_full_metadata(ids)
         core.batch.add_metadata()
+        core.batch.send()
         replicas = [
             replica
             for replica in context.replicas_on(ids)

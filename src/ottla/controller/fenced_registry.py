@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from ottla.config.config_type import INT_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (
@@ -67,6 +68,10 @@ async def elect_controller(
             pass  # another broker of a new cluster was faster
         data, stat = await registry.get(paths.CONTROLLER_EPOCH)
     epoch = _last_epoch(data, stat) + 1
+    if epoch > INT_MAX:
+        raise KafkaError.of(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{paths.CONTROLLER_EPOCH}: no epoch is left"
+        )
     try:
         _, written = await registry.multi(
             (

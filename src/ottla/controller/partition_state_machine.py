@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_type import INT_MAX
 from ottla.controller.broker_request_batch import BrokerRequestBatch
 from ottla.controller.controller_context import (
     PARTITION_PREDECESSORS,
@@ -159,7 +160,7 @@ def elect_for_shutdown(candidates: Candidates) -> LeaderAndIsr | None:
 
 def in_next_epoch(state: LeaderAndIsr) -> LeaderAndIsr:
     """The next epoch with the same leader: something else has changed for the replicas."""
-    return state._replace(leader_epoch=state.leader_epoch + 1)
+    return state._replace(leader_epoch=min(state.leader_epoch + 1, INT_MAX))
 
 
 def without_replica(state: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
@@ -169,7 +170,8 @@ def without_replica(state: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
     """
     isr = tuple(replica for replica in state.isr if replica not in gone)
     leader = NO_LEADER if state.leader in gone else state.leader
-    return LeaderAndIsr(leader, state.leader_epoch + 1, isr or state.isr, state.version)
+    epoch = min(state.leader_epoch + 1, INT_MAX)
+    return LeaderAndIsr(leader, epoch, isr or state.isr, state.version)
 
 
 def _first(replicas: Collection[int], *conditions: Collection[int]) -> int | None:
@@ -179,7 +181,11 @@ def _first(replicas: Collection[int], *conditions: Collection[int]) -> int | Non
     )
 
 
-def _led_by(leader: int, state: LeaderAndIsr, isr: Collection[int]) -> LeaderAndIsr:
+def _led_by(leader: int, state: LeaderAndIsr, isr: Collection[int]) -> LeaderAndIsr | None:
+    """The state after an election; None where no epoch is left: leaders would share the last."""
+    if state.leader_epoch >= INT_MAX:
+        logger.error("no leader epoch is left after %d, so broker %d cannot lead", INT_MAX, leader)
+        return None
     return LeaderAndIsr(leader, state.leader_epoch + 1, tuple(isr), state.version)
 
 

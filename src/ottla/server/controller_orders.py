@@ -88,8 +88,9 @@ class ControllerOrders:
             gone += self.cache.topics_beside(update.states)
             self._give_strays_up(update.states)
         self.cache.update(update.states, update.brokers, gone)
+        self.cache.is_complete |= update.is_full
         self.cache.controller_id = controller_id
-        self._coordinators.on_topics_deleted(gone)
+        self._coordinators.on_topics_deleted(gone, is_full=update.is_full)
 
     def _stop(self, partitions: Sequence[StopReplicaPartition]) -> Errors:
         errors = self.replica_manager.stop_replica(partitions)
@@ -118,6 +119,8 @@ class ControllerOrders:
                 f"the controller has epoch {controller_epoch}; one of epoch "
                 f"{self.controller_epoch} is known here",
             )
+        if controller_epoch > self.controller_epoch:
+            self.cache.is_complete = False
         self.controller_epoch = controller_epoch
 
     def _tell_coordinator(self, state: PartitionState, error: ErrorCode) -> None:

@@ -211,10 +211,16 @@ class Coordinators:
         """The coordinator whose log is this internal topic."""
         return self.groups if topic == OFFSETS_TOPIC else self.transactions
 
-    def on_topics_deleted(self, topics: Collection[str]) -> None:
-        """Topics were deleted: groups have no offsets in them any longer."""
+    def on_topics_deleted(self, topics: Collection[str], *, is_full: bool) -> None:
+        """Topics were deleted: groups have no offsets in them any longer.
+
+        After a full update nor in any other topic that does not exist: it may have been deleted
+        while no broker coordinated the group.
+        """
         if "groups" in self.__dict__:
-            self.groups.on_topics_deleted(topics)
+            self.groups.manager.drop_topics(topics)
+            if is_full:
+                self.groups.manager.drop_deleted_topics()
 
     def startup(self) -> None:
         """Begin to answer."""

@@ -34,6 +34,11 @@ class MetadataCache:
         """Grows when a topic is added or removed, or gets partitions; not with other changes."""
         self.update_count = 0
         """Grows with every update from the controller."""
+        self.is_complete = False
+        """Whether the present controller has sent all topics: only then is what is not here gone.
+
+        A former controller may have died before it sent the last topics that it made.
+        """
         self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
@@ -92,10 +97,20 @@ class MetadataCache:
         """The name of the topic with this id, if it exists."""
         return self._names.get(topic_id)
 
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        """The id of the partition's topic, None if there is no such partition."""
+        topic = self._topics.get(topic_partition.topic)
+        exists = topic is not None and topic_partition.partition in topic.partitions
+        return topic.topic_id if topic is not None and exists else None
+
     def contains(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition exists."""
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        """Whether it is certain that the partition does not exist; not if it is just unknown."""
+        return self.is_complete and not self.contains(topic_partition)
 
     def leader(self, topic_partition: TopicPartition) -> int:
         """The broker that leads the partition; NO_LEADER if none does, or there is no such one."""

@@ -15,7 +15,6 @@ from ottla.coordinator.transaction.transaction_coordinator import (
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
-    TRANSACTIONS_TOPIC,
     TopicPartition,
     TxnProducer,
 )
@@ -30,12 +29,8 @@ class MarkersToOwnBroker:
         self.writer = writer
         self.cache = cache
 
-    @property
-    def is_ready(self) -> bool:
-        return self.cache.topic(TRANSACTIONS_TOPIC) is not None
-
-    def exists(self, topic_partition: TopicPartition) -> bool:
-        return self.cache.contains(topic_partition)
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        return self.cache.is_deleted(topic_partition)
 
     def write_markers(
         self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten

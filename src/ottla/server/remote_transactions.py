@@ -243,6 +243,9 @@ class AskCoordinatorOnCluster:
         except (KafkaError, OSError) as error:
             logger.info("verification of %s at broker %d: %s", producer, leader, error)
             errors = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except Exception:
+            logger.exception("%s cannot be verified at broker %d", producer, leader)
+            errors = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         on_answer(errors)
 
 

@@ -35,6 +35,8 @@ class RecordingOrders:
         self.brokers: list[BrokerEndPoints] = []
         self.deleted: list[str] = []
         self.full_updates = 0
+        self.order: list[str] = []
+        """What kind each request was, in order, with the number of its broker."""
         self.offline: dict[int, set[TopicPartition]] = {}
         self.silent: set[int] = set()
         self.refused: dict[int, ErrorCode] = {}
@@ -48,6 +50,7 @@ class RecordingOrders:
 
     def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
         self.leader_and_isr_calls.append((broker_id, list(states)))
+        self.order.append(f"LeaderAndIsr {broker_id}")
         on_answer(dict.fromkeys(self.offline.get(broker_id, ()), ErrorCode.KAFKA_STORAGE_ERROR))
 
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
@@ -61,6 +64,7 @@ class RecordingOrders:
         self.brokers = list(update.brokers)
         self.deleted += update.deleted_topics
         self.full_updates += update.is_full
+        self.order.append(f"{'all' if update.is_full else 'changed'} metadata {broker_id}")
 
 
 class World:

@@ -53,6 +53,26 @@ def test_broker_that_returns_follows(world):
     assert told == {T0, TopicPartition("alone", 0)}
 
 
+def test_broker_that_returns_knows_all_topics_before_its_first_order(world):
+    """It may be told to coordinate transactions: what it does not know it must not think gone."""
+    world.kill(1)
+    world.orders.order.clear()
+    world.come(1)
+
+    orders = world.orders.order
+    assert orders.index("all metadata 1") < orders.index("LeaderAndIsr 1")
+    assert orders.index("changed metadata 2") < orders.index("LeaderAndIsr 1")
+
+
+def test_new_controller_tells_all_topics_before_its_first_order(world):
+    """Its predecessor may have made topics that not every broker has heard of."""
+    world.restart()
+
+    orders = world.orders.order
+    first = min(number for number, order in enumerate(orders) if order.startswith("Leader"))
+    assert orders[:first] == ["all metadata 0", "all metadata 1", "all metadata 2"]
+
+
 def test_process_that_was_replaced_unseen_is_dead_and_new(world):
     """The registration has another epoch: the old process led, the new one does not (KIP-380)."""
 

@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from ottla.controller.fenced_registry import EventQueue
+from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, elect_controller
 from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.znodes import encode_epoch
 from ottla.testing import mock_runtime
 
 
@@ -36,6 +39,27 @@ def test_turns_are_taken_one_by_one_in_their_order(world):
 
     assert runtime.scheduler.run(both()) == ["b"]
     assert seen == ["a begins", "a ends", "b begins", "b ends"]
+
+
+def test_controller_epochs_that_are_used_up_are_an_error_that_says_so():
+    """A request cannot carry a larger one, so that no broker would ever hear of the controller."""
+    runtime = mock_runtime()
+    registry = EmbeddedRegistry(runtime, "/data/registry")
+
+    async def elect(last: int) -> ControllerEpoch | None:
+        await registry.set(paths.CONTROLLER_EPOCH, encode_epoch(last), -1)
+        return await elect_controller(registry, 1, 0)
+
+    async def begin() -> None:
+        await registry.start()
+        await registry.create(paths.CONTROLLER_EPOCH, encode_epoch(0))
+
+    runtime.scheduler.run(begin())
+    with pytest.raises(KafkaError, match="no epoch is left"):
+        runtime.scheduler.run(elect(2**31 - 1))
+    epoch = runtime.scheduler.run(elect(2**31 - 2))
+    assert epoch is not None
+    assert epoch.epoch == 2**31 - 1
 
 
 def test_event_that_waits_already_is_not_added_again(world):

@@ -11,6 +11,7 @@ from ottla.controller.partition_state_machine import (
     elect_preferred,
     elect_reassigned,
     elect_unclean,
+    in_next_epoch,
     initial_state,
     without_replica,
 )
@@ -69,6 +70,25 @@ def test_reassigned_partition_is_led_by_one_of_its_targets():
 
     assert elect_reassigned(candidates) == LeaderAndIsr(5, 8, (1, 9, 5), 3)
     assert elect_reassigned(candidates._replace(live={9})) is None
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("elect", [elect_offline, elect_unclean, elect_preferred])
+def test_no_leader_is_elected_where_no_epoch_is_left(elect, left, caplog):
+    """Two leaders of one epoch would write different records at the same offsets."""
+    state = LeaderAndIsr(9, 2**31 - 1 - left, (1, 9), 3)
+    elected = elect(Candidates(state, REPLICAS, {1, 5}))
+
+    assert elected == (LeaderAndIsr(1, 2**31 - 1, elected.isr, 3) if left else None)
+    assert ("no leader epoch is left" in caplog.text) is (not left)
+
+
+def test_changes_of_replicas_stay_in_the_last_epoch():
+    """It is the largest that a request can carry."""
+    state = LeaderAndIsr(1, 2**31 - 1, (1, 9), 3)
+
+    assert in_next_epoch(state).leader_epoch == 2**31 - 1
+    assert without_replica(state, {9}) == LeaderAndIsr(1, 2**31 - 1, (1,), 3)
 
 
 def test_broker_that_shuts_down_gives_leadership_and_isr_up():

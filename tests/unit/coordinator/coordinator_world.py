@@ -31,16 +31,15 @@ class Leaders:
     """Keeps the markers. While `errors` are set the leaders answer so; while `hold`, not at all."""
 
     def __init__(self) -> None:
-        self.is_ready = True
-        self.missing: set[TopicPartition] = set()
+        self.deleted: set[TopicPartition] = set()
         self.errors: dict[TopicPartition, ErrorCode] = {}
         self.hold = False
         self.written: list[tuple[TopicPartition, int, int, bool]] = []
         self.versions: list[int] = []
         self.attempts = 0
 
-    def exists(self, topic_partition):
-        return topic_partition not in self.missing
+    def is_deleted(self, topic_partition):
+        return topic_partition in self.deleted
 
     def write_markers(self, marker, partitions, on_written):
         self.attempts += 1

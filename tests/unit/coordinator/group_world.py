@@ -256,6 +256,9 @@ class World:
         value = offsets[key]
         return None if value is None else value.offset
 
+    def committed_error(self, group: str = "g") -> ErrorCode:
+        return self.coordinator.fetch_offsets(group, None)[0]
+
     def delete(self, *groups: str) -> dict[str, ErrorCode]:
         reply = Reply()
         self.coordinator.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), reply)

@@ -68,8 +68,8 @@ class Coordinator:
     def on_resignation(self, partition):
         self.heard.append(("resigned", partition))
 
-    def on_topics_deleted(self, topics):
-        self.heard.append(("deleted", *topics))
+    def on_topics_deleted(self, topics, is_full):
+        self.heard.append(("all but" if is_full else "deleted", *topics))
 
 
 class World:
@@ -165,6 +165,23 @@ def test_replica_that_was_moved_away_unsaid_is_given_up(world):
     world.ask("update_metadata", full_update(2, 3), 8)
 
     assert world.replicas.stopped == [(T0, 4, True)]
+
+
+def test_nothing_is_certainly_deleted_before_the_controller_has_told_all(world):
+    """A former controller may have died before it told this broker of its last topics."""
+    other = TopicPartition("other", 0)
+    assert not world.cache.is_deleted(other)
+    world.ask("update_metadata", UpdateMetadataRequest(controller_epoch=5), 8)
+    assert not world.cache.is_deleted(other)
+    world.ask("update_metadata", full_update(2), 8)
+    assert world.cache.is_deleted(other)
+    assert not world.cache.is_deleted(T0)
+    assert world.groups.heard == [("deleted",), ("all but",)]
+
+    world.lead(controller_epoch=5)
+    assert world.cache.is_deleted(other)
+    world.lead(controller_epoch=6)
+    assert not world.cache.is_deleted(other)
 
 
 def test_what_was_meant_for_an_older_process_is_refused(world):

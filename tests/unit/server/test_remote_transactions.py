@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import pytest
@@ -138,6 +139,35 @@ def test_markers_that_wait_travel_together(world):
 
     assert heard == [{OTHERS: ErrorCode.NONE}] * 4
     assert [len(body.markers) for _, body in world.asked] == [1, 3]
+
+
+def test_request_that_fails_strangely_is_an_error_of_its_partitions(world, monkeypatch):
+    """An answer that cannot be taken apart once left transactions without their end for ever."""
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
+    heard = []
+
+    async def broken(*args, **options):
+        raise struct.error("required argument is not an integer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.connections, "ask", broken)
+        markers.write_markers(MARKER, {OTHERS}, heard.append)
+        world.advance(100)
+        asking = AskCoordinatorOnCluster(
+            world.runtime, world.connections, world.cache, Coordinator()
+        )
+        transactions = TopicPartition(TRANSACTIONS_TOPIC, 0)
+        world.cache.update([led(transactions, 2)], world.cache.brokers.values())
+        asking(TxnProducer("x", 7, 3), [OTHERS], heard.append, adds=False)
+        world.advance(100)
+    markers.write_markers(MARKER, {OTHERS}, heard.append)
+    world.advance(100)
+
+    assert heard == [
+        {OTHERS: ErrorCode.UNKNOWN_SERVER_ERROR},
+        {OTHERS: ErrorCode.COORDINATOR_NOT_AVAILABLE},
+        {OTHERS: ErrorCode.NONE},
+    ]
 
 
 def test_broker_that_is_gone_is_an_error_of_its_partitions(world):

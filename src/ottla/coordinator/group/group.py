@@ -23,6 +23,7 @@ from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+from ottla.config.config_type import INT_MAX
 from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.protocol.consumer_protocol import decode_subscription
@@ -615,7 +616,8 @@ class ClassicGroup(Group):
 
     def init_next_generation(self, now_ms: int) -> None:
         """The wait for joins is over: begin the next generation with the present members."""
-        self.generation_id += 1
+        # Members compare generations for equality only, so that they may begin again; 0 is none.
+        self.generation_id = 1 if self.generation_id >= INT_MAX else self.generation_id + 1
         self.pending_sync_members.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -693,7 +695,7 @@ class ClassicGroup(Group):
         return self.is_over and not self.generation_id and not self.owed_tombstones
 
     def tombstone_keys(self) -> list[bytes]:
-        own = [group_key(self.group_id)] if self.generation_id > 0 else []
+        own = [group_key(self.group_id)] if self.generation_id else []
         return [*self.owed_tombstones, *own]
 
     def die(self, now_ms: int) -> None:

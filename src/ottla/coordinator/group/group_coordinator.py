@@ -12,7 +12,7 @@ members were told survives a crash of this broker, because it is in the log firs
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
@@ -217,7 +217,7 @@ class GroupCoordinator:
         topics: ClusterTopics,
         config_of: ConfigOfGroup | None = None,
     ) -> None:
-        self.manager = GroupMetadataManager(runtime, offsets_log)
+        self.manager = GroupMetadataManager(runtime, offsets_log, topics.is_deleted)
         self.rebalancer = Rebalancer(runtime, config, self.manager)
         broker_defaults = ConsumerGroupConfig.of(config, {})
         self.consumer_rebalancer = ConsumerRebalancer(
@@ -268,10 +268,6 @@ class GroupCoordinator:
         """Another broker leads the partition now: send the waiting members to it."""
         for group in self.manager.unload(partition):
             self._rebalancers[group.type].abandon(group, ErrorCode.NOT_COORDINATOR)
-
-    def on_topics_deleted(self, topics: Collection[str]) -> None:
-        """Topics were deleted: delete the offsets in them."""
-        self.manager.drop_topics(topics)
 
     @property
     def serves_consumer_protocol(self) -> bool:

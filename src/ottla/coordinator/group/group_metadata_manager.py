@@ -317,14 +317,66 @@ class GroupCounts(Value):
     """New generations, of classic groups."""
 
 
+class OwedTombstones:
+    """Writes the tombstones of deleted topics, again and again until they are in the log."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: Mapping[str, Group],
+        drop_offsets: Callable[[Group, list[TopicPartition], OnStored], object],
+    ) -> None:
+        self._scheduler = runtime.scheduler
+        self._groups = groups
+        self._drop_offsets = drop_offsets
+        self.paying: set[Group] = set()
+        """Groups whose tombstones are on their way into the log."""
+        self._waiting: set[str] = set()
+        """The ids of groups whose tombstones were refused: they are written again soon."""
+
+    def pay(self, group: Group) -> None:
+        """Write what the group owes and may be written now."""
+        payable = group.offsets.payable_tombstones()
+        is_present = self._groups.get(group.group_id) is group
+        if not payable or not is_present or group in self.paying:
+            return
+        self.paying.add(group)
+
+        def on_stored(error: ErrorCode) -> None:
+            self.paying.discard(group)
+            if not error:
+                self._pay_present(group.group_id)
+            elif group.group_id not in self._waiting:
+                self._waiting.add(group.group_id)
+                self._scheduler.call_later(TOMBSTONE_RETRY_MS, lambda: try_again(group.group_id))
+
+        def try_again(group_id: str) -> None:
+            self._waiting.discard(group_id)
+            self._pay_present(group_id)
+
+        self._drop_offsets(group, payable, on_stored)
+
+    def _pay_present(self, group_id: str) -> None:
+        """The group may have changed its protocol meanwhile: the other one has its offsets."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            self.pay(group)
+
+
 class GroupMetadataManager:
     """The groups by id, their partitions, and how they are written to the log and loaded.
 
     Invariant: a group in the cache belongs to a partition that is loaded here, and is not Dead.
     """
 
-    def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: CoordinatorLog,
+        is_deleted: Callable[[TopicPartition], bool] = lambda partition: False,
+    ) -> None:
         self.log = log
+        self._is_deleted = is_deleted
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._writer = CoordinatorWriter(runtime, log)
@@ -337,9 +389,7 @@ class GroupMetadataManager:
         self._transactions: dict[tuple[int, int], set[str]] = {}
         # Groups whose last tombstones are on their way into the log: they wait for these.
         self._dying: set[Group] = set()
-        # Groups that are writing the tombstones of deleted topics, and those that will try again.
-        self._paying: set[Group] = set()
-        self._in_debt: set[str] = set()
+        self._debts = OwedTombstones(runtime, self._groups, self._drop_offsets)
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this broker can answer for the group now, else what to tell the client.
@@ -540,7 +590,13 @@ class GroupMetadataManager:
         for loader in self.partitions.loaders:
             loader.deleted_topics.update(topics)
         for group in list(self._groups.values()):
-            group.offsets.remove_topics(topics)
+            group.offsets.remove_deleted(lambda partition: partition.topic in topics)
+            self._pay_tombstones(group)
+
+    def drop_deleted_topics(self) -> None:
+        """Delete the offsets of topics that were deleted while no broker coordinated the group."""
+        for group in list(self._groups.values()):
+            group.offsets.remove_deleted(self._is_deleted)
             self._pay_tombstones(group)
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
@@ -562,7 +618,7 @@ class GroupMetadataManager:
         for group in gone:
             del self._groups[group.group_id]
         self._dying.difference_update(gone)
-        self._paying.difference_update(gone)
+        self._debts.paying.difference_update(gone)
         for key in [key for key in self._transactions if key[0] == partition]:
             del self._transactions[key]
         return gone
@@ -588,7 +644,8 @@ class GroupMetadataManager:
                 on_loaded(group)
             except Exception as error:
                 loader.report(f"the beginning of group {group.group_id}", error)
-            group.offsets.remove_topics(loader.deleted_topics)
+            group.offsets.remove_deleted(lambda p: p.topic in loader.deleted_topics)
+            group.offsets.remove_deleted(self._is_deleted)
             self._pay_tombstones(group)
 
     def differences(self, partition: int) -> list[str]:
@@ -613,30 +670,8 @@ class GroupMetadataManager:
         ]
 
     def _pay_tombstones(self, group: Group) -> None:
-        """Write the tombstones of deleted topics, again and again until they are in the log."""
-        payable = group.offsets.payable_tombstones()
-        is_due = bool(payable) and group not in self._paying and group not in self._dying
-        if not is_due or self._groups.get(group.group_id) is not group:
-            return
-        self._paying.add(group)
-
-        def on_stored(error: ErrorCode) -> None:
-            self._paying.discard(group)
-            # The group may have changed its protocol meanwhile: the other one has its offsets.
-            present = self._groups.get(group.group_id)
-            if present is not None and not error:
-                self._pay_tombstones(present)
-            elif present is not None and group.group_id not in self._in_debt:
-                self._in_debt.add(group.group_id)
-                self._scheduler.call_later(TOMBSTONE_RETRY_MS, lambda: try_again(group.group_id))
-
-        def try_again(group_id: str) -> None:
-            self._in_debt.discard(group_id)
-            present = self._groups.get(group_id)
-            if present is not None:
-                self._pay_tombstones(present)
-
-        self._drop_offsets(group, payable, on_stored)
+        if group.offsets.owed_tombstones and group not in self._dying:
+            self._debts.pay(group)
 
     def _drop_offsets(
         self,
@@ -733,8 +768,7 @@ class GroupMetadataManager:
             group.offsets.settle(write, place)
             if place != NO_OFFSET and write.producer_id == NO_PRODUCER_ID:
                 self.counts.commits += len(write.offsets)
-            if group.offsets.owed_tombstones:
-                self._pay_tombstones(group)
+            self._pay_tombstones(group)
 
         self._append(
             group,

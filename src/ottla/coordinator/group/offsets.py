@@ -206,9 +206,9 @@ class GroupOffsets:
         self._sessions[producer.producer_id] = producer.producer_epoch, producer.session
         return self.begin(OffsetsWrite(offsets, producer.producer_id))
 
-    def remove_topics(self, topics: Collection[str]) -> None:
+    def remove_deleted(self, is_deleted: Callable[[TopicPartition], bool]) -> None:
         """Forget all offsets of deleted topics, and what is under way; the log owes tombstones."""
-        gone = [partition for partition in self.known() if partition.topic in topics]
+        gone = list(filter(is_deleted, self.known()))
         self.owed_tombstones.update(dict.fromkeys(gone, -1))
         for write in self._writes:
             write.orphans.update(partition for partition in gone if partition in write.offsets)

@@ -53,13 +53,11 @@ class TxnMarker(NamedTuple):
 class MarkersToLeaders(Protocol):
     """Requests of the coordinator to the leaders of partitions, wherever they are."""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is known which partitions exist: not before the controller has sent them."""
-        ...
+    def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        """Whether it is certain that the topic was deleted: then no marker is needed.
 
-    def exists(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition exists; no marker is needed in one whose topic was deleted."""
+        A partition that is just unknown here gets its marker later.
+        """
         ...
 
     def write_markers(
@@ -115,10 +113,7 @@ class MarkerSender:
     ) -> None:
         if not self._manager.is_current(metadata):
             return
-        if not self._leaders.is_ready:
-            self._send_later(metadata, marker, partitions)
-            return
-        left = frozenset(filter(self._leaders.exists, partitions))
+        left = frozenset(tp for tp in partitions if not self._leaders.is_deleted(tp))
         if not left:
             self._complete(metadata)
             return

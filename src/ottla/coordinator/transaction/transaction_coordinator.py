@@ -35,6 +35,7 @@ from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkersToLeaders
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
+    LAST_EPOCH,
     Transaction,
     TransactionMetadata,
     TransactionState,
@@ -176,8 +177,7 @@ class TransactionCoordinator:
                 ),
             )
             return
-        expected = producer.producer_epoch if producer.producer_id != NO_PRODUCER_ID else None
-        following = self._next_producer(present, timeout_ms, expected, new_producer_id)
+        following = self._next_producer(present, producer, timeout_ms, new_producer_id)
         # The epoch is new, so nothing late can have it; and the transaction may use another
         # connection, even an older one: aiokafka has one for this request and one for the rest.
         metadata.session = NO_SESSION
@@ -191,11 +191,15 @@ class TransactionCoordinator:
         self.manager.store(metadata, following, on_stored)
 
     def _next_producer(
-        self, present: Transaction, timeout_ms: int, expected: int | None, new_producer_id: int
+        self, present: Transaction, sender: TxnProducer, timeout_ms: int, new_producer_id: int
     ) -> Transaction:
         now_ms = self._clock.now_ms()
+        expected = None if sender.producer_id == NO_PRODUCER_ID else sender.producer_epoch
         if not present.is_epoch_exhausted or expected == present.last_producer_epoch != NO_EPOCH:
             return present.with_next_epoch(timeout_ms, expected, now_ms)
+        named = sender.producer_id, sender.producer_epoch
+        if expected is not None and named != (present.producer_id, present.producer_epoch):
+            raise _fenced(sender, present)
         if new_producer_id == NO_PRODUCER_ID:  # the epochs ran out during an await
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return present.with_producer_id(new_producer_id, timeout_ms, expected, now_ms)
@@ -269,7 +273,8 @@ class TransactionCoordinator:
             is_early = producer[1:3] == present.successor
             error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
             return ErrorCode.CONCURRENT_TRANSACTIONS if is_early else error, None
-        if present.producer_epoch != producer.producer_epoch and not repeats:
+        is_present = present.producer_epoch == producer.producer_epoch <= LAST_EPOCH
+        if not is_present and not repeats:
             return ErrorCode.PRODUCER_FENCED, None
         if producer.session != NO_SESSION:
             if producer.session < metadata.session:
@@ -408,14 +413,20 @@ def _check_may_init(present: Transaction, producer: TxnProducer) -> None:
         epoch = producer.producer_epoch
         if Transaction(NO_PRODUCER_ID, epoch, 0).is_epoch_exhausted:
             return
-    raise KafkaError(
+    raise _fenced(producer, present)
+
+
+def _fenced(producer: TxnProducer, present: Transaction) -> KafkaError:
+    return KafkaError(
         ErrorCode.PRODUCER_FENCED,
-        f"{producer} is not the last producer of the id, which has {present.producer_id}",
+        f"{producer} is not the last producer of the id, which has producer id "
+        f"{present.producer_id} and epoch {present.producer_epoch}",
     )
 
 
 BLOCK_SIZE: Final = 1000
 MAX_CLAIMS: Final = 20
+LAST_PRODUCER_ID: Final = 2**63 - 1
 
 
 class ProducerIdManager:
@@ -462,6 +473,8 @@ class ProducerIdManager:
             await self._registry.create(PRODUCER_ID_BLOCK, block.encode())
             return block
         block = self._block_from(ProducerIdBlock.decode(data).last_id + 1)
+        if block.last_id > LAST_PRODUCER_ID:
+            raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
         await self._registry.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)
         return block
 

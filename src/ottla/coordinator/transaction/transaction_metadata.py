@@ -178,10 +178,13 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, *, is_raised: bool) -> Transaction:
-        """No producer may write, not even the one that has the present epoch."""
+        """No producer may write, not even the one that has the present epoch.
+
+        The epoch after the last one is given to no producer: there it need not be raised.
+        """
         return self._replace(
             state=TransactionState.PREPARE_EPOCH_FENCE,
-            producer_epoch=self.producer_epoch + (0 if is_raised else 1),
+            producer_epoch=min(self.producer_epoch + (0 if is_raised else 1), LAST_EPOCH + 1),
             last_producer_epoch=NO_EPOCH,
             client_version=0,
         )

@@ -131,6 +131,7 @@ class TransactionStateManager:
         self, metadata: TransactionMetadata, following: Transaction, on_stored: OnStored
     ) -> None:
         """Write the next state of the id, which takes effect before `on_stored` is called."""
+        batch = transaction_batch(metadata.transactional_id, following, self._clock.now_ms())
         prepared = metadata.prepare(following)
 
         def on_done(error: ErrorCode, offset: int) -> None:
@@ -150,7 +151,6 @@ class TransactionStateManager:
             on_stored(STORE_ERRORS.get(error, error))
 
         partition = self.log.partition_for(metadata.transactional_id)
-        batch = transaction_batch(metadata.transactional_id, prepared, self._clock.now_ms())
         self.log.append(partition, batch, on_done)
 
     def timed_out(self) -> Iterable[TransactionMetadata]:

@@ -298,7 +298,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
             coordinators.verifier,
             coordinators.markers,
             clock,
-            coordinators.cache.contains,
+            coordinators.cache.topic_id,
         )
 
     def views() -> WholeFamily:

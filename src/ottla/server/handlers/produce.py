@@ -45,6 +45,7 @@ from ottla.replication.replica_requests import (
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import (
+    INTERNAL_TOPICS,
     TopicPartition,
     TxnProducer,
 )
@@ -124,12 +125,15 @@ class TransactionalProduce:
 def _transactional(
     entries: Mapping[TopicPartition, memoryview],
 ) -> tuple[set[tuple[int, int]], dict[TopicPartition, int]]:
-    """The producers of transactional batches, by id and epoch, and each partition's sequence."""
+    """The producers of transactional batches, by id and epoch, and each partition's sequence.
+
+    Without those for internal topics: no transaction may take them in, and the append refuses them.
+    """
     producers: set[tuple[int, int]] = set()
     sequences: dict[TopicPartition, int] = {}
     for topic_partition, records in entries.items():
         attributes, *producer, sequence = ATTRIBUTES_AND_PRODUCER.unpack_from(records)
-        if attributes & TRANSACTIONAL_FLAG:
+        if attributes & TRANSACTIONAL_FLAG and topic_partition.topic not in INTERNAL_TOPICS:
             producers.add((producer[0], producer[1]))
             sequences[topic_partition] = sequence
     return producers, sequences

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
 from ottla.coordinator.group.group import Committer
@@ -74,6 +75,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
 from ottla.structs import (
+    INTERNAL_TOPICS,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_SESSION,
@@ -298,14 +300,15 @@ class TransactionHandlers:
         verifier: TransactionVerifier,
         markers: MarkerWriter,
         clock: Clock,
-        partition_exists: Callable[[TopicPartition], bool],
+        topic_id: Callable[[TopicPartition], UUID | None],
     ) -> None:
+        """`topic_id` gives the id of a partition's topic, None if there is no such partition."""
         self.coordinator = coordinator
         self.groups = groups
         self.verifier = verifier
         self.markers = markers
         self.clock = clock
-        self.partition_exists = partition_exists
+        self.topic_id = topic_id
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -336,7 +339,13 @@ class TransactionHandlers:
             topics = partition_results(body.v3_and_below_topics, told)
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
-        self._add(producer, partitions_of(body.v3_and_below_topics), respond)
+        partitions = partitions_of(body.v3_and_below_topics)
+        internal = [tp for tp in partitions if tp.topic in INTERNAL_TOPICS]
+        if internal:
+            # Whatever the client's rights: only brokers take these into transactions.
+            respond(_none_of(partitions, internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        else:
+            self._add(producer, partitions, respond)
 
     def _add_for_brokers(self, context: RequestContext, body: AddPartitionsToTxnRequest) -> None:
         results: dict[str, AddPartitionsToTxnResult] = {}
@@ -378,11 +387,9 @@ class TransactionHandlers:
         respond: Callable[[Errors], object],
     ) -> None:
         """All of the partitions, or none if one does not exist."""
-        unknown = [tp for tp in partitions if not self.partition_exists(tp)]
+        unknown = [tp for tp in partitions if self.topic_id(tp) is None]
         if unknown:
-            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            respond(errors)
+            respond(_none_of(partitions, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
         self.coordinator.add_partitions(
             producer, partitions, lambda error: respond(dict.fromkeys(partitions, error))
@@ -472,7 +479,7 @@ class TransactionHandlers:
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if not self.partition_exists(topic_partition):
+                if self.topic_id(topic_partition) is None:
                     unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 offsets[topic_partition] = CommittedOffset(
@@ -505,24 +512,40 @@ class TransactionHandlers:
             body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
         )
         partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
+        topic_ids = {each: self.topic_id(each) for each in offsets}
 
         def on_verified(errors: Errors) -> None:
             for error in errors.values():
                 respond(dict.fromkeys(offsets, OFFSET_COMMIT_ERRORS.get(error, error)))
                 return
+            # A topic may have been deleted meanwhile, and another one made under its name.
+            left = {
+                each: value
+                for each, value in offsets.items()
+                if self.topic_id(each) == topic_ids[each]
+            }
+            gone = dict.fromkeys(offsets.keys() - left, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             committer = Committer(body.member_id, body.generation_id, body.group_instance_id)
             self.groups.commit_offsets_in_transaction(
                 body.group_id,
                 committer,
                 producer,
-                offsets,
-                respond,
+                left,
+                lambda errors: respond({**errors, **gone}),
             )
 
         # The coordinator knows the producer by another connection: it is not asked about this one.
         asking = producer._replace(session=NO_SESSION)
         adds = context.api_version >= COMMIT_THAT_ADDS_VERSION
         self.verifier.verify(asking, {partition: 0}, on_verified, adds=adds)
+
+
+def _none_of(
+    partitions: Iterable[TopicPartition], bad: Iterable[TopicPartition], error: ErrorCode
+) -> Errors:
+    """The answer where some partitions cannot be added: then none is."""
+    errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return errors | dict.fromkeys(bad, error)
 
 
 def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:

@@ -146,6 +146,20 @@ def test_second_join_of_a_member_answers_the_first():
     assert group.awaiting_join_count == 1
 
 
+@pytest.mark.parametrize(
+    ("last", "following"),
+    [(0, 1), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1), (-(2**31), -(2**31) + 1)],
+)
+def test_generations_begin_again_after_the_last(last, following):
+    """A request cannot carry a larger one: the rebalance would never have ended."""
+    group = make_group(make_member())
+    group.generation_id = last
+    group.state = GroupState.PREPARING_REBALANCE
+    group.init_next_generation(now_ms=2)
+
+    assert group.generation_id == following
+
+
 def test_pending_members_are_waited_for():
     """All have joined only when nobody is on the way back with a member id."""
     group = make_group(make_member("a"))

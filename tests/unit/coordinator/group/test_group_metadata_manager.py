@@ -1,13 +1,16 @@
 """From memory to the log and back: restarts, deletion and expiry."""
 
+from uuid import UUID
+
 import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
+from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.group.group import GroupState, group_key
-from ottla.coordinator.group.group_metadata_manager import offset_key
+from ottla.coordinator.group.group_metadata_manager import TOMBSTONE_RETRY_MS, offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
-from ottla.structs import TopicPartition
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 
 T0 = TopicPartition("t", 0)
 MINUTE_MS = 60_000
@@ -271,12 +274,103 @@ def test_offsets_of_deleted_topics_are_dropped(world):
     world.commit(5, member, 1)
     world.commit(6, member, 1, topic="kept")
     world.commit(7, group="simple")
-    world.coordinator.on_topics_deleted({"t"})
+    world.coordinator.manager.drop_topics({"t"})
 
     assert (world.committed(), world.committed(topic="kept")) == (None, 6)
     assert world.listed() == ["g"], "nothing was left of the other group"
     after = restarted(world)
     assert (after.committed(), after.committed(topic="kept")) == (None, 6)
+
+
+def test_deletion_of_offsets_of_a_deleted_topic_is_tried_until_it_is_written(world):
+    """The next coordinator would find them; this one does not show them meanwhile."""
+    world.commit(5)
+    world.commit(6, topic="kept")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.coordinator.manager.drop_topics({"t"})
+    world.advance(10 * TOMBSTONE_RETRY_MS)
+    assert (world.committed(), world.committed(topic="kept")) == (None, 6)
+    assert world.coordinator.manager.differences(0) != []
+
+    world.log.error = ErrorCode.NONE
+    world.advance(TOMBSTONE_RETRY_MS)
+    assert world.coordinator.manager.differences(0) == []
+    assert restarted(world).committed() is None
+
+
+def test_topic_that_was_deleted_while_groups_were_being_read_has_no_offsets(world):
+    """The deletion is heard once only, and must not be lost because the groups are not there."""
+    world.commit(5)
+    world.commit(6, topic="kept")
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+    world.coordinator.manager.drop_topics({"t"})
+    world.advance(0)
+
+    assert (world.committed(), world.committed(topic="kept")) == (None, 6)
+    assert world.coordinator.manager.differences(0) == []
+
+
+@pytest.mark.parametrize("knows_all", [True, False])
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_topic_that_was_deleted_while_nobody_coordinated_has_no_offsets(
+    world, knows_all, is_loaded
+):
+    """A former coordinator died before it wrote tombstones; nothing is done by hearsay."""
+    kept = PartitionState(TopicPartition("kept", 0), UUID(int=1), 1, LeaderAndIsr(0, 0, (0,)), (0,))
+    world.topics.update([kept], [])
+    world.topics.is_complete = knows_all and not is_loaded
+    world.commit(5)
+    world.commit(6, topic="kept")
+    after = World(log=world.log)
+    after.coordinator.shutdown()
+    after.topics = world.topics
+    after.start()
+    if is_loaded:
+        world.topics.is_complete = knows_all
+        after.coordinator.manager.drop_deleted_topics()
+
+    assert (after.committed(), after.committed(topic="kept")) == (None if knows_all else 5, 6)
+    assert after.coordinator.manager.differences(0) == []
+
+
+def test_group_waits_while_its_deletion_is_on_its_way(world):
+    """It is neither there nor gone: a member that joined now would be in no record."""
+    world.commit(5)
+    world.log.hold = True
+    manager, answers = world.coordinator.manager, []
+    manager.delete_group(world.group(), answers.append)
+    assert world.committed_error() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert answers == []
+    world.log.hold = False
+    world.log.release()
+
+    assert answers == [ErrorCode.NONE]
+    assert manager.group("g") is None
+    assert world.commit(1).value is ErrorCode.NONE
+
+
+def test_group_whose_deletion_is_refused_stays(world):
+    """It is in the log, so it would be back after a restart anyway."""
+    world.commit(5)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.delete("g") == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+    assert world.committed() == 5
+    assert world.coordinator.manager.differences(0) == []
+
+
+def test_group_is_gone_when_its_deletion_is_replicated_in_the_end(world):
+    """The client has heard that it failed; the log has it."""
+    world.commit(5)
+    world.log.error, world.log.is_replicated = ErrorCode.REQUEST_TIMED_OUT, False
+    assert world.delete("g") == {"g": ErrorCode.REBALANCE_IN_PROGRESS}
+    world.log.error, world.log.is_replicated = ErrorCode.NONE, True
+    world.advance(SETTLE_MS)
+
+    assert world.coordinator.manager.group("g") is None
+    assert world.coordinator.manager.differences(0) == []
 
 
 def test_group_that_is_waiting_for_members_is_no_leftover(world):

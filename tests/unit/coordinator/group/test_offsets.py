@@ -259,7 +259,7 @@ def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombston
     offsets = holding({T1: CommittedOffset(1), U0: CommittedOffset(2)})
     offsets.stage(2, 7, T1, CommittedOffset(5))
     write = offsets.begin(OffsetsWrite({T0: CommittedOffset(6)}))
-    offsets.remove_topics({"t"})
+    offsets.remove_deleted(lambda partition: partition.topic == "t")
     assert offsets.all() == {U0: CommittedOffset(2)}
     assert offsets.payable_tombstones() == [T1, T0]
     offsets.delete(tombstone, T0)
@@ -276,7 +276,7 @@ def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombston
 def test_no_tombstone_is_owed_where_a_new_topic_has_an_offset():
     """It stands behind that of the old topic; a tombstone now would delete it."""
     offsets = holding({T0: CommittedOffset(1), T1: CommittedOffset(1)})
-    offsets.remove_topics({"t"})
+    offsets.remove_deleted(lambda partition: partition.topic == "t")
     offsets.put(5, T0, CommittedOffset(0))
     offsets.stage(6, 7, T1, CommittedOffset(0))
     assert offsets.payable_tombstones() == []

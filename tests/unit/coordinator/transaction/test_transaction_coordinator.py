@@ -180,6 +180,74 @@ def test_another_producer_id_is_taken_when_the_epochs_are_used_up(world):
     assert world.init() == (NONE, 100, 1)
 
 
+EDGES = [0, 50, LAST_EPOCH - 2, LAST_EPOCH - 1, LAST_EPOCH, LAST_EPOCH + 1]
+
+
+@pytest.mark.parametrize("present", EDGES)
+@pytest.mark.parametrize("named", EDGES)
+@pytest.mark.parametrize("producer_id", [7, 6])
+def test_only_the_present_producer_gets_a_new_epoch(world, present, named, producer_id):
+    """A zombie is fenced at any epoch: at the last one it once got the new producer id.
+
+    Producer 6 had the id before: its last epoch must not be taken for one of the present producer.
+    """
+    world.put(S.COMPLETE_COMMIT)
+    world.metadata.current = world.metadata.current._replace(
+        producer_epoch=present, previous_producer_id=6
+    )
+    before = world.metadata.current
+    answer = world.init(TxnProducer("x", producer_id, named))
+
+    if (producer_id, named) != (7, present):
+        assert answer == (FENCED, *NOBODY)
+        assert world.metadata.current == before
+    elif present < LAST_EPOCH:
+        assert answer == (NONE, 7, present + 1)
+    else:
+        assert answer == (NONE, 100, 0)
+
+
+@pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH])
+def test_zombie_stays_fenced_when_a_transaction_times_out_at_the_last_epochs(world, epoch):
+    """The coordinator raises the epoch once more; the one after the last it gives to nobody."""
+    world.put(S.ONGOING)
+    world.metadata.current = world.metadata.current._replace(producer_epoch=epoch)
+    world.advance(20_000)
+    assert (world.state, world.metadata.current.producer_epoch) == (S.COMPLETE_ABORT, epoch + 1)
+
+    for zombie in (50, epoch - 1, epoch):
+        assert world.init(TxnProducer("x", 7, zombie)) == (FENCED, *NOBODY)
+    error, producer_id, epoch = world.init()
+    assert (error, epoch) == (NONE, 0)
+    assert producer_id != 7
+
+
+def test_epoch_of_the_coordinator_alone_is_nobodys(world):
+    """A client that guesses it cannot begin or end anything with it: no epoch comes after it."""
+    world.put(S.COMPLETE_ABORT)
+    world.metadata.current = world.metadata.current._replace(producer_epoch=LAST_EPOCH + 1)
+    guess = TxnProducer("x", 7, LAST_EPOCH + 1)
+    answers = []
+    for commit in (True, False):
+        ending = world.coordinator.end_with_bump(guess, commit, lambda *a: answers.append(a))
+        world.runtime.scheduler.run(ending)
+
+    assert answers == [(FENCED, *NOBODY)] * 2
+    assert world.add(guess, T0) is FENCED
+    assert world.end(guess, commit=False) is FENCED
+    assert not world.metadata.is_pending
+
+
+def test_transaction_that_is_open_at_the_coordinators_epoch_is_aborted(world):
+    """A log of others may have one; the id must not be stuck in it."""
+    world.put(S.ONGOING)
+    world.metadata.current = world.metadata.current._replace(producer_epoch=LAST_EPOCH + 1)
+    world.advance(20_000)
+
+    assert world.state is S.COMPLETE_ABORT
+    assert world.init() == (NONE, 100, 0)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_unreasonable_timeouts_are_refused(world, timeout_ms):
     """At most transaction.max.timeout.ms."""
@@ -334,12 +402,11 @@ def test_write_that_is_refused_again_and_again_is_logged_once(world, caplog):
 
 def test_partitions_of_deleted_topics_need_no_marker(world):
     """But nothing is taken for deleted before it is known which topics there are."""
-    world.leaders.is_ready = False
+    world.leaders.errors = {T1: ErrorCode.LEADER_NOT_AVAILABLE}
     world.end(world.ongoing(T0, T1))
-    world.leaders.missing = {T1}
     world.advance(1000)
     assert world.state is S.PREPARE_COMMIT
-    world.leaders.is_ready = True
+    world.leaders.deleted = {T1}
     world.advance(100)
 
     assert world.leaders.written == [(T0, 100, 0, True)]

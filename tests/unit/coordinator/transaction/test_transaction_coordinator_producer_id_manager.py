@@ -15,6 +15,7 @@ from ottla.registry.tree import (
     SessionEndedError,
     Stat,
 )
+from ottla.registry.znodes import ProducerIdBlock
 
 
 class OneNode:
@@ -123,6 +124,20 @@ def test_session_that_ends_is_no_end_of_a_producer():
 
     registry.before_write = end_once
     assert take(ProducerIdManager(registry, 1), 1) == [0]
+
+
+def test_last_block_of_all_is_not_passed():
+    """An id beyond the largest int64 has no place in a record."""
+    node = OneNode()
+    last = 2**63 - 1
+    for block_end, is_left in ((last - 1000, True), (last - 999, False), (last, False)):
+        node.data = ProducerIdBlock(1, 0, block_end).encode()
+        ids = ProducerIdManager(node, 2)
+        if is_left:
+            assert asyncio.run(ids.generate_producer_id()) == last - 999
+        else:
+            with pytest.raises(KafkaError, match="used up"):
+                asyncio.run(ids.generate_producer_id())
 
 
 def test_unreadable_block_is_an_error():

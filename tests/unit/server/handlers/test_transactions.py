@@ -1,5 +1,7 @@
 """Transactions through their APIs, over real logs: every version, late frames, offsets, markers."""
 
+from uuid import UUID
+
 import pytest
 from transaction_broker import COMMITTED, T0, UNCOMMITTED, TransactionBroker
 
@@ -16,6 +18,9 @@ from ottla.protocol.transactions import (
     AddPartitionsToTxnTransaction,
     EndTxnRequest,
     InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -23,6 +28,7 @@ from ottla.protocol.transactions import (
 from ottla.record.record_batch import batches
 from ottla.replication.partition_leader import PIPELINE_MS
 from ottla.server.handlers.produce import TransactionalProduce
+from ottla.structs import INTERNAL_TOPICS
 
 INVALID = ErrorCode.INVALID_TXN_STATE
 
@@ -95,6 +101,28 @@ def test_unknown_partition_spoils_the_whole_request(broker, producer):
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+    assert broker.end(producer) == INVALID
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+@pytest.mark.parametrize("version", range(4))
+def test_client_cannot_take_internal_topics_into_a_transaction(broker, producer, topic, version):
+    """Markers would be written into the coordinators' own logs, whatever the client's rights."""
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert broker.add(producer, 0, version=version, topic=topic) == [refused]
+
+    assert broker.end(producer) == INVALID
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+@pytest.mark.parametrize("version", [9, 12])
+def test_batch_for_an_internal_topic_is_in_no_transaction(broker, producer, topic, version):
+    """From version 12 on the request itself takes its partitions in: these it does not."""
+    before = broker.log(topic).log_end_offset
+    context = broker.begin_produce(producer, 0, b"v", version=version, topic=topic)
+
+    assert code_of(context) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert broker.log(topic).log_end_offset == before
     assert broker.end(producer) == INVALID
 
 
@@ -341,6 +369,37 @@ def test_offsets_of_an_open_transaction_survive_a_crash(broker, producer, commit
     assert fetch_offset(broker) == expected
     broker.kill_and_restart()
     assert fetch_offset(broker) == expected
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_verified_are_refused(
+    broker, producer, is_made_again
+):
+    """They would be offsets of the topic that is made under its name afterwards."""
+    broker.add_offsets(producer)
+    verifier = broker.coordinators.verifier
+    verify, held = verifier.verify, []
+    verifier.verify = lambda *arguments, **options: held.append((arguments, options))
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    body = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+    context = broker.begin(body, 3)
+    state = broker.cache.topic("t").partitions[0]
+    broker.cache.update([], [], ["t"])
+    if is_made_again:
+        broker.cache.update([state._replace(topic_id=UUID(int=9))], [])
+    ((arguments, options),) = held
+    verify(*arguments, **options)
+
+    (result,) = context.answer.topics[0].partitions
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.end(producer) == 0
+    assert fetch_offset(broker) == (-1, 0)
 
 
 def test_offsets_outside_of_a_transaction_are_refused(broker, producer):

@@ -157,16 +157,16 @@ class TransactionBroker:
         answer = self.call(body, version)
         return answer.error_code, answer.producer_id, answer.producer_epoch
 
-    def add(self, producer, *partitions, version=3, session=1):
-        """Error codes of the partitions of "t"."""
+    def add(self, producer, *partitions, version=3, session=1, topic="t"):
+        """Error codes of the partitions of "t", or of another topic."""
         body = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x",
             v3_and_below_producer_id=producer[0],
             v3_and_below_producer_epoch=producer[1],
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
         )
-        (topic,) = self.call(body, version, session).results_by_topic_v3_and_below
-        return [result.partition_error_code for result in topic.results_by_partition]
+        (result,) = self.call(body, version, session).results_by_topic_v3_and_below
+        return [each.partition_error_code for each in result.results_by_partition]
 
     def add_offsets(self, producer, version=3):
         body = AddOffsetsToTxnRequest(
@@ -204,7 +204,9 @@ class TransactionBroker:
         answer = context.answer
         return None if answer is None else answer.responses[0].partition_responses[0].error_code
 
-    def begin_produce(self, producer, sequence, value, version=9, transactional_id="x", **header):
+    def begin_produce(
+        self, producer, sequence, value, version=9, transactional_id="x", topic="t", **header
+    ):
         """The context of the same request."""
         values = {"is_transactional": transactional_id is not None, **header}
         batch = build_batch(
@@ -219,7 +221,7 @@ class TransactionBroker:
             transactional_id=transactional_id,
             acks=-1,
             timeout_ms=1000,
-            topic_data=[TopicProduceData(name="t", partition_data=[data])],
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
         return self.begin(body, version)
 

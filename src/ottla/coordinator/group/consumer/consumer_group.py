@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import ClassVar, Final
 
+from ottla.config.config_type import INT_MAX
 from ottla.coordinator.group.consumer.consumer_group_records import (
     NO_PARTITIONS,
     Assignment,
@@ -441,8 +442,15 @@ class GroupChanges:
         self.records[key] = partition_metadata_value(topics)
 
     def bump_epoch(self) -> None:
-        """Something has changed that calls for a new assignment."""
-        self.set_epoch(self.group.group_epoch + 1)
+        """Something has changed that calls for a new assignment.
+
+        After the last epoch they begin again; members take over any epoch that is not theirs.
+        """
+        if self.group.group_epoch >= INT_MAX:
+            self.set_assignment_epoch(0)
+            self.set_epoch(1)
+        else:
+            self.set_epoch(self.group.group_epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the target assignment follows."""

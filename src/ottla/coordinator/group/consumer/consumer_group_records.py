@@ -41,7 +41,7 @@ from ottla.protocol.offsets_topic import (
     StoredTopicPartitions,
 )
 from ottla.runtime import Timer
-from ottla.structs import TopicMetadata, Value, by_topic, field
+from ottla.structs import TopicMetadata, TopicPartition, Value, by_topic, field
 
 # The topics of the cluster, as subscriptions are resolved against them.
 
@@ -64,6 +64,8 @@ class ClusterTopics(Protocol):
     def topics(self) -> Iterable[TopicMetadata]: ...
 
     def topic_name(self, topic_id: UUID) -> str | None: ...
+
+    def is_deleted(self, topic_partition: TopicPartition) -> bool: ...
 
 
 def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, SubscribedTopic]:

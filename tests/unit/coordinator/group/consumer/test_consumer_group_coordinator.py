@@ -40,6 +40,32 @@ def test_first_member_gets_everything_at_once(world):
     assert world.consumers.state is ConsumerGroupState.STABLE
 
 
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_epochs_begin_again_after_the_last(world, left):
+    """No request can carry a larger one; the members go on with what they have."""
+    (a,) = world.members("a")
+    last = 2**31 - 1 - left
+    group = world.consumers
+    group.group_epoch = group.assignment_epoch = last
+    group.members["a"].current = group.members["a"].current._replace(
+        member_epoch=last, previous_member_epoch=last
+    )
+    a.epoch = last
+    joined = [Peer(f"b{number}") for number in range(3)]
+    for peer in joined:
+        world.join(peer)
+        for _ in range(4):
+            for each in (a, *joined[: joined.index(peer) + 1]):
+                assert world.beat(each) is ErrorCode.NONE
+                assert sorted(set(everything(world, a, *joined))) == sorted(
+                    everything(world, a, *joined)
+                )
+
+    assert everything(world, a, *joined) == ALL
+    assert {a.epoch, *(peer.epoch for peer in joined)} == {3 - left}
+    assert world.coordinator.manager.differences(0) == []
+
+
 def test_second_member_gets_partitions_when_the_first_has_given_them_up(world):
     """Never before, and the first one keeps its epoch until then."""
     (a,) = world.members("a")
