@@ -12,16 +12,19 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import Enum
 from fnmatch import translate
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
+from yarl import URL
 
 from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import (
+    NOT_IN_NAMES,
     Attributes,
     Family,
     FamilyName,
@@ -31,8 +34,10 @@ from ottla.metrics.metrics_registry import (
     Reading,
     Tags,
     attributes,
+    label,
 )
 from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
+from ottla.runtime import Clock
 from ottla.version import __version__
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,10 +47,13 @@ QUANTILES: Final = {name: f"0.{name.removesuffix('thPercentile')}" for name in P
 
 SLICE_NS: Final = 1_000_000
 """After so much work on a page the loop's other work comes first."""
+TIME_LIMIT_NS: Final = 5_000_000_000
+MAX_ASKED: Final = 50
+MAX_BODY_BYTES: Final = 64 * 1024
+VERSION: Final = {"agent": __version__, "protocol": "7.2"}
 CONNECT: Final = "kafka.connect"
 STATUS: Final = "status"
 """An attribute that is a word: in the exporter's rules a label of a series that is 1."""
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _PER_SECOND: Final = "PerSec"
 _PERCENT: Final = "Percent"
 NUMBERED: Final = (Kind.METER, Kind.TIMER)
@@ -73,7 +81,7 @@ def prometheus_base(name: FamilyName) -> str:
     """`kafka.server`, `BrokerTopicMetrics`, `BytesInPerSec` under the rules of the exporter."""
     domain = name.domain.replace(".", "_")
     parts = [domain, name.type, name.name] if name.name else [domain, name.type]
-    return _NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
+    return NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
 
 
 def prometheus_names(family: Family, naming: Naming) -> list[PrometheusName]:
@@ -137,14 +145,13 @@ class Labels:
         """`topic="a",partition="0"`: what stands within the braces."""
         known = self._known.get(tags)
         if known is None:
-            known = ",".join(f'{self._label(key)}="{escaped(value)}"' for key, value in tags)
+            named: dict[str, str] = {}
+            for key, value in tags:  # clients name some: of one name the first counts
+                named.setdefault(self._label(key), value)
+            named.pop("", None)
+            known = ",".join(f'{name}="{escaped(value)}"' for name, value in named.items())
             self._known[tags] = known
         return known
-
-
-def label(key: str) -> str:
-    """A tag as a label: `client-id` is `client_id`."""
-    return _NOT_IN_NAMES.sub("_", key)
 
 
 def _lower_label(key: str) -> str:
@@ -231,6 +238,7 @@ class _Page:
         return "".join("".join(each) for each in lines.values())
 
     def _begin(self, name: str, type: str, doc: str) -> list[str]:
+        doc = doc.replace("\\", r"\\").replace("\n", r"\n")
         return [f"# HELP {name} {doc}\n# TYPE {name} {type}\n"]
 
     def _put(self, name: PrometheusName, family: Family, labels: str, value: Number | str) -> None:
@@ -283,7 +291,7 @@ class _Page:
                 type = "counter" if attribute.endswith("-total") else "gauge"
                 shown = PrometheusName(name, type, attribute)
                 if attribute == STATUS:
-                    word = f'{labels},{STATUS}="{value}"'
+                    word = f'{labels},{STATUS}="{escaped(str(value))}"'
                     self._put(shown, reading.family, word, 1)
                 else:
                     self._put(shown, reading.family, labels, value)
@@ -292,7 +300,7 @@ class _Page:
 # JSON in the manner of Jolokia, which Kafka's users read JMX with over HTTP.
 
 
-_PROPERTY: Final = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)(?:,|$)|(\*)(?:,|$)')
+MAX_NAME_LENGTH: Final = 1_000
 
 
 class BeanPattern:
@@ -301,11 +309,11 @@ class BeanPattern:
     def __init__(self, text: str) -> None:
         domain, _, properties = text.partition(":")
         self._domain = re.compile(translate(domain))
-        found = _PROPERTY.findall(properties)
+        found = [part.partition("=") for part in _properties(properties)]
         self._values = {
-            key: re.compile(translate(_unquoted(value))) for key, value, star in found if not star
+            key: re.compile(translate(_unquoted(value))) for key, equals, value in found if equals
         }
-        self._has_more = any(star for _, _, star in found)
+        self._has_more = ("*", "", "") in found
         self.is_exact = not re.search(r"(?<!\\)[*?]", text)
 
     def matches(self, name: FamilyName, tags: Tags) -> bool:
@@ -318,6 +326,21 @@ class BeanPattern:
         return all(key in found and value.match(found[key]) for key, value in self._values.items())
 
 
+def _properties(text: str) -> Iterator[str]:
+    """The parts between commas; a comma in quotes, where `\\` stands before any, is none."""
+    part, is_quoted, is_escaped = "", False, False
+    for letter in text:
+        if letter == "," and not is_quoted:
+            yield part
+            part = ""
+            continue
+        part += letter
+        if letter == '"' and not is_escaped:
+            is_quoted = not is_quoted
+        is_escaped = letter == "\\" and is_quoted and not is_escaped
+    yield part
+
+
 def _unquoted(value: str) -> str:
     """The value of a tag without its quotes; what stood in them is meant as it is."""
     if not value.startswith('"'):
@@ -328,18 +351,18 @@ def _unquoted(value: str) -> str:
 
 def read_beans(
     registry: MetricsRegistry, pattern: BeanPattern, attribute: str | None = None
-) -> dict[str, Attributes]:
-    """The attributes of the MBeans that match, by name; of one attribute if that is named."""
-    found: dict[str, Attributes] = {}
+) -> Iterator[tuple[str, Attributes] | None]:
+    """Name and attributes of each MBean that matches, or one attribute; None for another."""
     now_ms = registry.now_ms
     for family, tags, value in registry.read():
-        if pattern.matches(family.name, tags):
-            shown = attributes(value, now_ms)
-            if attribute is None:
-                found[family.name.bean(tags)] = shown
-            elif attribute in shown:
-                found[family.name.bean(tags)] = {attribute: shown[attribute]}
-    return found
+        if not pattern.matches(family.name, tags):
+            yield None
+            continue
+        shown = attributes(value, now_ms)
+        if attribute is None:
+            yield family.name.bean(tags), shown
+        elif attribute in shown:
+            yield family.name.bean(tags), {attribute: shown[attribute]}
 
 
 def finite(value: Any) -> Any:
@@ -385,22 +408,19 @@ class MetricsPages:
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             response.enable_compression(web.ContentCoding.gzip)
         await response.prepare(request)
-        now_ns = self.registry.runtime.clock.monotonic_ns
-        began_ns = now_ns()
-        pattern = request.query.get("name")
+        turns = self._turns()
+        pattern = request.query.get("name", "")[:MAX_NAME_LENGTH] or None
         for part in prometheus_text(self.registry, pattern, self._naming):
             if part:
                 await response.write(part.encode())
-            if now_ns() - began_ns > SLICE_NS:
-                await asyncio.sleep(0)
-                began_ns = now_ns()
+            await turns.step()
         if pattern is None:
             await response.write(self._of_process())
         await response.write_eof()
         return response
 
     async def _get_version(self, request: web.Request) -> web.Response:
-        return self._answer({"type": "version"}, {"agent": __version__, "protocol": "7.2"})
+        return _page_of(self._answer({"type": "version"}, VERSION))
 
     async def _get_jolokia(self, request: web.Request) -> web.Response:
         kind, _, rest = request.match_info["tail"].partition("/")
@@ -411,61 +431,148 @@ class MetricsPages:
             asked["mbean"], _, attribute = rest.partition("/")
             if attribute:
                 asked["attribute"] = attribute
-        return self._reply(asked)
+        return _page_of(await self._reply(asked, self._turns()))
 
     async def _post_jolokia(self, request: web.Request) -> web.Response:
         try:
-            asked = json.loads(await request.text())
-        except ValueError:
-            return web.json_response({"status": 400, "error": "the body is not JSON"}, status=400)
-        if isinstance(asked, list):
-            replies = [self._reply(each).body for each in asked]
-            parts = b",".join(part for part in replies if isinstance(part, bytes))
-            return web.Response(body=b"[" + parts + b"]", content_type="application/json")
-        return self._reply(asked)
+            body = await request.text()
+            asked = json.loads(body) if len(body) <= MAX_BODY_BYTES else None
+        except (ValueError, RecursionError):
+            return _bad_page(400, "the body is not JSON")
+        if asked is None:
+            return _bad_page(413, f"the body has more than {MAX_BODY_BYTES} letters")
+        if not isinstance(asked, list):
+            return _page_of(await self._reply(asked, self._turns()))
+        if len(asked) > MAX_ASKED:
+            return _bad_page(400, f"{len(asked)} requests in a list, which may have {MAX_ASKED}")
+        turns = self._turns()
+        replies = [await self._reply(each, turns) for each in asked]
+        return _page_of(f"[{','.join(replies)}]")
 
-    def _reply(self, asked: Any) -> web.Response:
+    def _turns(self) -> Turns:
+        return Turns(self.registry.runtime.clock)
+
+    async def _reply(self, asked: Any, turns: Turns) -> str:
         kind = asked.get("type") if isinstance(asked, dict) else None
+        await turns.step()
+        if turns.is_over:
+            return self._refuse(asked, 503, f"it takes longer than {TIME_LIMIT_NS // 10**9} s")
         if kind == "version":
-            return self._answer(asked, {"agent": __version__, "protocol": "7.2"})
+            return self._answer(asked, VERSION)
         name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
+        if len(str(name)) > MAX_NAME_LENGTH:
+            return self._refuse("", 400, f"a name of more than {MAX_NAME_LENGTH} letters")
         pattern = BeanPattern(str(name))
         if kind == "list":
-            return self._answer(asked, self._list())
+            return self._answer(asked, _listed(await self._read(BeanPattern("*:*"), None, turns)))
         if kind == "search":
-            return self._answer(asked, sorted(read_beans(self.registry, pattern)))
+            return self._answer(asked, sorted(await self._read(pattern, None, turns)))
         if kind != "read":
             return self._refuse(asked, 400, f"{kind}: must be read, list, search or version")
-        found = read_beans(self.registry, pattern, asked.get("attribute"))
+        attribute = asked.get("attribute")
+        found = await self._read(pattern, None if attribute is None else str(attribute), turns)
         if not found:
             error = f"javax.management.InstanceNotFoundException: {name}"
             return self._refuse(asked, 404, error)
         if not pattern.is_exact:
             return self._answer(asked, found)
         (values,) = found.values()
-        if asked.get("attribute"):
-            return self._answer(asked, values[asked["attribute"]])
+        if attribute:
+            return self._answer(asked, values[str(attribute)])
         return self._answer(asked, values)
 
-    def _list(self) -> Mapping[str, Any]:
-        """Every MBean with its attributes, by domain."""
-        domains: dict[str, dict[str, Any]] = {}
-        for bean, values in read_beans(self.registry, BeanPattern("*:*")).items():
-            domain, _, properties = bean.partition(":")
-            described = {
-                name: {"rw": False, "type": type(value).__name__, "desc": name}
-                for name, value in values.items()
-            }
-            domains.setdefault(domain, {})[properties] = {"attr": described}
-        return domains
+    async def _read(
+        self, pattern: BeanPattern, attribute: str | None, turns: Turns
+    ) -> dict[str, Attributes]:
+        """The attributes of the MBeans that match, by name: as many as the time is enough for."""
+        found: dict[str, Attributes] = {}
+        for each in read_beans(self.registry, pattern, attribute):
+            if each is not None:
+                found[each[0]] = finite(each[1])
+            await turns.step()
+            if turns.is_over:
+                break
+        return found
 
-    def _answer(self, asked: Any, value: Any) -> web.Response:
+    def _answer(self, asked: Any, value: Any) -> str:
         timestamp = self.registry.runtime.clock.now_ms() // 1000
-        body = {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
-        return web.json_response(body)
+        return json.dumps(
+            {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
+        )
 
-    def _refuse(self, asked: Any, status: int, error: str) -> web.Response:
-        return web.json_response({"request": asked, "status": status, "error": error})
+    def _refuse(self, asked: Any, status: int, error: str) -> str:
+        return json.dumps({"request": asked, "status": status, "error": error})
+
+
+def _listed(beans: Mapping[str, Attributes]) -> Mapping[str, Any]:
+    """Every MBean with its attributes, by domain."""
+    domains: dict[str, dict[str, Any]] = {}
+    for bean, values in beans.items():
+        domain, _, properties = bean.partition(":")
+        described = {
+            name: {"rw": False, "type": type(value).__name__, "desc": name}
+            for name, value in values.items()
+        }
+        domains.setdefault(domain, {})[properties] = {"attr": described}
+    return domains
+
+
+def _page_of(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
+def _bad_page(status: int, error: str) -> web.Response:
+    return web.json_response({"status": status, "error": error}, status=status)
+
+
+class Turns:
+    """The work on one page: now and then the loop's other work comes first, and it has a limit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_ns = clock.monotonic_ns
+        self._began_ns = self._slice_ns = self._now_ns()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the page has taken as long as one may."""
+        return self._slice_ns - self._began_ns > TIME_LIMIT_NS
+
+    async def step(self) -> None:
+        """A part is done."""
+        if self._now_ns() - self._slice_ns > SLICE_NS:
+            await asyncio.sleep(0)
+            self._slice_ns = self._now_ns()
+
+
+@web.middleware
+async def refuse_other_pages(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse what a page of another site asks for in the browser of somebody who may reach us.
+
+    A name that leads to the loopback address may be anybody's: only that of the machine is taken.
+    """
+    host = request.url.host or ""
+    address = request.transport and request.transport.get_extra_info("sockname")
+    origin = request.headers.get("Origin")
+    is_of_page = origin is not None and URL(origin).authority != request.host
+    if request.headers.get("Sec-Fetch-Site") == "cross-site" or is_of_page:
+        raise web.HTTPForbidden(text="a page of another site may not ask this")
+    if address and _is_loopback(address[0]) and not (host == "localhost" or _is_address(host)):
+        raise web.HTTPForbidden(text=f"{host} is not a name of this listener")
+    return await handler(request)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return _is_address(host) and ip_address(host).is_loopback
 
 
 STOP_TIMEOUT_S: Final = 1.0
@@ -491,7 +598,9 @@ class MetricsServer:
     def __init__(self, registry: MetricsRegistry, end_point: MetricsEndPoint) -> None:
         self.end_point = end_point
         self._registry = registry
-        application = web.Application()
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[refuse_other_pages]
+        )
         application.add_routes(MetricsPages(registry, of_process=process_text()).routes())
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False

@@ -43,8 +43,18 @@ Series = Iterable[tuple[Tags, Value]]
 NO_TAGS: Final[Tags] = ()
 MAX_SERIES: Final = 100_000
 """In one reading, where no setting says it."""
+NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _MUST_BE_QUOTED: Final = re.compile(r'[,=:"*?\s]')
 _ESCAPED: Final = re.compile(r'(["\\*?])')
+
+
+def label(key: str) -> str:
+    """A tag as a label of Prometheus: `client-id` is `client_id`; "" where nothing is left.
+
+    Prometheus keeps names with two underscores in front to itself.
+    """
+    name = NOT_IN_NAMES.sub("_", key).lstrip("_")
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 class Kind(Enum):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 VARINT: Final = 0
@@ -17,6 +18,10 @@ FIXED64: Final = 1
 BYTES: Final = 2
 FIXED32: Final = 5
 MAX_VARINT_BYTES: Final = 10
+MAX_POINTS: Final = 1_000
+"""Of one message; what is beyond, and what of texts and attributes is, is left out."""
+MAX_ATTRIBUTES: Final = 20
+MAX_TEXT_BYTES: Final = 256
 
 Value = int | memoryview
 
@@ -78,7 +83,7 @@ def _parts(data: memoryview, wanted: int) -> Iterator[memoryview]:
 def _text(value: Value) -> str:
     if not isinstance(value, memoryview):
         raise OtlpError("a text is a number")
-    return bytes(value).decode("utf-8", "replace")
+    return bytes(value[:MAX_TEXT_BYTES]).decode("utf-8", "replace")
 
 
 def _attribute(data: memoryview) -> tuple[str, str]:
@@ -102,33 +107,43 @@ def _number(value: Value, layout: str) -> float:
     return float(struct.unpack(layout, value)[0])
 
 
-def points(data: bytes | memoryview) -> list[Point]:
-    """Every number in MetricsData; OtlpError where the bytes are something else."""
-    found: list[Point] = []
-    for resource_metrics in _parts(memoryview(data), 1):
+def points(data: bytes | memoryview, wanted: tuple[str, ...] = ("",)) -> list[Point]:
+    """The numbers in MetricsData whose names begin as is wanted, up to MAX_POINTS.
+
+    Raises:
+        OtlpError: the bytes are something else.
+    """
+    return list(islice(_points(memoryview(data), wanted), MAX_POINTS))
+
+
+def _points(data: memoryview, wanted: tuple[str, ...]) -> Iterator[Point]:
+    for resource_metrics in _parts(data, 1):
         for scope_metrics in _parts(resource_metrics, 2):
             for metric in _parts(scope_metrics, 2):
-                found += _points_of(metric)
-    return found
+                yield from _points_of(metric, wanted)
 
 
-def _points_of(metric: memoryview) -> Iterator[Point]:
+def _points_of(metric: memoryview, wanted: tuple[str, ...]) -> Iterator[Point]:
     name = description = ""
-    numbers: list[memoryview] = []
-    histograms: list[memoryview] = []
     for number, value in fields(metric):
         if number == 1:
             name = _text(value)
         elif number == 2:
             description = _text(value)
-        elif number in (5, 7) and isinstance(value, memoryview):  # gauge, sum
-            numbers += _parts(value, 1)
+    if not name.startswith(wanted):
+        return
+    for number, value in fields(metric):  # again: a name may stand behind its numbers
+        if number in (5, 7) and isinstance(value, memoryview):  # gauge, sum
+            for each in _parts(value, 1):
+                yield _number_point(name, description, each)
         elif number == 9 and isinstance(value, memoryview):
-            histograms += _parts(value, 1)
-    for each in numbers:
-        yield _number_point(name, description, each)
-    for each in histograms:
-        yield from _histogram_points(name, description, each)
+            for each in _parts(value, 1):
+                yield from _histogram_points(name, description, each)
+
+
+def _take(attributes: list[tuple[str, str]], data: memoryview) -> None:
+    if len(attributes) < MAX_ATTRIBUTES:
+        attributes.append(_attribute(data))
 
 
 def _number_point(name: str, description: str, data: memoryview) -> Point:
@@ -136,7 +151,7 @@ def _number_point(name: str, description: str, data: memoryview) -> Point:
     value = 0.0
     for number, each in fields(data):
         if number == 7 and isinstance(each, memoryview):
-            attributes.append(_attribute(each))
+            _take(attributes, each)
         elif number == 4:
             value = _number(each, "<d")
         elif number == 6:
@@ -150,7 +165,7 @@ def _histogram_points(name: str, description: str, data: memoryview) -> Iterator
     count = total = 0.0
     for number, each in fields(data):
         if number == 9 and isinstance(each, memoryview):
-            attributes.append(_attribute(each))
+            _take(attributes, each)
         elif number == 4:
             count = _number(each, "<Q")
         elif number == 5:

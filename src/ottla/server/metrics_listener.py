@@ -32,10 +32,12 @@ try:
 
     from ottla.metrics.exposition import (
         BACKLOG,
+        MAX_BODY_BYTES,
         STOP_TIMEOUT_S,
         MetricsPages,
         Naming,
         process_text,
+        refuse_other_pages,
     )
 except ImportError as error:
     raise package_missing(error) from None
@@ -72,7 +74,9 @@ class MetricsListener:
         self._metrics: BrokerMetrics | None = None
         naming = Naming(config.metrics_names)
         pages = MetricsPages(self.registry, naming, process_text())
-        application = web.Application(middlewares=[self._authenticate])
+        application = web.Application(
+            middlewares=[refuse_other_pages, self._authenticate], client_max_size=MAX_BODY_BYTES
+        )
         application.add_routes(
             [
                 web.get("/healthz", self._get_health),

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
+import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.metrics.exposition import BeanPattern, Naming, finite, prometheus_text, read_beans
+from ottla.metrics.exposition import (
+    BeanPattern,
+    Naming,
+    _properties,
+    finite,
+    prometheus_text,
+    read_beans,
+)
 from ottla.metrics.metrics_registry import (
     BeanKind,
     Beans,
@@ -124,7 +133,9 @@ def test_text_has_no_place_in_prometheus(registry):
     registry.gauge(FamilyName("d", "T", "ClusterId"), "", lambda: "abc")
 
     assert samples(registry) == {}
-    assert read_beans(registry, BeanPattern("d:*")) == {"d:type=T,name=ClusterId": {"Value": "abc"}}
+    assert dict(filter(None, read_beans(registry, BeanPattern("d:*")))) == {
+        "d:type=T,name=ClusterId": {"Value": "abc"}
+    }
 
 
 def test_pattern_chooses_families_by_their_names(registry):
@@ -173,7 +184,7 @@ def test_beans_are_found_by_their_tags(registry, pattern, count):
     tags = [(("partition", str(n)), ("topic", "a:b")) for n in range(2)]
     registry.gauges(FamilyName("d", "T", "X"), "", lambda: ((each, 1) for each in tags))
 
-    assert len(read_beans(registry, BeanPattern(pattern))) == count
+    assert len(list(filter(None, read_beans(registry, BeanPattern(pattern))))) == count
 
 
 def test_one_attribute_can_be_asked_for(registry):
@@ -181,7 +192,9 @@ def test_one_attribute_can_be_asked_for(registry):
     registry.gauge(FamilyName("d", "T", "X"), "", lambda: 1)
     registry.meter(FamilyName("d", "T", "Y"), "", lambda: 2)
 
-    assert read_beans(registry, BeanPattern("d:*"), "Count") == {"d:type=T,name=Y": {"Count": 2}}
+    assert dict(filter(None, read_beans(registry, BeanPattern("d:*"), "Count"))) == {
+        "d:type=T,name=Y": {"Count": 2}
+    }
 
 
 def test_json_has_no_nan():
@@ -222,3 +235,52 @@ def test_beans_of_threads_are_on_the_page(registry):
         (f"{base}_record_rate", labels): 0.1,
     }
     assert samples(registry, "*_count").keys() == {(f"{base}_record_count", labels)}
+
+
+HOSTILE = [
+    "",
+    "9lives",
+    "a-b",
+    "a_b",
+    "client_id",
+    "client id",
+    "\n",
+    "é",
+    "__",
+    "=",
+    '"',
+    "x" * 300,
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_page_can_be_read_whatever_tags_are_called(registry, seed):
+    """Clients name some of them: no label is empty, begins with a digit, or is there twice."""
+    chance = random.Random(seed)
+    tags = (
+        ("client_id", "app"),
+        *((chance.choice(HOSTILE), chance.choice(HOSTILE)) for _ in "123456"),
+    )
+    family = FamilyName("kafka", "client", "x")
+    doc = 'a \\ "doc"\nof two lines'
+    registry.register(Family(family, Kind.GAUGE, doc, lambda: [(tags, 1.5)], unbounded=True))
+    page = "".join(prometheus_text(registry))
+
+    (sample,) = [
+        each
+        for metric in text_string_to_metric_families(page)
+        for each in metric.samples
+        if each.name == "kafka_client_x"
+    ]
+    assert sample.labels["client_id"] == "app"
+    assert all(re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name) for name in sample.labels)
+    line = next(line for line in page.splitlines() if line.startswith("kafka_client_x{"))
+    assert line.count('client_id="') == 1
+
+
+@pytest.mark.parametrize(
+    "text", ['d:type=T,name="a,b",*', r'd:name="a\"b,c",type=T', "d:" + "a" * 999]
+)
+def test_name_is_split_once_through(text):
+    """Commas in quotes are none; letters without an equals sign are no tag."""
+    assert ",".join(_properties(text.partition(":")[2])) == text.partition(":")[2]

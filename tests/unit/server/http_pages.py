@@ -6,6 +6,8 @@ import json
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,11 +16,16 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def get(
-    url: str, *, user: str | None = None, body: Any = None, context: Any = None
+    url: str,
+    *,
+    user: str | None = None,
+    body: Any = None,
+    context: Any = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
     """Status and text of a page; `user` is `name:password`, `body` is posted as JSON."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data)
+    request = urllib.request.Request(url, data=data, headers=dict(headers))
     if user is not None:
         request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
     try:

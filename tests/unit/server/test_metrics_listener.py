@@ -10,6 +10,7 @@ from http_pages import bean, get, scrape
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
+from ottla.metrics.exposition import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
 from ottla.server.membership import BrokerState
 from ottla.testing import InProcessBroker, wait_until
 
@@ -120,6 +121,35 @@ def test_wrong_request_says_what_is_wrong(url, path, status):
 def test_body_that_is_not_json_is_refused(url):
     """With 400; and so is a request that is no object."""
     assert json.loads(get(f"{url}/jolokia", body="text")[1])["status"] == 400
+
+
+def test_list_of_requests_has_a_limit(url):
+    """And a name: what is asked for is bounded before anything is read."""
+    asked = {"type": "read", "mbean": "kafka.log:type=LogManager,name=OfflineLogDirectoryCount"}
+    assert len(json.loads(get(f"{url}/jolokia", body=[asked] * MAX_ASKED)[1])) == MAX_ASKED
+    status, page = get(f"{url}/jolokia", body=[asked] * (MAX_ASKED + 1))
+    assert (status, json.loads(page)["status"]) == (400, 400)
+
+    long = {"type": "read", "mbean": "x:" + "a" * MAX_NAME_LENGTH}
+    assert json.loads(get(f"{url}/jolokia", body=long)[1])["status"] == 400
+    assert get(f"{url}/jolokia", body="a" * MAX_BODY_BYTES)[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "127.0.0.1:1"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+    ],
+)
+def test_pages_of_other_sites_are_refused(url, headers, status):
+    """A browser on the broker's machine reaches the listener for whatever page it shows."""
+    assert get(f"{url}/metrics", headers=headers)[0] == status
 
 
 def test_password_is_asked_for():

@@ -10,7 +10,6 @@ Wing: attaches to `broker`, for metrics of clients; the core works without it.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,8 +18,17 @@ from uuid import UUID
 
 from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series, Tags
-from ottla.metrics.otlp import OtlpError, points
+from ottla.metrics.metrics_registry import (
+    NOT_IN_NAMES,
+    Family,
+    FamilyName,
+    Kind,
+    MetricsRegistry,
+    Series,
+    Tags,
+    label,
+)
+from ottla.metrics.otlp import OtlpError, Point, points
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.telemetry import (
@@ -37,7 +45,10 @@ from ottla.structs import NO_UUID
 ALL: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 MAX_INSTANCES: Final = 16_384
+MAX_POINTS_KEPT: Final = 20_000
+"""Of all instances; those that have not pushed for longest lose theirs."""
 MIN_EXPIRY_MS: Final = 60_000
+SWEEP_MS: Final = 10_000
 MAX_FAMILIES: Final = 500
 """So many names there may be: clients make them up."""
 PREFIX: Final = "org.apache.kafka."
@@ -47,7 +58,6 @@ CODECS: Final = (
     CompressionType.GZIP,
     CompressionType.SNAPPY,
 )
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 
 
 class TelemetrySubscription(NamedTuple):
@@ -70,15 +80,30 @@ class Push(NamedTuple):
 class PushingClient:
     """One client, as it is known by its instance id."""
 
-    __slots__ = ("asked_ms", "interval_ms", "is_over", "may_ask_again", "pushed_ms", "values")
+    __slots__ = (
+        "asked_ms",
+        "client",
+        "connection_id",
+        "interval_ms",
+        "is_over",
+        "may_ask_again",
+        "point_count",
+        "pushed_ms",
+        "values",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, client: UUID, connection_id: str) -> None:
+        self.client = client
+        self.connection_id = connection_id
+        """The connection by which it was first heard of."""
         self.asked_ms: int | None = None
         self.pushed_ms: int | None = None
         self.interval_ms = DEFAULT_INTERVAL_MS
         self.may_ask_again = True
         self.is_over = False
-        self.values: dict[tuple[str, Tags], float] = {}
+        self.values: dict[str, dict[Tags, float]] = {}
+        """By name; all of them are `point_count`."""
+        self.point_count = 0
 
     def last_ms(self) -> int:
         """When it was last heard of."""
@@ -99,7 +124,11 @@ class ClientTelemetry:
         self._runtime, self._registry = runtime, registry
         self._subscriptions = subscriptions
         self._instances: dict[UUID, PushingClient] = {}
-        self._families: set[str] = set()
+        self._of_connections: dict[str, UUID] = {}
+        self._families: dict[str, dict[UUID, PushingClient]] = {}
+        """By name, the instances that have pushed it."""
+        self._point_count = 0
+        self._swept_ms = 0
 
     def subscribe(self, context: RequestContext, asked: UUID) -> tuple[UUID, TelemetrySubscription]:
         """What a client is to push, and the id that it has from now on.
@@ -111,7 +140,7 @@ class ClientTelemetry:
         if asked == NO_UUID:
             client = UUID(bytes=self._runtime.random.randbytes(16), version=4)
         now_ms = self._runtime.clock.monotonic_ms()
-        instance = self._instances.get(client) or self._add(client, now_ms)
+        instance = self._instances.get(client) or self._add(context, client, now_ms)
         is_early = instance.asked_ms is not None and now_ms - instance.last_ms() < (
             instance.interval_ms
         )
@@ -124,22 +153,54 @@ class ClientTelemetry:
         instance.interval_ms = subscription.interval_ms
         return client, subscription
 
-    def push(self, context: RequestContext, client: UUID, push: Push) -> None:
+    async def push(self, context: RequestContext, client: UUID, push: Push) -> None:
         """Take what a client has measured; KafkaError with the code that KIP-714 has for it."""
         now_ms = self._runtime.clock.monotonic_ms()
-        instance = self._instances.get(client) or self._add(client, now_ms)
-        self._check(context, client, instance, push, now_ms)
+        instance = self._instances.get(client) or self._add(context, client, now_ms)
+        wanted = self._check(context, client, instance, push, now_ms)
         instance.pushed_ms, instance.is_over = now_ms, push.is_last
         try:
             codec = CompressionType(push.compression_type)
-            found = points(decompress(codec, push.metrics, self.max_bytes))
+            # On another thread: so many numbers take longer than a client may hold the broker.
+            found = await self._runtime.background.run(
+                lambda: points(decompress(codec, push.metrics, self.max_bytes), wanted)
+            )
         except (OtlpError, KafkaError) as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"no metrics: {error}") from error
-        own = (("client_id", context.client_id), ("client_instance_id", str(client)))
-        instance.values = {
-            (self._name(point.name, point.description), (*own, *point.attributes)): point.value
-            for point in found
-        }
+            why = f"no metrics: {error}"
+            raise KafkaError(ErrorCode.INVALID_RECORD, why) from None
+        if self._instances.get(client) is instance:
+            self._keep(context, client, instance, found)
+
+    def _keep(
+        self, context: RequestContext, client: UUID, instance: PushingClient, found: list[Point]
+    ) -> None:
+        """Show these numbers in place of those of before, under the names of the client."""
+        self._forget_values(instance)
+        own = {"client_id": context.client_id, "client_instance_id": str(client)}
+        for point in found:
+            name = self._name(point.name, point.description)
+            if name is not None:
+                labels = dict(own)
+                for key, value in point.attributes:
+                    labels.setdefault(label(key), value)
+                labels.pop("", None)
+                instance.values.setdefault(name, {})[tuple(labels.items())] = point.value
+        instance.point_count = sum(map(len, instance.values.values()))
+        self._point_count += instance.point_count
+        self._instances[client] = self._instances.pop(client)
+        for name in instance.values:
+            self._families[name][client] = instance
+        for other in list(self._instances.values()):
+            if self._point_count <= MAX_POINTS_KEPT:
+                break
+            self._forget_values(other)
+
+    def _forget_values(self, instance: PushingClient) -> None:
+        self._point_count -= instance.point_count
+        instance.point_count = 0
+        for name in instance.values:
+            del self._families[name][instance.client]
+        instance.values = {}
 
     def _check(
         self,
@@ -148,7 +209,8 @@ class ClientTelemetry:
         instance: PushingClient,
         push: Push,
         now_ms: int,
-    ) -> None:
+    ) -> tuple[str, ...]:
+        """The beginnings of the names that are wanted."""
         if client == NO_UUID or instance.is_over:
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "the client has no id, or has ended")
         asked_ms, pushed_ms = instance.asked_ms or 0, instance.pushed_ms
@@ -156,7 +218,8 @@ class ClientTelemetry:
         is_due = pushed_ms is None or now_ms - pushed_ms >= instance.interval_ms
         if not (has_asked_since or is_due or push.is_last):
             raise KafkaError.of(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "it has pushed a moment ago")
-        if push.subscription_id != self._subscription_of(context, client).id:
+        subscription = self._subscription_of(context, client)
+        if push.subscription_id != subscription.id:
             instance.may_ask_again = True
             raise KafkaError.of(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the subscription has changed")
         if push.compression_type not in (CompressionType.NONE, *CODECS):
@@ -165,16 +228,31 @@ class ClientTelemetry:
             raise KafkaError.of(
                 ErrorCode.TELEMETRY_TOO_LARGE, f"more than telemetry.max.bytes={self.max_bytes}"
             )
+        if not subscription.metrics:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "no subscription wants its metrics")
+        return subscription.metrics
 
-    def _add(self, client: UUID, now_ms: int) -> PushingClient:
-        for known, instance in list(self._instances.items()):
-            expiry_ms = max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
-            if now_ms - instance.last_ms() >= expiry_ms:
-                del self._instances[known]
+    def _add(self, context: RequestContext, client: UUID, now_ms: int) -> PushingClient:
+        """A new instance; a connection has one, so that ids are not made up without end."""
+        if now_ms - self._swept_ms >= SWEEP_MS or len(self._instances) >= MAX_INSTANCES:
+            self._swept_ms = now_ms
+            for known, instance in list(self._instances.items()):
+                expiry_ms = max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
+                if now_ms - instance.last_ms() >= expiry_ms:
+                    self._remove(known)
         while len(self._instances) >= MAX_INSTANCES:
-            del self._instances[next(iter(self._instances))]
-        instance = self._instances[client] = PushingClient()
+            self._remove(next(iter(self._instances)))
+        connection_id = context.connection.id
+        self._remove(self._of_connections.get(connection_id, NO_UUID))
+        self._of_connections[connection_id] = client
+        instance = self._instances[client] = PushingClient(client, connection_id)
         return instance
+
+    def _remove(self, client: UUID) -> None:
+        instance = self._instances.pop(client, None)
+        if instance is not None:
+            self._forget_values(instance)
+            self._of_connections.pop(instance.connection_id, None)
 
     def _subscription_of(self, context: RequestContext, client: UUID) -> TelemetrySubscription:
         """All that match, together: every metric of any, at the shortest interval."""
@@ -201,11 +279,16 @@ class ClientTelemetry:
 
     # -- as metrics of the broker
 
-    def _name(self, name: str, description: str) -> str:
-        """The name under which a metric is shown; it is registered when it first comes."""
-        shown = _NOT_IN_NAMES.sub("_", name.removeprefix(PREFIX)).strip("_")
-        if shown not in self._families and len(self._families) < MAX_FAMILIES:
-            self._families.add(shown)
+    def _name(self, name: str, description: str) -> str | None:
+        """The name under which a metric is shown; it is registered when it first comes.
+
+        It is None where clients have made up too many.
+        """
+        shown = NOT_IN_NAMES.sub("_", name.removeprefix(PREFIX)).strip("_").lower()
+        if shown not in self._families:
+            if len(self._families) >= MAX_FAMILIES:
+                return None
+            self._families[shown] = {}
             doc = " ".join(description.split()) or "Pushed by clients."
             family = FamilyName("kafka", "client", shown)
             read = partial(self._series, shown)
@@ -214,12 +297,10 @@ class ClientTelemetry:
 
     def _series(self, name: str) -> Series:
         now_ms = self._runtime.clock.monotonic_ms()
-        for instance in self._instances.values():
+        for instance in list(self._families[name].values()):
             is_gone = now_ms - instance.last_ms() >= max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
             if not instance.is_over and not is_gone:
-                for (each, tags), value in instance.values.items():
-                    if each == name:
-                        yield tags, value
+                yield from list(instance.values.get(name, {}).items())
 
 
 class TelemetryHandler:
@@ -251,14 +332,14 @@ class TelemetryHandler:
             requested_metrics=list(found.metrics),
         )
 
-    def handle_push_telemetry(
+    async def handle_push_telemetry(
         self, context: RequestContext, body: PushTelemetryRequest
     ) -> PushTelemetryResponse:
         push = Push(
             body.subscription_id, body.terminating, body.compression_type, bytes(body.metrics)
         )
         try:
-            self.telemetry.push(context, body.client_instance_id, push)
+            await self.telemetry.push(context, body.client_instance_id, push)
         except KafkaError as error:
             return PushTelemetryResponse(error_code=int(error.error))
         return PushTelemetryResponse(error_code=int(ErrorCode.NONE))
