@@ -21,7 +21,7 @@ ARROWS = {
     "protocol": FOUNDATION | {"runtime"},
     "record": FOUNDATION | {"runtime", "protocol"},
     "security": FOUNDATION | {"runtime", "config", "protocol"},
-    "metrics": FOUNDATION | {"runtime", "config"},
+    "metrics": FOUNDATION | {"runtime", "config", "security"},
     "log": BROKER_SIDE,
     "registry": BROKER_SIDE,
     "network": BROKER_SIDE,

@@ -9,13 +9,10 @@ can carry out is sent on to it, and its answer is given back.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import ssl
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -34,6 +31,8 @@ from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.metrics.exposition import MetricsPages
 from ottla.network.tls_context import client_context, server_context
+from ottla.runtime.network import canonical_host_name
+from ottla.security.http_guard import HttpGuard, local_host
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,7 @@ REQUEST_LIMIT_S: Final = 90.0
 CLOSE_TIMEOUT_S: Final = 1.0
 HTTP_ERROR: Final = 400
 COMMIT: Final = "unknown"
+JSON_TYPE: Final = "application/json"
 SHARED_METHODS: Final = "GET,POST,HEAD"
 SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
 WORKER: Final = "worker"
@@ -56,6 +56,12 @@ class RestServer:
     def __init__(self, config: WorkerConfig, herder: Herder) -> None:
         self._config = config
         self._herder = herder
+        self._guard = HttpGuard(
+            config.rest_basic_auth_username,
+            config.rest_basic_auth_password,
+            own_names(config),
+            LIST.parse("", config.access_control_allow_origin),
+        )
         self.metrics = worker_registry(herder)
         self._runners: list[web.AppRunner] = []
         self.urls: list[str] = []
@@ -166,18 +172,19 @@ class RestServer:
 
     @web.middleware
     async def _share(self, request: web.Request, handler: Reply) -> web.StreamResponse:
-        """Let pages of other origins ask, where access.control.allow.origin names them (CORS)."""
-        origin = request.headers.get("Origin")
-        allowed = LIST.parse("", self._config.access_control_allow_origin)
-        is_allowed = origin is not None and any(fnmatchcase(origin, each) for each in allowed)
-        is_question = request.method == "OPTIONS" and "Access-Control-Request-Method" in (
-            request.headers
-        )
-        if not is_allowed or origin is None:
+        """Refuse what pages of other sites ask, unless access.control.allow.origin names them."""
+        headers, method = request.headers, request.method
+        refused = self._guard.refusal(method, headers, local_host(request.transport))
+        if refused is not None:
+            return _error(*refused)
+        origin = headers.get("Origin", "")
+        is_question = method == "OPTIONS" and "Access-Control-Request-Method" in headers
+        if not origin or not self._guard.allows_origin(origin):
             return await handler(request)
         answer = web.Response() if is_question else await handler(request)
         answer.headers["Access-Control-Allow-Origin"] = origin
-        answer.headers["Access-Control-Allow-Credentials"] = "true"
+        if self._guard.allows_credentials(origin):
+            answer.headers["Access-Control-Allow-Credentials"] = "true"
         answer.headers["Vary"] = "Origin"
         if is_question:
             methods = self._config.access_control_allow_methods or SHARED_METHODS
@@ -187,16 +194,11 @@ class RestServer:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
-        config = self._config
-        if config.rest_basic_auth_username is not None:
-            password = config.rest_basic_auth_password
-            assert password is not None, "the settings belong together"
-            wanted = f"{config.rest_basic_auth_username}:{password.value}".encode()
-            if not hmac.compare_digest(_credentials(request), wanted):
-                headers = {"WWW-Authenticate": 'Basic realm="Connect", charset="UTF-8"'}
-                body = {"error_code": 401, "message": "a user and a password are needed"}
-                return web.json_response(body, status=401, headers=headers)
-        return await handler(request)
+        if self._guard.knows(request.headers):
+            return await handler(request)
+        headers = {"WWW-Authenticate": 'Basic realm="Connect", charset="UTF-8"'}
+        body = {"error_code": 401, "message": "a user and a password are needed"}
+        return web.json_response(body, status=401, headers=headers)
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Reply) -> web.StreamResponse:
@@ -474,6 +476,14 @@ def connector_to(
     return TCPConnector(ssl=client_context(SslSettings.parse(SslSettings.known_of(settings))))
 
 
+def own_names(config: WorkerConfig) -> list[str]:
+    """The host names of the worker: those of its listeners, the advertised one, the machine's."""
+    listeners = (*config.listeners, *(config.admin_listeners or ()))
+    hosts = [parse_listener(each)[1] for each in listeners]
+    advertised = config.rest_advertised_host_name
+    return [*hosts, *([advertised] if advertised else []), canonical_host_name()]
+
+
 def _error(status: int, message: str) -> web.Response:
     return web.json_response({"error_code": status, "message": message}, status=status)
 
@@ -494,6 +504,12 @@ def _flag(request: web.Request, name: str) -> bool:
 
 
 async def _mapping(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body, which must say that it is JSON.
+
+    A browser sends JSON for a page of another site only after it was allowed to.
+    """
+    if request.content_type != JSON_TYPE:
+        raise refusal(415, f"Content-Type {request.content_type}: must be {JSON_TYPE}")
     try:
         body = json.loads(await request.text())
     except ValueError as error:
@@ -514,11 +530,3 @@ def _properties(body: Mapping[str, Any]) -> dict[str, str]:
         elif value is not None:
             found[key] = str(value)
     return found
-
-
-def _credentials(request: web.Request) -> bytes:
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-    try:
-        return b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
-    except ValueError:
-        return b""

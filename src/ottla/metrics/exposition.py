@@ -15,11 +15,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import Enum
 from fnmatch import translate
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
-from yarl import URL
 
 from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError
@@ -38,6 +36,7 @@ from ottla.metrics.metrics_registry import (
 )
 from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
 from ottla.runtime import Clock
+from ottla.security.http_guard import HttpGuard, local_host
 from ottla.version import __version__
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -449,10 +448,10 @@ class MetricsPages:
         replies = [await self._reply(each, turns) for each in asked]
         return _page_of(f"[{','.join(replies)}]")
 
-    def _turns(self) -> Turns:
-        return Turns(self.registry.runtime.clock)
+    def _turns(self) -> TimeSlices:
+        return TimeSlices(self.registry.runtime.clock)
 
-    async def _reply(self, asked: Any, turns: Turns) -> str:
+    async def _reply(self, asked: Any, turns: TimeSlices) -> str:
         kind = asked.get("type") if isinstance(asked, dict) else None
         await turns.step()
         if turns.is_over:
@@ -482,7 +481,7 @@ class MetricsPages:
         return self._answer(asked, values)
 
     async def _read(
-        self, pattern: BeanPattern, attribute: str | None, turns: Turns
+        self, pattern: BeanPattern, attribute: str | None, turns: TimeSlices
     ) -> dict[str, Attributes]:
         """The attributes of the MBeans that match, by name: as many as the time is enough for."""
         found: dict[str, Attributes] = {}
@@ -525,7 +524,7 @@ def _bad_page(status: int, error: str) -> web.Response:
     return web.json_response({"status": status, "error": error}, status=status)
 
 
-class Turns:
+class TimeSlices:
     """The work on one page: now and then the loop's other work comes first, and it has a limit."""
 
     def __init__(self, clock: Clock) -> None:
@@ -542,37 +541,6 @@ class Turns:
         if self._now_ns() - self._slice_ns > SLICE_NS:
             await asyncio.sleep(0)
             self._slice_ns = self._now_ns()
-
-
-@web.middleware
-async def refuse_other_pages(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Refuse what a page of another site asks for in the browser of somebody who may reach us.
-
-    A name that leads to the loopback address may be anybody's: only that of the machine is taken.
-    """
-    host = request.url.host or ""
-    address = request.transport and request.transport.get_extra_info("sockname")
-    origin = request.headers.get("Origin")
-    is_of_page = origin is not None and URL(origin).authority != request.host
-    if request.headers.get("Sec-Fetch-Site") == "cross-site" or is_of_page:
-        raise web.HTTPForbidden(text="a page of another site may not ask this")
-    if address and _is_loopback(address[0]) and not (host == "localhost" or _is_address(host)):
-        raise web.HTTPForbidden(text=f"{host} is not a name of this listener")
-    return await handler(request)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    return _is_address(host) and ip_address(host).is_loopback
 
 
 STOP_TIMEOUT_S: Final = 1.0
@@ -598,13 +566,24 @@ class MetricsServer:
     def __init__(self, registry: MetricsRegistry, end_point: MetricsEndPoint) -> None:
         self.end_point = end_point
         self._registry = registry
+        self._guard = HttpGuard(names=[end_point.host])
         application = web.Application(
-            client_max_size=MAX_BODY_BYTES, middlewares=[refuse_other_pages]
+            client_max_size=MAX_BODY_BYTES, middlewares=[self._refuse_foreign_pages]
         )
         application.add_routes(MetricsPages(registry, of_process=process_text()).routes())
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
         )
+
+    @web.middleware
+    async def _refuse_foreign_pages(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        host = local_host(request.transport)
+        refused = self._guard.refusal(request.method, request.headers, host)
+        if refused is not None:
+            return web.Response(status=refused.status, text=f"{refused.message}\n")
+        return await handler(request)
 
     async def start(self) -> None:
         """Listen; ConfigError where that is not possible. `end_point` has the port then."""

@@ -12,10 +12,8 @@ Wing: attaches to `broker`, for metrics and health; the core works without it.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import ssl
-from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +23,8 @@ from ottla.config.ssl_config import ListenerSslSettings
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.network import canonical_host_name
+from ottla.security.http_guard import HttpGuard, local_host
 from ottla.server.broker_metrics import BrokerMetrics
 
 try:
@@ -37,7 +37,6 @@ try:
         MetricsPages,
         Naming,
         process_text,
-        refuse_other_pages,
     )
 except ImportError as error:
     raise package_missing(error) from None
@@ -69,13 +68,18 @@ class MetricsListener:
         self.registry = MetricsRegistry(runtime, config.metrics_max_series)
         self._runtime, self._config = runtime, config
         self._why_not_ready = why_not_ready
+        self._guard = HttpGuard(
+            config.metrics_listener_username,
+            config.metrics_listener_password,
+            (end_point.host, canonical_host_name()),
+        )
         self._tls: ListenerTls | None = None
         self._looking: Timer | None = None
         self._metrics: BrokerMetrics | None = None
         naming = Naming(config.metrics_names)
         pages = MetricsPages(self.registry, naming, process_text())
         application = web.Application(
-            middlewares=[refuse_other_pages, self._authenticate], client_max_size=MAX_BODY_BYTES
+            middlewares=[self._authenticate], client_max_size=MAX_BODY_BYTES
         )
         application.add_routes(
             [
@@ -149,14 +153,13 @@ class MetricsListener:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
-        config = self._config
-        if config.metrics_listener_username is not None and request.path not in OPEN_PATHS:
-            password = config.metrics_listener_password
-            assert password is not None, "the settings belong together"
-            wanted = f"{config.metrics_listener_username}:{password.value}".encode()
-            if not hmac.compare_digest(_credentials(request), wanted):
-                headers = {"WWW-Authenticate": 'Basic realm="ottla", charset="UTF-8"'}
-                return web.Response(status=401, text="a user and a password\n", headers=headers)
+        host = local_host(request.transport)
+        refused = self._guard.refusal(request.method, request.headers, host)
+        if refused is not None:
+            return web.Response(status=refused.status, text=f"{refused.message}\n")
+        if request.path not in OPEN_PATHS and not self._guard.knows(request.headers):
+            headers = {"WWW-Authenticate": 'Basic realm="ottla", charset="UTF-8"'}
+            return web.Response(status=401, text="a user and a password\n", headers=headers)
         return await handler(request)
 
     # -- pages
@@ -169,12 +172,3 @@ class MetricsListener:
         if reason is None:
             return web.Response(text="ready\n")
         return web.Response(status=503, text=f"{reason}\n")
-
-
-def _credentials(request: web.Request) -> bytes:
-    """User and password as the request has them: what a wrong header says is wrong, too."""
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-    try:
-        return b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
-    except ValueError:
-        return b""

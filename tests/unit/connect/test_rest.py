@@ -265,6 +265,50 @@ def test_pages_of_other_origins_ask_where_they_are_named(broker, worker, tmp_pat
         assert (status, found["Access-Control-Allow-Methods"]) == (200, "GET,PUT")
 
 
+FOREIGN = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain;charset=UTF-8"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        (FOREIGN, 403),
+        ({"Host": "evil.example"}, 403),
+        ({**FOREIGN, "Host": "evil.example", "Content-Type": "text/plain"}, 403),
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/connectors"),
+        ("PUT", "/connectors/by-page/config"),
+        ("PUT", "/connector-plugins/FileStreamSource/config/validate"),
+        ("PUT", "/admin/loggers/ottla.page"),
+    ],
+)
+def test_page_of_another_site_changes_nothing(worker, method, path, headers, status):
+    """A worker runs code for whoever may ask: a browser at its machine would do so for any page."""
+    body = {"name": "by-page", "config": {"connector.class": "FileStreamSource"}, "level": "INFO"}
+
+    assert ask(worker, method, path, body, headers)[0] == status
+    assert "by-page" not in ask(worker, "GET", "/connectors")[1]
+
+
+def test_page_of_another_site_restarts_nothing(worker):
+    """A request without a body needs no content type, and is known by its origin."""
+    assert ask(worker, "POST", "/connectors/none/restart", None, FOREIGN)[0] == 403
+    assert ask(worker, "POST", "/connectors/none/restart")[0] == 404
+
+
+def test_any_origin_is_not_allowed_to_use_the_browsers_password(broker, tmp_path):
+    """With * every page could ask as the person who looks at it."""
+    with standalone(broker, tmp_path, access_control_allow_origin="*") as running:
+        found = raw(running.url, Origin="http://ui.example")[1]
+        assert found["Access-Control-Allow-Origin"] == "http://ui.example"
+        assert found["Access-Control-Allow-Credentials"] is None
+
+
 def test_levels_of_the_log_have_a_listener_of_their_own(broker, tmp_path):
     """admin.listeners moves them there; left empty it takes them away."""
     with standalone(broker, tmp_path, admin_listeners="http://127.0.0.1:0") as running:
