@@ -43,7 +43,7 @@ HANDED_ON: Final = (
     "header.converter.",
     "internal.key.converter",
     "internal.value.converter",
-    "config.providers.",
+    "config.providers",
 )
 STANDALONE: Final = "standalone"
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector, Context
-from ottla.connect.connector_settings import Checker, parse_connector, resolve
+from ottla.connect.connector_settings import Checker, ConfigProviders, parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
 from ottla.connect.offset_storage import OffsetStorage, OwnOffsets, TopicOffsetStorage
@@ -79,6 +79,7 @@ class RunningConnector:
     def __init__(
         self,
         name: str,
+        given: Mapping[str, str],
         properties: Mapping[str, str],
         offsets: OffsetStorage,
         on_status: Callable[[str, State, str | None], object],
@@ -86,6 +87,8 @@ class RunningConnector:
         clock: Clock,
     ) -> None:
         self.name = name
+        self.given = given
+        """Its properties as they are kept; in `properties` references are resolved."""
         self.properties = properties
         self.offsets = offsets
         self.request_reconfiguration = request_reconfiguration
@@ -232,6 +235,7 @@ class Worker:
         self.runtime = runtime
         self.offsets = offsets
         self.plugins = plugins or Plugins(config.plugin_path)
+        self.providers = ConfigProviders(properties)
         self.checker = Checker(self.plugins, config, properties)
         self.connectors: dict[str, RunningConnector] = {}
         self.tasks: dict[TaskId, WorkerTask] = {}
@@ -275,7 +279,8 @@ class Worker:
         self.connector_starts.begin(name)
         running = RunningConnector(
             name,
-            self._resolved(properties),
+            properties,
+            self.providers.resolve(properties),
             self.offsets_of(properties),
             self._from_thread(self._note_connector),
             self._from_thread(lambda: self.on_reconfiguration(name)),
@@ -315,12 +320,9 @@ class Worker:
             )
             running.fail(too_many)
             raise too_many
-        base = dict(self.unresolved(name, running.properties))
-        return [base | {"task.class": _class_name(connector_class)} | dict(e) for e in planned]
-
-    def unresolved(self, name: str, properties: Mapping[str, str]) -> Mapping[str, str]:
-        """The properties as a person gave them; a herder that knows them replaces this."""
-        return properties
+        base = {**running.given, "task.class": _class_name(connector_class)}
+        put_back = self.providers.put_back
+        return [base | put_back(running.given, running.properties, each) for each in planned]
 
     # Tasks
 
@@ -343,7 +345,7 @@ class Worker:
     def _make_task(
         self, task_id: TaskId, properties: Mapping[str, str], target: TargetState
     ) -> WorkerTask:
-        resolved = self._resolved(properties)
+        resolved = self.providers.resolve(properties)
         connector_class = self.plugins.connector(resolved["connector.class"])
         config, settings = parse_connector(connector_class, resolved)
         parts = TaskParts(
@@ -463,9 +465,6 @@ class Worker:
     def _note_task(self, task_id: TaskId, state: State, trace: str | None) -> None:
         self.task_starts.follow(task_id, state)
         self.on_task_status(task_id, state, trace)
-
-    def _resolved(self, properties: Mapping[str, str]) -> dict[str, str]:
-        return resolve(self.properties, properties)
 
     def _from_thread(self, callback: Callable[..., object]) -> Callable[..., None]:
         """Has the loop call it, from any thread, until the loop has ended."""

@@ -504,7 +504,9 @@ def test_values_come_from_a_provider(broker, tmp_path):
         broker.wait_for_records("from-a-file", 3)
 
         shown = ask(worker, "GET", "/connectors/secretive/config")[1]["topic"]
+        tasks = ask(worker, "GET", "/connectors/secretive/tasks")[1]
     assert shown == f"${{file:{secrets}:topic}}"
+    assert [task["config"]["topic"] for task in tasks] == [shown]
 
 
 def test_worker_without_a_cluster_says_so(tmp_path):
