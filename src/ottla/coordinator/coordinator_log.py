@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
@@ -61,6 +61,18 @@ class CoordinatorLog(Protocol):
     def leader_epoch(self, partition: int) -> int:
         """The epoch in which this broker leads the partition: the coordinator's epoch."""
         ...
+
+
+Item = TypeVar("Item")
+
+
+def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
+    """Do something with each group or id; one with which it fails is reported, the rest goes on."""
+    for item in list(items):
+        try:
+            act(item)
+        except Exception:
+            logger.exception("%s is passed over", item)
 
 
 # Writing: a client is answered in time, and memory changes when it is known what the log has.

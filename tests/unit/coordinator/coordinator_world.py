@@ -36,6 +36,8 @@ class Leaders:
         self.hold = False
         self.written: list[tuple[TopicPartition, int, int, bool]] = []
         self.versions: list[int] = []
+        self.written_versions: list[int] = []
+        """The transaction version of each marker in `written`."""
         self.attempts = 0
 
     def is_deleted(self, topic_partition):
@@ -49,6 +51,7 @@ class Leaders:
         results = {tp: self.errors.get(tp, ErrorCode.NONE) for tp in partitions}
         for tp in sorted(tp for tp, error in results.items() if not error):
             self.written.append((tp, marker.producer_id, marker.producer_epoch, marker.is_commit))
+            self.written_versions.append(marker.transaction_version)
         on_written(results)
 
 
@@ -105,10 +108,9 @@ class TransactionWorld:
     def init(self, known: TxnProducer | None = None, timeout_ms: int = TIMEOUT_MS, **fields: Any):
         """Error, producer id and epoch; None while the request is open."""
         answers: list[tuple[ErrorCode, int, int]] = []
+        sender = known or TxnProducer(**{"transactional_id": "x", **fields})
         self.runtime.scheduler.run(
-            self.coordinator.init_producer_id(
-                known or TxnProducer("x", **fields), timeout_ms, lambda *a: answers.append(a)
-            )
+            self.coordinator.init_producer_id(sender, timeout_ms, lambda *a: answers.append(a))
         )
         return answers[0] if answers else None
 

@@ -68,6 +68,9 @@ class Group(ABC):
         self.group_id = group_id
         self.offsets = GroupOffsets()
 
+    def __repr__(self) -> str:
+        return f"group {self.group_id}"
+
     @property
     @abstractmethod
     def state_name(self) -> str:

@@ -17,6 +17,7 @@ from ottla.coordinator.coordinator_log import (
     CoordinatorPartitions,
     CoordinatorWriter,
     StepwiseLoader,
+    for_each,
 )
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
@@ -535,7 +536,8 @@ class GroupMetadataManager:
             on_stored(ErrorCode.NONE)
             return
         # A tombstone that is written only later would delete these offsets as well.
-        self._pay_tombstones(group)
+        owed = group.offsets.payable_tombstones()
+        self._append_tombstones(group, [*self._offset_keys(group, owed)], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
         self._transactions.setdefault(key, set()).add(group.group_id)
@@ -574,10 +576,14 @@ class GroupMetadataManager:
     def expire_offsets(self, retention_ms: int) -> int:
         """Delete expired offsets, and groups that have nothing left (KIP-211)."""
         count = 0
-        for group in [group for group in self._groups.values() if group not in self._dying]:
+
+        def expire(group: Group) -> None:
+            nonlocal count
             expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
             count += len(expired)
             self._drop_offsets(group, expired)
+
+        for_each((group for group in self._groups.values() if group not in self._dying), expire)
         if count:
             self.counts.expirations += count
             logger.info("%d committed offsets have expired", count)
@@ -589,15 +595,18 @@ class GroupMetadataManager:
             return
         for loader in self.partitions.loaders:
             loader.deleted_topics.update(topics)
-        for group in list(self._groups.values()):
-            group.offsets.remove_deleted(lambda partition: partition.topic in topics)
-            self._pay_tombstones(group)
+        self._remove_deleted(lambda partition: partition.topic in topics)
 
     def drop_deleted_topics(self) -> None:
         """Delete the offsets of topics that were deleted while no broker coordinated the group."""
-        for group in list(self._groups.values()):
-            group.offsets.remove_deleted(self._is_deleted)
+        self._remove_deleted(self._is_deleted)
+
+    def _remove_deleted(self, is_deleted: Callable[[TopicPartition], bool]) -> None:
+        def remove(group: Group) -> None:
+            group.offsets.remove_deleted(is_deleted)
             self._pay_tombstones(group)
+
+        for_each(self._groups.values(), remove)
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
         """This broker leads the partition now: read its groups, in steps."""

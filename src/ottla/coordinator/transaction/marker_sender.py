@@ -18,7 +18,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
     TransactionMetadata,
 )
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
@@ -96,14 +96,24 @@ class MarkerSender:
         """Write the markers that the id's state calls for, and then complete it."""
         transaction = metadata.current
         assert transaction.state in ENDING, f"{metadata} has not ended"
+        try:
+            coordinator_epoch = self._manager.coordinator_epoch(metadata)
+        except KafkaError as error:  # the log is offline; nobody else asks for these markers
+            logger.info("%s has to wait: %s", metadata, error)
+            self._scheduler.call_later(RETRY_MS, lambda: self._send_if_current(metadata))
+            return
         marker = TxnMarker(
             transaction.producer_id,
             transaction.producer_epoch,
             transaction.is_commit,
-            self._manager.coordinator_epoch(metadata),
+            coordinator_epoch,
             transaction.client_version,
         )
         self._send(metadata, marker, transaction.partitions)
+
+    def _send_if_current(self, metadata: TransactionMetadata) -> None:
+        if self._manager.is_current(metadata) and metadata.current.state in ENDING:
+            self.send(metadata)
 
     def _send(
         self,
@@ -160,6 +170,9 @@ class MarkerSender:
             if error and self._manager.is_current(metadata):
                 self._scheduler.call_later(RETRY_MS, lambda: self._complete(metadata))
 
+        if metadata.is_pending:  # it may be completed already: the log's answer is awaited
+            on_stored(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return
         completed = metadata.current.completed(self._clock.now_ms())
         self._manager.store(metadata, completed, on_stored)
 

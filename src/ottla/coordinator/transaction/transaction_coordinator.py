@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
 from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkersToLeaders
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
@@ -365,19 +365,14 @@ class TransactionCoordinator:
     def _decide(
         self, metadata: TransactionMetadata, ended: Transaction, on_decided: OnStored
     ) -> None:
-        def on_stored(error: ErrorCode) -> None:
-            on_decided(error)
-            if not error:
-                self.markers.send(metadata)
-
-        self.manager.store(metadata, ended, on_stored)
+        self.manager.store(metadata, ended, on_decided, lambda: self.markers.send(metadata))
 
     def _abort_and_fence(self, metadata: TransactionMetadata, on_decided: OnStored) -> None:
         """Abort on behalf of the broker, and fence the producer that had the epoch."""
         fenced = metadata.prepare(metadata.current.fenced(is_raised=metadata.is_fence_raised))
 
         def on_stored(error: ErrorCode) -> None:
-            if error:
+            if error and metadata.current.state is TransactionState.ONGOING:
                 # The old epoch is refused from now on, though the new one is not yet in the log.
                 metadata.current = metadata.current._replace(producer_epoch=fenced.producer_epoch)
                 metadata.is_fence_raised = True
@@ -387,9 +382,12 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> None:
         """Abort the transactions that have been open for longer than their producers asked for."""
-        for metadata in self.manager.timed_out():
+
+        def abort(metadata: TransactionMetadata) -> None:
             logger.info("%s is aborted: its time is over", metadata)
             self._abort_and_fence(metadata, lambda error: None)
+
+        for_each(self.manager.timed_out(), abort)
 
     def remove_expired(self) -> None:
         """Forget the ids that were unused for transactional.id.expiration.ms."""

@@ -11,7 +11,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from ottla.coordinator.coordinator_log import CoordinatorLog, CoordinatorPartitions, StepwiseLoader
+from ottla.coordinator.coordinator_log import (
+    CoordinatorLog,
+    CoordinatorPartitions,
+    CoordinatorWriter,
+    StepwiseLoader,
+    for_each,
+)
 from ottla.coordinator.transaction.transaction_metadata import (
     IDLE,
     Transaction,
@@ -24,7 +30,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 from ottla.errors import ErrorCode
 from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
-from ottla.structs import TRANSACTIONS_TOPIC
+from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +96,7 @@ class TransactionStateManager:
 
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
+        self._writer = CoordinatorWriter(runtime, log)
         self._clock = runtime.clock
         self._by_partition: dict[int, dict[str, TransactionMetadata]] = {}
         self.partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
@@ -128,30 +135,53 @@ class TransactionStateManager:
         return self.get(metadata.transactional_id) is metadata
 
     def store(
-        self, metadata: TransactionMetadata, following: Transaction, on_stored: OnStored
+        self,
+        metadata: TransactionMetadata,
+        following: Transaction,
+        on_stored: OnStored,
+        then: Callable[[], object] = lambda: None,
     ) -> None:
-        """Write the next state of the id, which takes effect before `on_stored` is called."""
+        """Write the next state of the id, which takes effect before `on_stored` is called.
+
+        `then` is called after both. If the replicas do not have the write in time, `on_stored` gets
+        an error first, and the id stays pending until it is known what the log has.
+        """
         batch = transaction_batch(metadata.transactional_id, following, self._clock.now_ms())
         prepared = metadata.prepare(following)
+        is_answered = is_stored = False
 
-        def on_done(error: ErrorCode, offset: int) -> None:
-            if not self.is_current(metadata):
+        def on_settled(offset: int) -> None:
+            nonlocal is_stored
+            is_stored = offset != NO_OFFSET and self.is_current(metadata)
+            if not is_stored:
+                metadata.give_up(prepared)
+                return
+            self._take_effect(metadata, prepared)
+            if is_answered:
+                then()
+
+        def on_answer(error: ErrorCode) -> None:
+            nonlocal is_answered
+            is_answered = True
+            if not self.is_current(metadata) and prepared.state is not TransactionState.DEAD:
                 error = error or ErrorCode.NOT_COORDINATOR
             if error:
-                metadata.give_up(prepared)
                 _log_refusal(metadata, prepared.state, error)
-            else:
-                metadata.refusal = None
-                is_new = metadata.current.state is not TransactionState.ONGOING
-                metadata.complete(prepared)
-                if is_new and prepared.state is TransactionState.ONGOING:
-                    metadata.begin_time_limit(0, self._clock.monotonic_ms())
-                if prepared.state is TransactionState.DEAD:
-                    self._forget(metadata)
             on_stored(STORE_ERRORS.get(error, error))
+            if is_stored:
+                then()
 
         partition = self.log.partition_for(metadata.transactional_id)
-        self.log.append(partition, batch, on_done)
+        self._writer.append(partition, batch, on_settled, on_answer)
+
+    def _take_effect(self, metadata: TransactionMetadata, prepared: Transaction) -> None:
+        metadata.refusal = None
+        is_new = metadata.current.state is not TransactionState.ONGOING
+        metadata.complete(prepared)
+        if is_new and prepared.state is TransactionState.ONGOING:
+            metadata.begin_time_limit(0, self._clock.monotonic_ms())
+        if prepared.state is TransactionState.DEAD:
+            self._forget(metadata)
 
     def timed_out(self) -> Iterable[TransactionMetadata]:
         """The ids whose transaction has been open for too long."""
@@ -168,9 +198,12 @@ class TransactionStateManager:
             and metadata.current.state in IDLE
             and metadata.current.updated_ms <= limit_ms
         ]
-        for metadata in expired:
+
+        def forget(metadata: TransactionMetadata) -> None:
             dead = metadata.current.dead(self._clock.now_ms())
             self.store(metadata, dead, lambda error: None)
+
+        for_each(expired, forget)
         return len(expired)
 
     def differences(self, partition: int) -> list[str]:

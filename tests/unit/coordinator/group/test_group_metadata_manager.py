@@ -6,11 +6,11 @@ import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
-from ottla.coordinator.group.group import GroupState, group_key
+from ottla.coordinator.group.group import NOBODY, GroupState, group_key
 from ottla.coordinator.group.group_metadata_manager import TOMBSTONE_RETRY_MS, offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
-from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
 
 T0 = TopicPartition("t", 0)
 MINUTE_MS = 60_000
@@ -296,6 +296,22 @@ def test_deletion_of_offsets_of_a_deleted_topic_is_tried_until_it_is_written(wor
     world.advance(TOMBSTONE_RETRY_MS)
     assert world.coordinator.manager.differences(0) == []
     assert restarted(world).committed() is None
+
+
+def test_offset_of_a_deleted_topic_is_gone_before_one_of_the_new_topic_is_staged(world):
+    """A tombstone behind it would delete it, and without one the next coordinator has the old."""
+    world.commit(5)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.coordinator.manager.drop_topics({"t"})
+    world.log.error = ErrorCode.NONE
+    world.coordinator.commit_offsets_in_transaction(
+        "g", NOBODY, TxnProducer("x", 7, 0, 1), {T0: CommittedOffset(1)}, Reply()
+    )
+    assert restarted(world).committed() is None
+
+    world.advance(10 * TOMBSTONE_RETRY_MS)
+    assert world.group().offsets.staged() == {7: {T0: CommittedOffset(1)}}
+    assert world.coordinator.manager.differences(0) == []
 
 
 def test_topic_that_was_deleted_while_groups_were_being_read_has_no_offsets(world):

@@ -5,13 +5,14 @@ import logging
 import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
+from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.transaction import transaction_state_manager
 from ottla.coordinator.transaction.transaction_metadata import (
     LAST_EPOCH,
     NEXT_STATES,
     TransactionState,
 )
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TxnProducer
 
 NONE = ErrorCode.NONE
@@ -411,6 +412,90 @@ def test_partitions_of_deleted_topics_need_no_marker(world):
 
     assert world.leaders.written == [(T0, 100, 0, True)]
     assert world.state is S.COMPLETE_COMMIT
+
+
+def test_markers_are_sent_when_the_coordinators_log_is_back(world):
+    """Its epoch is not known while it is offline; the transaction must not stay undone for that."""
+    producer = world.ongoing()
+    epoch = world.log.leader_epoch
+
+    def offline(partition):
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
+
+    world.log.leader_epoch = offline
+    assert world.end(producer) is NONE
+    world.advance(1000)
+    assert world.state is S.PREPARE_COMMIT
+    world.log.leader_epoch = epoch
+    world.advance(100)
+
+    assert world.leaders.written == [(T0, 100, 0, True)]
+    assert world.state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_decision_that_is_replicated_late_counts_and_no_other_is_taken_meanwhile(world, commit):
+    """The producer has heard of an error, but the next coordinator would read the decision."""
+    producer = world.ongoing()
+    world.log.error, world.log.is_replicated = ErrorCode.REQUEST_TIMED_OUT, False
+    assert world.end(producer, commit) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.error = NONE
+    assert world.end(producer, not commit) is CONCURRENT
+    assert world.init() == (CONCURRENT, *NOBODY)
+    world.advance(TIMEOUT_MS + 10_000)
+    assert world.leaders.written == []
+    world.log.is_replicated = True
+    world.advance(SETTLE_MS)
+
+    assert world.leaders.written == [(T0, 100, 0, commit)]
+    assert world.end(producer, commit) is NONE
+    assert world.coordinator.manager.differences(0) == []
+
+
+def test_fence_that_too_few_replicas_have_is_in_the_log_and_not_raised_again(world):
+    """The answer is an error, but the next coordinator reads the raised epoch."""
+    world.ongoing()
+    world.leaders.errors = {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert world.init()[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    assert (world.state, world.metadata.current.producer_epoch) == (S.PREPARE_ABORT, 1)
+    assert world.coordinator.manager.differences(0) == []
+
+
+def test_completion_that_is_replicated_late_is_not_written_again(world):
+    """It was tried again in vain, ten times a second, while the first one was on its way."""
+    producer = world.ongoing()
+    world.leaders.errors = {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.end(producer)
+    world.leaders.errors = {}
+    world.log.error, world.log.is_replicated = ErrorCode.REQUEST_TIMED_OUT, False
+    world.advance(1000)
+    written = len(world.log.partitions[0])
+    world.log.is_replicated = True
+    world.advance(SETTLE_MS)
+
+    assert world.state is S.COMPLETE_COMMIT
+    assert len(world.log.partitions[0]) == written
+    assert world.coordinator.manager.differences(0) == []
+
+
+def test_transaction_that_cannot_be_aborted_leaves_the_others_their_time_limit(world, monkeypatch):
+    """One id in a strange state once kept all others open."""
+    first, second = (TxnProducer(name, *world.init(transactional_id=name)[1:]) for name in "xy")
+    world.add(first, T0)
+    world.add(second, T1)
+    abort = world.coordinator._abort_and_fence
+
+    def broken(metadata, on_decided):
+        assert metadata.transactional_id != "x"
+        abort(metadata, on_decided)
+
+    monkeypatch.setattr(world.coordinator, "_abort_and_fence", broken)
+    world.advance(TIMEOUT_MS + 10_000)
+
+    assert world.state is S.ONGOING
+    assert world.coordinator.manager.get("y").current.state is S.COMPLETE_ABORT
 
 
 def test_coordinator_that_has_been_replaced_stops(world):
