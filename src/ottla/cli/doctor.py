@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla import Admin
+    from ottla.clients.admin.descriptions import TopicDescription
     from ottla.config.broker_config import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -560,6 +561,44 @@ def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
         if is_single and name in INTERNAL_TOPICS and len(nodes) > 1:
             single.append(name)
     yield from replication(leaderless, behind, single)
+    yield from future_records(admin, topics, host.now_s())
+
+
+def future_records(
+    admin: Admin, topics: Mapping[str, TopicDescription], now_s: float
+) -> Iterator[Finding]:
+    """Records that say they are of a time to come, which no retention by time deletes."""
+    from ottla.clients.admin.admin_client import BulkError
+    from ottla.clients.topic_offsets import ListOffsetsResult
+    from ottla.log.log_retention import FUTURE_MS
+    from ottla.structs import TopicPartition
+
+    future_ms = int(now_s * 1000) + FUTURE_MS
+    led = {
+        TopicPartition(name, each.partition): future_ms
+        for name, topic in topics.items()
+        for each in topic.partitions
+        if each.leader >= 0
+    }
+    try:
+        answers: Mapping[TopicPartition, object] = admin.list_offsets(led)
+    except BulkError as error:  # a partition whose broker is gone is told of above
+        answers = error.results
+    found = [
+        partition
+        for partition, each in answers.items()
+        if isinstance(each, ListOffsetsResult) and each.offset >= 0
+    ]
+    if found:
+        yield Finding(
+            "records",
+            WARNING,
+            f"records with timestamps of the future: {some([str(each) for each in found])}",
+            "timestamps in milliseconds, of now or of the past",
+            "retention.ms deletes neither their segments nor those behind them until that time",
+            "mend the producer's clock, and set message.timestamp.after.max.ms for the topic; "
+            "what is there goes by retention.bytes, or when its offsets are deleted",
+        )
 
 
 def replication(leaderless: list[str], behind: list[str], single: list[str]) -> Iterator[Finding]:

@@ -81,14 +81,14 @@ class CleanedSegment:
         directory: str,
         base_offset: int,
         config: TopicConfig,
-        created_ms: int,
+        newest_ms: int,
         buffer_bytes: int,
     ) -> None:
         self._disk = disk
         self._buffer = bytearray()
         self._buffer_bytes = buffer_bytes
         self._written = 0
-        self.segment = LogSegment(disk, directory, base_offset, config, created_ms)
+        self.segment = LogSegment(disk, directory, base_offset, config, newest_ms)
         set_suffix(self.segment, CLEANED_SUFFIX)
         self.segment.txn_index.reset()
         self.segment.create()
@@ -113,6 +113,8 @@ class CleanedSegment:
         segment = self.segment
         segment.become_inactive()
         segment.release_indexes()
+        if segment.max_timestamp_ms < 0:  # then its age is that of the file
+            self._disk.set_modified_ms(segment.path, segment.created_ms)
         sync_files(self._disk, segment)
         segment.close()
         return segment
@@ -410,7 +412,7 @@ class SourceSegment(Value, frozen=True):
     size: int
     index_bytes: int
     time_index_bytes: int
-    created_ms: int
+    newest_ms: int
 
 
 def sources_of(log: Log, segments: Sequence[LogSegment]) -> list[SourceSegment]:
@@ -422,7 +424,7 @@ def sources_of(log: Log, segments: Sequence[LogSegment]) -> list[SourceSegment]:
             segment.size,
             len(segment.offset_index) * segment.offset_index.ENTRY.size,
             len(segment.time_index) * segment.time_index.ENTRY.size,
-            segment.created_ms,
+            segment.largest_timestamp_ms(),
         )
         for index, segment in enumerate(segments)
     ]
@@ -565,7 +567,7 @@ class Cleaning(Value):
             plan.directory,
             group[0].base_offset,
             plan.config,
-            max(source.created_ms for source in group),
+            max(source.newest_ms for source in group),
             max(plan.buffer_bytes, MIN_BUFFER_BYTES),
         )
         try:

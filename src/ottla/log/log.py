@@ -659,11 +659,11 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
     except OSError as error:
         raise log.write_failed(segment, error) from error
     for batch in found[:count]:
-        _take(log, segment, batch)
+        _take(log, segment, batch, now_ms)
     return count, size
 
 
-def _take(log: Log, segment: LogSegment, batch: RecordBatch) -> None:
+def _take(log: Log, segment: LogSegment, batch: RecordBatch, now_ms: int) -> None:
     """Update the indexes, epochs and producers with a batch that has been written."""
     base_offset = batch.base_offset
     segment.add_batch(batch.size_in_bytes, base_offset, batch.last_offset, batch.max_timestamp)
@@ -674,7 +674,7 @@ def _take(log: Log, segment: LogSegment, batch: RecordBatch) -> None:
     producers = log.producer_state_manager
     if batch.is_control:
         producers.on_high_watermark(log.high_watermark)
-    aborted = producers.replay(batch)
+    aborted = producers.replay(batch, now_ms)
     if aborted is not None:
         log.note_aborted(segment, aborted)
 
@@ -792,7 +792,7 @@ class Log(ReadableLog):
         if leader_epoch > epochs.latest_epoch:
             epochs.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
-            self._note_producer(segment, batch, base_offset, max_timestamp_ms)
+            self._note_producer(segment, batch, base_offset, max_timestamp_ms, now_ms)
         flusher = self._flusher
         flusher.flush_if_due()
         return LogAppendInfo(
@@ -808,13 +808,18 @@ class Log(ReadableLog):
         )
 
     def _note_producer(
-        self, segment: LogSegment, batch: RecordBatch, base_offset: int, max_timestamp_ms: int
+        self,
+        segment: LogSegment,
+        batch: RecordBatch,
+        base_offset: int,
+        max_timestamp_ms: int,
+        now_ms: int,
     ) -> None:
         if not batch.is_control:
-            self.producer_state_manager.append(batch, base_offset, max_timestamp_ms)
+            self.producer_state_manager.append(batch, base_offset, max_timestamp_ms, now_ms)
             return
         self.producer_state_manager.on_high_watermark(self.high_watermark)
-        aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer))
+        aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer), now_ms)
         if aborted is not None:
             self.note_aborted(segment, aborted)
 

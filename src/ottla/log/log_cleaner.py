@@ -3,7 +3,7 @@
 The loop chooses a log and hands over its files and positions as values. The work is done in steps
 of about a megabyte, each a job of its own: between two steps the loop sees whether the log is still
 there and lets I/O be throttled, and no worker thread is held for long. A log whose records cannot
-be read is marked as uncleanable and passed over until the broker is started again.
+be read is marked as uncleanable; it is tried again later, each time after a longer while.
 
 Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
@@ -15,10 +15,11 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
+from ottla.errors import KafkaError
 from ottla.log.log import CleaningAbortedError, Log
 from ottla.log.log_dir import FlushJob, FsyncError
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
@@ -211,11 +212,17 @@ def candidates(
     logs: Iterable[Log], passed_over: Collection[Log], now_ms: int, horizons: dict[Log, int]
 ) -> list[LogToClean]:
     """The compacted logs that can be worked on, examined."""
-    return [
-        examine(log, now_ms, horizons.get(log, LONG_MAX))
-        for log in logs
-        if is_compacted(log) and log.is_available and log not in passed_over
-    ]
+    found: list[LogToClean] = []
+    for log in logs:
+        if is_compacted(log) and log.is_available and log not in passed_over:
+            try:
+                found.append(examine(log, now_ms, horizons.get(log, LONG_MAX)))
+            except OSError as error:
+                what = f"compaction of {log.topic_partition}"
+                logger.warning("%s", log.log_dir.refused(error, what))
+            except KafkaError as error:
+                logger.warning("%s cannot be looked at: %s", log.topic_partition, error)
+    return found
 
 
 class LastRound(NamedTuple):
@@ -226,6 +233,17 @@ class LastRound(NamedTuple):
     """The share of the bytes read that were written again, from 0 to 1."""
     delay_ms: int = 0
     """For how long it was due beyond max.compaction.lag.ms when it began."""
+
+
+FIRST_RETRY_MS: Final = 60_000
+MAX_RETRY_MS: Final = 3_600_000
+
+
+class Attempts(NamedTuple):
+    """How often a log could not be cleaned, and when that is tried again."""
+
+    failures: int
+    next_ms: int
 
 
 class LogCleaner(LogAttachment):
@@ -242,6 +260,8 @@ class LogCleaner(LogAttachment):
         self._is_stopping = False
         self._paused: set[TopicPartition] = set()
         self.uncleanable: dict[Log, str] = {}
+        """Why the last round of a log has failed, until another one goes well."""
+        self._attempts: dict[Log, Attempts] = {}
         self.last_round = LastRound()
         self.looked_ms = self._runtime.clock.monotonic_ms()
         """When it has last looked for logs to clean."""
@@ -304,7 +324,8 @@ class LogCleaner(LogAttachment):
             return
         busy = self._under_way.keys() | self._paused
         logs = [log for log in logs if log.topic_partition not in busy]
-        found = candidates(logs, self.uncleanable, self._runtime.clock.now_ms(), self._horizons)
+        waiting = {log for log, each in self._attempts.items() if each.next_ms > self.looked_ms}
+        found = candidates(logs, waiting, self._runtime.clock.now_ms(), self._horizons)
         self.max_dirty_ratio = max((each.dirty_ratio for each in found), default=0.0)
         while found and free:
             to_clean = filthiest(found)
@@ -316,7 +337,8 @@ class LogCleaner(LogAttachment):
 
     def _forget_gone(self, logs: list[Log]) -> None:
         present = set(logs)
-        for known in (self._horizons, self.uncleanable):
+        known: dict[Log, int] | dict[Log, str] | dict[Log, Attempts]
+        for known in (self._horizons, self.uncleanable, self._attempts):
             for log in [log for log in known if log not in present]:
                 del known[log]
 
@@ -339,6 +361,8 @@ class LogCleaner(LogAttachment):
         log = to_clean.log
         try:
             await self._run_round(to_clean)
+            self._attempts.pop(log, None)
+            self.uncleanable.pop(log, None)
             return True
         except CleaningAbortedError as error:
             logger.info("Compaction was given up: %s", error)
@@ -354,13 +378,18 @@ class LogCleaner(LogAttachment):
         return False
 
     def _mark_uncleanable(self, log: Log, error: Exception) -> None:
+        failures = self._attempts[log].failures if log in self._attempts else 0
+        delay_ms = min(FIRST_RETRY_MS << min(failures, 16), MAX_RETRY_MS)
         logger.error(
-            "%s cannot be compacted; it is passed over until the next start: %s",
+            "%s cannot be compacted; it is passed over for %d s: %s",
             log.topic_partition,
+            delay_ms // 1000,
             error,
-            exc_info=error,
+            exc_info=error if not failures else None,
         )
         self.uncleanable[log] = str(error)
+        now_ms = self._runtime.clock.monotonic_ms()
+        self._attempts[log] = Attempts(failures + 1, now_ms + delay_ms)
 
     async def _run_round(self, to_clean: LogToClean) -> None:
         # Imported only here and in _plan: many brokers have nothing to compact.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.log.log_segment import LogSegment, Segments
 from ottla.log.recovery import restore_producers
@@ -29,7 +29,10 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
     """Delete what retention does not keep, rule by rule, and say how many segments that were."""
     count = 0
     while log.is_available:
-        gone, reason = breached(log, now_ms)
+        try:
+            gone, reason = breached(log, now_ms)
+        except OSError as error:
+            raise log.log_dir.refused(error, f"retention of {log.topic_partition}") from error
         if not gone:
             return count
         logger.info(
@@ -54,7 +57,7 @@ def breached(log: Log, now_ms: int) -> tuple[list[LogSegment], str]:
     ]
     if "delete" in config.cleanup_policy:
         if config.retention_ms >= 0:
-            rules.append((_older_than(now_ms - config.retention_ms), "retention.ms"))
+            rules.append((_older_than(log, now_ms - config.retention_ms, now_ms), "retention.ms"))
         if config.retention_bytes >= 0:
             excess = log.size_in_bytes - config.retention_bytes
             rules.append((_within(excess), "retention.bytes"))
@@ -65,8 +68,25 @@ def breached(log: Log, now_ms: int) -> tuple[list[LogSegment], str]:
     return [], ""
 
 
-def _older_than(limit_ms: int) -> Predicate:
-    return lambda segment, _: segment.largest_timestamp_ms() < limit_ms
+FUTURE_MS: Final = 3_600_000
+"""Clocks that differ by less are not worth a word."""
+
+
+def _older_than(log: Log, limit_ms: int, now_ms: int) -> Predicate:
+    def may_go(segment: LogSegment, _: int) -> bool:
+        largest_ms = segment.largest_timestamp_ms()
+        if largest_ms > now_ms + FUTURE_MS and not segment.has_warned:
+            segment.has_warned = True
+            logger.warning(
+                "%s: segment %d has a record of the future, with timestamp %d: "
+                "until then retention.ms deletes neither this segment nor those behind it",
+                log.topic_partition,
+                segment.base_offset,
+                largest_ms,
+            )
+        return largest_ms < limit_ms
+
+    return may_go
 
 
 def _within(excess: int) -> Predicate:
@@ -187,10 +207,13 @@ def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: 
     -1 asks for all of them and the log's end, -2 for its start. A segment's time is that of its
     newest record. No offset above the high watermark is returned.
     """
-    starts = [
-        (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp_ms())
-        for segment in log.segments
-    ]
+    try:
+        starts = [
+            (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp_ms())
+            for segment in log.segments
+        ]
+    except OSError as error:
+        raise log.log_dir.refused(error, f"read of {log.topic_partition}") from error
     if log.segments.active.size:
         starts.append((log.log_end_offset, now_ms))
     if timestamp_ms == EARLIEST_TIMESTAMP:

@@ -280,7 +280,9 @@ MAX_READ_HINTS: Final = 64
 class LogSegment:
     """A file of batches with its indexes. Invariant: `size` ends with the last whole batch.
 
-    `max_timestamp_ms` and `offset_of_max_timestamp` are of the batch with the largest timestamp.
+    `created_ms` is when it was begun or, after a start, last written to; `has_warned` says that a
+    record of the future was reported. `max_timestamp_ms` and `offset_of_max_timestamp` are of the
+    batch with the largest timestamp.
     `revision` grows when the files are changed other than by appending.
     """
 
@@ -294,6 +296,7 @@ class LogSegment:
         "created_ms",
         "directory",
         "first_timestamp_ms",
+        "has_warned",
         "index_interval_bytes",
         "max_timestamp_ms",
         "offset_index",
@@ -323,6 +326,7 @@ class LogSegment:
         self.index_interval_bytes = config.index_interval_bytes
         self.created_ms = now_ms
         self.roll_jitter_ms = 0
+        self.has_warned = False
         self.revision = 0
         limit = config.segment_index_bytes
         self.offset_index = OffsetIndex(disk, path(INDEX_SUFFIX), base_offset, limit)
@@ -359,8 +363,10 @@ class LogSegment:
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def largest_timestamp_ms(self) -> int:
-        """The largest timestamp; if the records have none, when the segment was first seen."""
-        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.created_ms
+        """The largest timestamp; if the records have none, when the file was last written to."""
+        if self.max_timestamp_ms >= 0:
+            return self.max_timestamp_ms
+        return self._disk.modified_ms(self.path)
 
     def is_due(self, timestamp_ms: int, now_ms: int, segment_ms: int) -> bool:
         """Whether it has been written to for segment.ms, by its records' time or the clock."""

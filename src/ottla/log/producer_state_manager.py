@@ -88,6 +88,9 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+NOT_YET: Final = -1
+
+
 class ProducerStateEntry(Value):
     """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
 
@@ -97,6 +100,9 @@ class ProducerStateEntry(Value):
     last_timestamp_ms: int = -1
     current_txn_first_offset: int = NO_OFFSET
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    seen_ms: int = field(default=NOT_YET, compare=False)
+    """When it has last written here, by this broker's clock; for one that was loaded, when it was
+    first looked for expired ones after that."""
 
     @property
     def last_sequence(self) -> int:
@@ -389,14 +395,17 @@ class ProducerStateManager:
             f"{batch.producer_epoch} has been fenced by epoch {state.producer_epoch}",
         )
 
-    def append(self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> None:
-        """Update the state with a batch that was appended, or that was found in the log."""
+    def append(
+        self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int, now_ms: int = NOT_YET
+    ) -> None:
+        """Update the state with a batch that was appended now, or that was found in the log."""
         state = self.producers.get(batch.producer_id)
         if state is None:
             state = self.producers[batch.producer_id] = ProducerStateEntry(batch.producer_id)
         state.add_batch(
             batch.producer_epoch, BatchMetadata.of(batch, base_offset, max_timestamp_ms)
         )
+        state.seen_ms = now_ms
         if batch.is_transactional and state.current_txn_first_offset == NO_OFFSET:
             state.current_txn_first_offset = base_offset
             self.ongoing_txns[base_offset] = batch.producer_id
@@ -404,17 +413,17 @@ class ProducerStateManager:
 
     # -- restoring the state from the log
 
-    def replay(self, batch: RecordBatch) -> AbortedTxn | None:
+    def replay(self, batch: RecordBatch, now_ms: int = NOT_YET) -> AbortedTxn | None:
         """Update the state with a whole batch of the log; returns a transaction that it aborts."""
         self.end_offset = batch.next_offset
         if batch.producer_id < 0:
             return None
         if batch.is_control:
-            return self._replay_marker(batch)
-        self.append(batch, batch.base_offset, batch.max_timestamp)
+            return self._replay_marker(batch, now_ms)
+        self.append(batch, batch.base_offset, batch.max_timestamp, now_ms)
         return None
 
-    def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
+    def _replay_marker(self, batch: RecordBatch, now_ms: int) -> AbortedTxn | None:
         """End a transaction as its control record says (KIP-98)."""
         ending = end_of_transaction(batch)
         if ending is None:
@@ -424,6 +433,7 @@ class ProducerStateManager:
             state.batches.clear()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
         state.last_timestamp_ms = batch.max_timestamp
+        state.seen_ms = now_ms
         state.coordinator_epoch = max(state.coordinator_epoch, ending.coordinator_epoch)
         # A batch that was confirmed before, and comes only now, is late.
         self.verifications.pop(batch.producer_id, None)
@@ -441,13 +451,19 @@ class ProducerStateManager:
     # -- forgetting
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget the producers that have not written for long and have no open transaction."""
-        expired = [
-            producer_id
-            for producer_id, state in self.producers.items()
-            if state.current_txn_first_offset == NO_OFFSET
-            and now_ms - state.last_timestamp_ms >= self.expiration_ms
-        ]
+        """Forget the producers that have not written for long and have no open transaction.
+
+        What their records say of the time does not matter: those may be of any day.
+        """
+        expired: list[int] = []
+        for producer_id, state in self.producers.items():
+            if state.seen_ms == NOT_YET:
+                state.seen_ms = now_ms
+            elif (
+                now_ms - state.seen_ms >= self.expiration_ms
+                and state.current_txn_first_offset == NO_OFFSET
+            ):
+                expired.append(producer_id)
         for producer_id in expired:
             del self.producers[producer_id]
             self.verifications.pop(producer_id, None)

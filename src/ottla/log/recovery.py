@@ -58,6 +58,11 @@ from ottla.structs import NO_EPOCH, TopicPartition, Value, field
 logger = logging.getLogger(__name__)
 
 
+WIDEST_LOSS: Final = MAX_RELATIVE_OFFSET // 2
+"""No segment holds so many records that its loss could leave a wider gap: a leader's compaction has
+left it, and a follower has begun a segment behind it, because its own could not reach so far."""
+
+
 # Reading the producer state of a log out of its last snapshot and the batches behind it.
 
 
@@ -310,6 +315,7 @@ class _LogLoader:
         for base_offset in sorted(e[0] for e in parsed if e and e[1:] == (LOG_SUFFIX, "")):
             segment = self._segment(base_offset)
             segment.size = self.disk.file_size(segment.path)
+            segment.created_ms = self.disk.modified_ms(segment.path)
             self.segments.append(segment)
         if not self.segments:
             self._start_over(self.source.log_start_offset)
@@ -424,8 +430,8 @@ class _LogLoader:
         source = self.source
         if segment.base_offset <= source.cleaned_offset:
             return True
-        if segment.base_offset - self.end_offset > MAX_RELATIVE_OFFSET:
-            return True  # no segment that was lost can have filled it: it was copied from a leader
+        if segment.base_offset - self.end_offset > WIDEST_LOSS:
+            return True
         gap = f"offsets from {self.end_offset} to {segment.base_offset - 1}"
         if source.recovery_point is None and "compact" in source.config.cleanup_policy:
             self.repairs.append(f"took {gap} for compacted, as there is no recovery point")

@@ -164,6 +164,7 @@ class Piece(Value, frozen=True):
         try:
             with blaming(source_dir, f"reading {source}"):
                 data = _read(source_dir, source, self.length, self.position)
+                modified_ms = source_dir.disk.modified_ms(source)
         except CopyError as error:
             if isinstance(error.cause, SOURCE_CHANGED):
                 raise error.cause from None
@@ -176,6 +177,7 @@ class Piece(Value, frozen=True):
                 file.pwrite(data, self.position)
             finally:
                 file.close()
+            target_dir.disk.set_modified_ms(target, modified_ms)
 
 
 def _read(log_dir: LogDir, path: str, length: int, position: int) -> bytes:

@@ -255,7 +255,9 @@ class PartitionLeader:
         self._lag_ms = lag_ms
         self._on_progress = on_progress
         self._may_propose_at_ms = clock.monotonic_ms()
-        self.note_refusal()  # this broker did not lead until now
+        self._refused_end, self._refused_at_ms = NO_OFFSET, self._may_propose_at_ms
+        if not state.is_new or log.log_end_offset:
+            self.note_refusal()  # another broker led until now, or this one before it was stopped
         log.leader_epoch_cache.assign(state.leader_epoch, log.log_end_offset)
         self._set_followers(state)
         self.maybe_increment_high_watermark()

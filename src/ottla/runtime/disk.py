@@ -118,6 +118,14 @@ class Disk(Protocol):
 
     def file_size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written to, in milliseconds since 1970."""
+        ...
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Let a copy count as written when its source was."""
+        ...
+
     def fsync_dir(self, path: str) -> None: ...
 
     def usage(self, path: str) -> tuple[int, int]:
@@ -386,6 +394,12 @@ class LocalDisk:
 
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def usage(self, path: str) -> tuple[int, int]:
         volume = os.statvfs(path)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from ottla.runtime.disk import Buffer, DiskLock, File
+from ottla.runtime.scheduler import SystemClock
 
 OnCall: TypeAlias = Callable[[str, str], int | None]
 """Asked before each call of a disk and of its files, with the name of the method and the path.
@@ -37,9 +38,10 @@ class PendingWrite(NamedTuple):
 class Inode:
     """The contents of a file: as processes see them, and as they are after a loss of power."""
 
-    __slots__ = ("data", "durable", "pending")
+    __slots__ = ("data", "durable", "modified_ms", "pending")
 
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self, data: bytes = b"", modified_ms: int = 0) -> None:
+        self.modified_ms = modified_ms
         self.data = bytearray(data)
         self.durable = bytearray(data)
         self.pending: list[PendingWrite] = []
@@ -177,10 +179,12 @@ class MemoryFile:
             self._inode.write(position, content[: max(0, len(content) - (growth - room))])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self._inode.write(position, content)
+        self._inode.modified_ms = self._disk.now_ms()
 
     def truncate(self, size: int) -> None:
         self._check("truncate")
         self._inode.truncate(size)
+        self._inode.modified_ms = self._disk.now_ms()
 
     def fsync(self) -> None:
         self._check("fsync")
@@ -230,6 +234,8 @@ class MemoryDisk:
     root: Directory = field(default_factory=Directory)
     faults: list[Fault] = field(default_factory=list)
     on_call: OnCall | None = None
+    now_ms: Callable[[], int] = SystemClock().now_ms
+    """The clock of the kernel, which stamps what is written."""
     locked: set[str] = field(default_factory=set)
 
     # What a test does to it
@@ -298,7 +304,7 @@ class MemoryDisk:
     def create(self, path: str) -> Inode:
         """Make an empty file; it replaces one of that name."""
         directory, name = self._parent(path)
-        node = directory.entries[name] = Inode()
+        node = directory.entries[name] = Inode(modified_ms=self.now_ms())
         return node
 
     def read_bytes(self, path: str) -> bytes:
@@ -310,7 +316,7 @@ class MemoryDisk:
         if len(data) > self.room_in_bytes():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         directory, name = self._parent(path)
-        directory.entries[name] = Inode(bytes(data))
+        directory.entries[name] = Inode(bytes(data), self.now_ms())
         self.check("fsync_dir", posixpath.dirname(path))  # it comes last: the new file is there
         directory.sync()
 
@@ -361,6 +367,14 @@ class MemoryDisk:
     def file_size(self, path: str) -> int:
         self.check("file_size", path)
         return len(self._inode(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        self.check("modified_ms", path)
+        return self._inode(path).modified_ms
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        self.check("set_modified_ms", path)
+        self._inode(path).modified_ms = time_ms
 
     def usage(self, path: str) -> tuple[int, int]:
         self.check("usage", path)

@@ -269,11 +269,13 @@ def mock_runtime(seed: int = 0, disk: MemoryDisk | None = None) -> MockRuntime:
     """A new runtime: time stands still, the disk is empty or given, randomness is seeded."""
     clock = MockClock()
     scheduler = MockScheduler(clock)
+    disk = disk or MemoryDisk()
+    disk.now_ms = clock.now_ms
     return MockRuntime(
         clock=clock,
         scheduler=scheduler,
         background=MockBackground(scheduler),
-        disk=disk or MemoryDisk(),
+        disk=disk,
         network=MemoryNetwork(),
         random=random.Random(seed),
     )

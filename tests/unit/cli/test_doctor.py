@@ -13,7 +13,8 @@ from ottla.cli import doctor
 from ottla.cli.doctor import DoctorCommand, Machine, Space
 from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.config.broker_config import BrokerConfig
-from ottla.structs import Node
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import Node, TopicPartition
 
 NOW_S = 1_800_000_000.0
 HEALTHY = {
@@ -338,6 +339,21 @@ def test_cluster_is_examined(examine, host, cluster):
         ("warning", "__consumer_offsets has partitions with one replica"),
     ]
     assert outcome.status == 2
+
+
+def test_records_of_the_future_are_found(examine, cluster):
+    """No retention by time deletes them; a partition that cannot be asked hides no other."""
+    hour_ms = 3_600_000
+    for name in ("u", "v"):
+        cluster.add_topic(name, TopicPartitionInfo(0, 0, 0, (0, 1), (0, 1)))
+    cluster.offsets[TopicPartition("u", 0), int(NOW_S * 1000) + hour_ms] = 7
+    cluster.failures[TopicPartition("v", 0)] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "gone")
+    found, outcome = examine("--bootstrap-server", "b0.example:9092")
+
+    assert [(each["check"], each["found"]) for each in found] == [
+        ("records", "records with timestamps of the future: u-0")
+    ]
+    assert outcome.status == 1
 
 
 def test_many_names_are_cut():

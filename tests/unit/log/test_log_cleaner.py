@@ -506,6 +506,28 @@ def test_damaged_log_is_passed_over(compacted, position, damage, reason):
     assert compacted.log().cleaned_offset == 0
 
 
+def test_log_that_could_not_be_cleaned_is_tried_again_later(compacted, caplog):
+    """After a minute, then after two: what was wrong with it may be mended by then."""
+    compacted.put((b"a", b"1"))
+    compacted.put((b"a", b"2"))
+    segment = compacted.log().segments.first
+    compacted.roll()
+    whole = segment.file.pread(1, 65)
+    segment.file.pwrite(b"\xff", 65)
+    rounds = []
+    for waited_ms in (0, 59_000, 1_000, 119_000, 1_000):
+        compacted.runtime.advance(waited_ms)
+        compacted.clean()
+        rounds.append(caplog.text.count("cannot be compacted"))
+    assert rounds == [1, 1, 2, 2, 3]
+
+    segment.file.pwrite(whole, 65)
+    compacted.runtime.advance(240_000)
+    compacted.clean()
+    assert not compacted.cleaner.uncleanable
+    assert compacted.log().cleaned_offset > 0
+
+
 def test_full_disk_ends_the_round_and_the_next_one_succeeds(compacted):
     """Nothing is lost, no file is left over, and the log is not called uncleanable (F19)."""
     for number in range(10):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import struct
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from cleaner_world import CleanerWorld
 from log_world import NOW_MS, PARTITION, LogWorld, new_batch, read_all, values
 
 from ottla.errors import KafkaError
+from ottla.log import log_manager
 from ottla.log.log import Log, append_as_follower
 from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin
@@ -412,3 +414,100 @@ def test_partitions_of_other_directories_do_not_notice():
     assert [each.is_offline for each in world.manager.dirs] == [True, False]
     assert world.manager.get_log(TopicPartition("topic", 1)) is other
     check_it_goes_on(other, "rename")
+
+
+def test_log_is_not_cut_before_its_recovery_point_is_lowered_on_the_disk():
+    """After a power failure a later one would cover what was written in the place of the end."""
+    world = begin()
+    log = world.log()
+    world.disk.fail("replace", "*recovery-point*", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match="recovery point"):
+        world.runtime.scheduler.run(world.manager.truncate(log, 9))
+    assert (log.log_end_offset, log.log_dir.is_offline) == (24, False)
+
+    world.runtime.scheduler.run(world.manager.truncate(log, 9))
+    assert log.log_end_offset == 9
+    assert log.log_dir.recovery_points.read()[PARTITION] <= 9
+
+
+def test_deletion_is_not_noted_before_the_checkpoints_are_written():
+    """A full disk gets some seconds; one that stays full is the end of the directory."""
+    for times in (3, 1000):
+        world = begin()
+        noted = []
+        world.disk.fail("replace", "*checkpoint", error=errno.ENOSPC, times=times)
+        world.manager.delete_log(PARTITION)
+        world.manager.when_deletions_are_noted(lambda noted=noted: noted.append(True))
+        world.runtime.scheduler.run_ready()
+        assert not noted
+        world.runtime.advance(20_000)
+
+        assert noted
+        assert world.manager.dirs[0].is_offline == (times == 1000)
+
+
+def test_indexes_that_cannot_be_rebuilt_do_not_empty_the_segment():
+    """A read finds them wrong and mends them; the disk fails half-way."""
+    world = begin()
+    log = world.log()
+    segment = log.segments.first
+    segment.release_indexes()
+    file = world.disk.open(segment.offset_index.path)
+    file.pwrite(b"\0\0\0\1" * (file.size() // 4), 0)
+    size = segment.size
+    world.disk.fail("truncate", "*.index", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match="rebuilding its indexes"):
+        log.read(9, 1000, max_offset=24, min_one_message=True)
+
+    assert (segment.size, log.log_dir.is_offline) == (size, True)
+
+
+def test_directory_that_nobody_knows_is_not_taken_for_a_new_log():
+    """What is in it stays under another name, and a start finds one log of the partition."""
+    world = begin()
+    for each in world.manager.dirs:
+        world.disk.make_dirs(f"{each.path}/topic-7")
+        world.overwrite(f"{each.path}/topic-7/{0:020d}.log", new_batch(b"of another"))
+    log = world.manager.get_or_create_log(TopicPartition("topic", 7), NEW_ID)
+
+    assert (log.topic_id, log.log_end_offset) == (NEW_ID, 0)
+    strays = [
+        name
+        for each in world.manager.dirs
+        for name in world.disk.list_dir(each.path)
+        if name.startswith("topic-7.") and name.endswith("-stray")
+    ]
+    assert len(strays) == 2
+    assert another_life(world, copy_of(world.disk)).log(7).log_end_offset == 0
+
+
+def test_log_that_cannot_be_loaded_at_all_does_not_stop_the_others(monkeypatch):
+    """Whatever its files make the code raise."""
+    world = begin()
+    world.log(1)
+    load = log_manager.load_log
+
+    def fail_for_one(source):
+        if source.topic_partition == PARTITION:
+            raise struct.error("planted")
+        return load(source)
+
+    monkeypatch.setattr(log_manager, "load_log", fail_for_one)
+    world = another_life(world, copy_of(world.disk))
+
+    assert world.log(1).log_end_offset == 0
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        world.log()
+
+
+@pytest.mark.parametrize("operation", ["rename", "fsync_dir"])
+def test_move_whose_original_stays_takes_that_directory_offline(operation):
+    """It is there under the partition's name: a new log must not find it."""
+    world = begin()
+    world.moves.alter(PARTITION, "/data/b")
+    path = "/data/a/topic-0" if operation == "rename" else "/data/a"
+    world.disk.fail(operation, path, error=errno.ENOSPC, times=1000)
+    world.runtime.advance(3000)
+
+    assert [each.is_offline for each in world.manager.dirs] == [True, False]
+    assert world.log().log_dir.path == "/data/b"

@@ -176,3 +176,49 @@ def test_deleted_log_needs_no_flush(world: LogWorld):
     world.runtime.advance(100_000)
 
     assert not log.log_dir.is_offline
+
+
+@pytest.mark.parametrize("path", ["*.index", "*leader-epoch-checkpoint"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_refused_flush_is_tried_again_by_itself(world: LogWorld, path, error):
+    """Whoever waits for it appends nothing, and would wait for ever."""
+    world.configure(flush_messages=1)
+    world.append_many(4)
+    world.runtime.scheduler.run_ready()
+    for operation in ("pwrite", "replace"):
+        world.disk.fail(operation, path, error=error, times=5)
+    log = world.log()
+    log.leader_epoch_cache.assign(5, log.log_end_offset)
+    world.append_many(4, epoch=5)
+    world.runtime.scheduler.run_ready()
+    assert log.safe_end_offset < log.log_end_offset
+    world.runtime.advance(10_000)
+
+    assert log.safe_end_offset == log.recovery_point == log.log_end_offset
+    assert not log.log_dir.is_offline
+
+
+def test_flush_that_failed_half_way_forgets_no_file(world: LogWorld):
+    """A snapshot was to be synced with it: the next one does that."""
+    world.append_many(12)
+    log = world.log()
+    world.disk.fail("exists", "*.txnindex", error=errno.EMFILE)
+    log.roller.roll()
+    world.runtime.scheduler.run_ready()
+    assert log.recovery_point < 12
+    world.runtime.advance(5000)
+    world.disk.crash()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 12)
+    assert world.log().producer_state_manager.latest_snapshot_offset is not None
+
+
+def test_directory_that_cannot_be_synced_is_offline(world: LogWorld):
+    """The names in it are lost with the next power failure, whatever a later attempt says."""
+    world.append_many(3)
+    world.disk.fail("fsync_dir", "*/topic-0", error=errno.ENOSPC, skip=1)
+    world.log().roller.roll()
+    world.runtime.scheduler.run_ready()
+
+    assert world.log().log_dir.is_offline

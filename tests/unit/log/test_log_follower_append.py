@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
+from log_world import read_all
 
 from ottla.errors import KafkaError
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
@@ -137,3 +140,109 @@ def test_deleted_log_takes_nothing(world):
 
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         take(log, batch(0))
+
+
+FAR = 2**31 - 1
+"""The widest distance that a segment can have between its base offset and a record."""
+EDGE = 2**63 - 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("distance", [FAR - 1, FAR, FAR + 1, FAR + 2, 2 * FAR + 5, 2**62])
+@pytest.mark.parametrize("written", [0, 6])
+def test_gap_of_any_width_survives_a_restart(world, written, distance, clean):
+    """A compacted log may have one; what is behind it cannot be written relative to the start."""
+    log = world.log()
+    found = [batch(offset) for offset in range(0, written, 2)]
+    found += [batch(distance + offset) for offset in (0, 2, 4)]
+    take(log, *found)
+    assert log.log_end_offset == distance + 6
+    log = world.restart(clean=clean)
+    if not written and not clean:
+        log.update_high_watermark(log.log_end_offset)
+    offsets = [record.offset for record in read_all(log)]
+    wanted = [*range(written), *range(distance, distance + 6)]
+
+    assert (offsets, log.log_end_offset) == (wanted, distance + 6)
+    for position in (distance, distance + 3):
+        data = log.read(position, 1 << 20, max_offset=distance + 6, min_one_message=True)
+        behind = position - distance
+        assert next(batches(data.records.read())).base_offset == distance + behind // 2 * 2
+    take(log, batch(distance + 6))
+    assert log.log_end_offset == distance + 8
+
+
+def test_log_behind_a_gap_can_be_cut_on_either_side(world):
+    """Behind the gap, in it, and before it."""
+    log = world.log()
+    base = 3 * FAR
+    for cut, kept in ((base + 2, [0, base]), (base, [0]), (FAR, [0]), (1000, [0]), (0, [])):
+        truncate_to(log, 0)
+        take(log, batch(0), batch(base), batch(base + 2))
+        truncate_to(log, cut)
+        assert [each.offset for each in read_all(log)] == [
+            offset + each for offset in kept for each in (0, 1)
+        ]
+        assert log.log_end_offset == cut
+        take(log, batch(cut))
+        assert read_all(log)[-1].offset == cut + 1
+
+
+def test_batch_that_could_not_be_written_behind_a_gap_leaves_the_way_free_for_another(world):
+    """Its segment was begun; then another leader has records in the gap."""
+    log = world.log()
+    take(log, batch(0))
+    world.disk.fail("pwrite", "*.log", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        take(log, batch(3 * FAR))
+    assert log.log_end_offset == 2
+
+    take(log, batch(2), batch(4))
+    take(log, batch(3 * FAR))
+    wanted = [*range(6), 3 * FAR, 3 * FAR + 1]
+    assert [each.offset for each in read_all(log)] == wanted
+    log = world.restart()
+    assert [each.offset for each in read_all(log)] == wanted
+
+
+def test_last_offset_of_all_is_never_given_away(world):
+    """Behind it no other could be counted: neither a leader's batch nor a client's is taken."""
+    log = world.log()
+    truncate_fully_and_start_at(log, EDGE - 5)
+    take(log, batch(EDGE - 5))
+    with pytest.raises(CorruptRecordError, match="no offset follows"):
+        take(log, batch(EDGE - 1))
+    world.append(b"w", b"x", b"y", epoch=9)
+    with pytest.raises(KafkaError, match="no offset is left"):
+        world.append(b"z", epoch=9)
+
+    log = world.restart()
+    assert [each.offset for each in read_all(log)] == list(range(EDGE - 5, EDGE))
+    assert log.log_end_offset == EDGE
+
+
+@pytest.mark.parametrize("latest", [2**31 - 2, 2**31 - 1])
+def test_largest_leader_epochs_are_like_others(world, latest):
+    """They are written, found again, and cut."""
+    log = world.log()
+    take(log, batch(0, latest - 1), batch(2, latest), epoch=latest)
+    world.append(b"x", epoch=latest)
+    assert log.leader_epoch_cache.entries == [(latest - 1, 0), (latest, 2)]
+    log = world.restart()
+    assert log.leader_epoch_cache.end_offset_for(latest - 1, 5) == (latest - 1, 2)
+    truncate_to(log, 2)
+
+    assert log.leader_epoch_cache.latest_epoch == latest - 1
+
+
+def test_part_of_a_fetch_that_was_written_is_flushed_before_it_counts(world):
+    """The second segment could not be begun; flush.messages holds for the first all the same."""
+    world.configure(segment_bytes=2 * len(batch(0)), flush_messages=1)
+    log = world.log()
+    world.disk.fail("open", "*4.log", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        take(log, batch(0), batch(2), batch(4))
+
+    assert (log.log_end_offset, log.safe_end_offset) == (4, 0)
+    world.runtime.scheduler.run_ready()
+    assert log.safe_end_offset == 4

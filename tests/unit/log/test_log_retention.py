@@ -163,3 +163,51 @@ def test_failing_disk_ends_retention_and_the_directory(world: LogWorld):
 
     assert log.log_dir.is_offline
     assert retain(world) == 0
+
+
+WITHOUT_TIMESTAMP = -1
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_records_without_timestamps_are_as_old_as_their_file(world: LogWorld, restarts):
+    """A broker that is restarted more often than retention.ms keeps nothing for ever."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(30, timestamp_ms=WITHOUT_TIMESTAMP)
+    for _ in range(restarts):
+        world.runtime.advance(HOUR_MS // 4)
+        world.restart(clean=True)
+        world.configure(retention_ms=HOUR_MS)
+    world.runtime.advance(HOUR_MS - restarts * (HOUR_MS // 4))
+    assert retain(world) == 0
+
+    world.runtime.advance(1)
+    assert retain(world) == 3
+    assert world.log().size_in_bytes == 0
+
+
+def test_active_segment_without_timestamps_stays_while_it_is_written_to(world: LogWorld):
+    """What was appended a moment ago is not as old as the first record beside it."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append(b"old", timestamp_ms=WITHOUT_TIMESTAMP)
+    world.runtime.advance(HOUR_MS)
+    world.append(b"new", timestamp_ms=WITHOUT_TIMESTAMP)
+    world.runtime.advance(HOUR_MS // 2)
+
+    assert retain(world) == 0
+
+
+def test_record_of_the_future_is_reported_once(world: LogWorld, caplog):
+    """It stops retention by time for all that is behind it: partition, segment and timestamp."""
+    world.configure(retention_ms=HOUR_MS)
+    in_microseconds = NOW_MS * 1000
+    world.append_many(3, timestamp_ms=in_microseconds)
+    world.append_many(40)
+    world.runtime.advance(2 * HOUR_MS)
+    for _ in range(3):
+        assert retain(world) == 0
+
+    warnings = [each.getMessage() for each in caplog.records if "future" in each.getMessage()]
+    assert len(warnings) == 1
+    assert "topic-0" in warnings[0]
+    assert "segment 0" in warnings[0]
+    assert str(in_microseconds) in warnings[0]

@@ -45,7 +45,7 @@ def append(manager: ProducerStateManager, sequence: int, count: int = 1, epoch: 
     """Append as a log does, with offset = sequence + 100."""
     sent = batch(sequence, count, epoch)
     assert manager.check(sent) is None
-    manager.append(sent, 100 + sequence, NOW_MS)
+    manager.append(sent, 100 + sequence, NOW_MS, NOW_MS)
 
 
 def error_of(manager: ProducerStateManager, sequence: int, epoch: int = 0) -> ErrorCode:
@@ -337,8 +337,58 @@ def test_idle_producers_expire_unless_a_transaction_is_open():
 
     assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
     assert manager.remove_expired(NOW_MS + DAY_MS) == 1
-    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    manager.replay(batch(0, base_offset=10, is_transactional=True), NOW_MS)
     assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 0
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, NOW_MS - 2 * DAY_MS, NOW_MS + 2 * DAY_MS])
+def test_producer_expires_by_the_brokers_clock(timestamp_ms):
+    """Records of another day take nothing from a producer, and give it nothing."""
+    manager = new_manager()
+    sent = batch(0, timestamp_ms=timestamp_ms)
+    manager.append(sent, 100, timestamp_ms, NOW_MS)
+
+    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert manager.check(sent) is not None
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+
+
+def test_loaded_producer_counts_as_seen_when_it_was_loaded():
+    """How long the broker was down does not matter: a retry that comes after that is known."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, timestamp_ms=5))
+
+    assert manager.remove_expired(NOW_MS) == 0
+    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("before_the_end", [0, 1, 3, 4])
+def test_sequences_go_on_at_zero_behind_the_largest(before_the_end, count):
+    """Wherever in a batch they do: the next is taken, a retry is known, a gap is found."""
+    manager = new_manager()
+    first = MAX_SEQUENCE - before_the_end
+    sent = batch(first, count)
+    assert manager.check(sent) is None
+    manager.append(sent, 100, NOW_MS, NOW_MS)
+    following = (first + count) % (MAX_SEQUENCE + 1)
+    assert manager.check(sent).first_sequence == first
+
+    gap = batch((following + 1) % (MAX_SEQUENCE + 1))
+    assert refusal(manager, gap) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(KafkaError, match="NOT_LEADER"):
+        manager.check(gap, refused_end=1_000)
+    next_batch = batch(following, count)
+    assert manager.check(next_batch) is None
+    manager.append(next_batch, 200, NOW_MS, NOW_MS)
+    assert manager.check(sent).first_sequence == first
+    manager.take_snapshot(300)
+    again = new_manager(manager._disk)
+    again.find_snapshots(manager._disk.list_dir("/"))
+    again.load_snapshot(0, 300)
+    assert again.producers[7].last_sequence == manager.producers[7].last_sequence
+    assert again.check(next_batch).first_sequence == following
 
 
 def test_snapshot_is_loaded_back():

@@ -231,6 +231,7 @@ class ReplicaWorld:
     def start(self, broker_id):
         self.epochs += 1
         disk = self.disks[broker_id]
+        disk.now_ms = self.runtime.clock.now_ms
         self.brokers[broker_id] = ReplicaBroker(self, broker_id, disk, self.epochs)
 
     def kill(self, broker_id, lose_unsynced=False):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import struct
 from types import SimpleNamespace
 
+import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
+from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
@@ -17,6 +21,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
+from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.structs import NO_EPOCH, IsolationLevel, TopicPartition
 
@@ -491,3 +496,48 @@ def test_follower_knows_transactions_and_producers_from_the_batches(world):
     assert (log.last_stable_offset, log.high_watermark) == (2, 3)
     assert [a.producer_id for a in log.segments.active.txn_index.entries()] == [5]
     assert log.producer_state_manager.producers[5].last_sequence == 1
+
+
+@pytest.mark.parametrize("error", [struct.error("planted"), ValueError("planted"), OSError(5, "x")])
+def test_partition_that_cannot_be_copied_keeps_no_other_back(world, monkeypatch, caplog, error):
+    """Whatever it makes the code raise: it is named once, and tried again and again."""
+    other = TopicPartition("t", 1)
+    world.create(topic_partition=other)
+    world.advance(1_000)
+    take = FollowerPartition.append
+
+    async def fail_for_one(follower, records, now_ms):
+        if follower.topic_partition == T0 and records:
+            raise error
+        return await take(follower, records, now_ms)
+
+    monkeypatch.setattr(FollowerPartition, "append", fail_for_one)
+    world.append(1, b"poison", acks=ACKS_LEADER)
+    world.advance(100)
+    answers = world.append(1, b"x", topic_partition=other)
+    world.advance(10_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert log_values(world.brokers[2].log(other)) == [(0, b"x")]
+    assert caplog.text.count("copying t-0 has failed") == 2  # at each of the two followers
+    monkeypatch.undo()
+    world.advance(5_000)
+    assert world.values(2) == world.values(3) == [(0, b"poison")]
+
+
+def test_flush_that_was_refused_once_stops_no_fetcher(world):
+    """It waits for the flush, and nothing comes that would ask for another one."""
+    for broker in world.brokers.values():
+        config = TopicConfig.of(broker.config, {"flush.messages": "1"})
+        broker.log().update_config(config)
+    other = TopicPartition("t", 1)
+    world.create(topic_partition=other)
+    world.disks[2].fail("replace", "*leader-epoch-checkpoint", error=errno.ENOSPC)
+    world.append(1, b"a", acks=ACKS_LEADER)
+    world.advance(1_000)
+    answers = world.append(1, b"b", topic_partition=other)
+    world.advance(5_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.values(2) == [(0, b"a")]
+    assert world.brokers[1].log().high_watermark == 1

@@ -6,12 +6,16 @@ any partition, under a new epoch: what was appended under the old one is there t
 
 from __future__ import annotations
 
+import errno
+
 import pytest
-from replica_world import ReplicaWorld
+from replica_world import T0, ReplicaWorld
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode
+from ottla.record.batch_builder import build_batch
 from ottla.replication.partition_leader import PIPELINE_MS
+from ottla.structs import TopicPartition
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -100,3 +104,62 @@ def test_batch_that_overtakes_one_from_before_there_were_enough_replicas_is_sent
         ErrorCode.NONE,
         OUT_OF_ORDER,
     ]
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "open"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_batch_behind_one_that_the_disk_refused_is_sent_again_in_order(world, operation, error):
+    """Its write or the roll of its segment: the next one in flight is not out of order."""
+    log = world.brokers[1].log()
+    if operation == "open":
+        log.update_config(TopicConfig.of(world.brokers[1].config, {"segment.bytes": "100"}))
+    world.disks[1].fail(operation, "*.log", error=error)
+
+    assert produce(world, 1, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert produce(world, 1, 2) is NOT_LEADER
+    assert [produce(world, 1, sequence) for sequence in (1, 2)] == [ErrorCode.NONE] * 2
+    assert world.values(1) == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+def test_batch_behind_one_that_was_damaged_on_its_way_is_sent_again_in_order(world):
+    """A retriable refusal of any kind: the client sends that one again."""
+    header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 1}
+    data = bytearray(build_batch([(1_000, None, b"1", ())], **header))
+    data[-1] ^= 1
+    answers = []
+    manager = world.brokers[1].manager
+    manager.append_records(1000, -1, {T0: memoryview(data)}, answers.append)
+    world.advance(100)
+
+    assert answers[0][T0].error is ErrorCode.CORRUPT_MESSAGE
+    assert produce(world, 1, 2) is NOT_LEADER
+    assert [produce(world, 1, sequence) for sequence in (1, 2)] == [ErrorCode.NONE] * 2
+
+
+def test_topic_that_was_just_made_takes_a_producer_that_lives_on(world):
+    """No broker led it before, so that none can have refused what comes before in its pipeline."""
+    other = TopicPartition("t", 1)
+    world.create(topic_partition=other)
+    header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 41}
+    answers = world.append(1, b"x", topic_partition=other, **header)
+    world.advance(500)
+
+    assert answers[0].error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_leader_of_records_that_are_there_may_have_refused_some(world, is_new):
+    """Whether the controller calls the partition new or not."""
+    other = TopicPartition("t", 1)
+    world.create(topic_partition=other)
+    world.append(1, b"x", topic_partition=other)
+    world.advance(500)
+    world.elect(2, topic_partition=other)
+    state = world.states[other]
+    world.states[other] = state._replace(is_new=is_new)
+    world.elect(1, topic_partition=other)
+    header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 41}
+    answers = world.append(1, b"y", topic_partition=other, **header)
+    world.advance(500)
+
+    assert answers[0].error is NOT_LEADER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 import pytest
@@ -387,3 +388,56 @@ def test_log_of_a_topic_that_was_made_again_meanwhile_is_put_away(manager, runti
     log = again.partition(FIRST).log
     assert (log.topic_id, log.log_end_offset) == (UUID(int=2), 0)
     assert append(again, batch(b"new")).base_offset == 0
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_partition_that_cannot_be_deleted_keeps_no_other_back(manager, runtime, error):
+    """Each has its own answer; the log of that one is still there, in a failed directory."""
+    append(manager, batch(b"x"))
+    runtime.disk.fail("rename", "/logs/t-0", error=error)
+    stopped = [StopReplicaPartition(each, NO_EPOCH, True) for each in (FIRST, SECOND)]
+    found = manager.stop_replica(stopped)
+    assert found[FIRST] is ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(found) == [FIRST, SECOND]
+
+    assert manager.log_manager.get_log(FIRST).log_dir.is_offline
+    assert manager.stop_replica(stopped)[FIRST] is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_bug_that_one_partition_meets_is_an_error_of_that_one(manager, monkeypatch, caplog):
+    """In either order of the controller; the others are led, and given up."""
+    delete_log = manager.log_manager.delete_log
+
+    def fail_for_one(topic_partition):
+        if topic_partition == FIRST:
+            raise ValueError("planted")
+        delete_log(topic_partition)
+
+    monkeypatch.setattr(manager.log_manager, "delete_log", fail_for_one)
+    stopped = [StopReplicaPartition(each, NO_EPOCH, True) for each in (FIRST, SECOND)]
+    assert manager.stop_replica(stopped) == {
+        FIRST: ErrorCode.UNKNOWN_SERVER_ERROR,
+        SECOND: ErrorCode.NONE,
+    }
+    assert "t-0 cannot be stopped" in caplog.text
+
+    monkeypatch.setattr(manager.log_manager, "put_stray_away", lambda tp, _: fail_for_one(tp))
+    assert manager.become_leader_or_follower([led(FIRST), led(SECOND)], {}) == {
+        FIRST: ErrorCode.UNKNOWN_SERVER_ERROR,
+        SECOND: ErrorCode.NONE,
+    }
+
+
+def test_log_that_could_not_be_made_can_be_deleted(manager, runtime):
+    """The disk was full, and nothing is left of it: the topic need not wait for a restart."""
+    third = TopicPartition("t", 2)
+    runtime.disk.fail("open", "/logs/t-2/*", error=errno.ENOSPC)
+    assert manager.become_leader_or_follower([led(third)], {}) == {
+        third: ErrorCode.KAFKA_STORAGE_ERROR
+    }
+    assert not runtime.disk.exists("/logs/t-2")
+
+    assert manager.stop_replica([StopReplicaPartition(third, NO_EPOCH, True)]) == {
+        third: ErrorCode.NONE
+    }
+    assert manager.become_leader_or_follower([led(third)], {}) == {third: ErrorCode.NONE}

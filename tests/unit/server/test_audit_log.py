@@ -27,6 +27,7 @@ from ottla.server.audit_log import (
     MAX_RETRY_MS,
     MAX_TEXT,
     AuditLog,
+    AuditRecord,
 )
 from ottla.testing import InProcessBroker, InProcessCluster, mock_runtime, wait_until
 
@@ -431,6 +432,28 @@ def test_record_that_is_never_taken_keeps_no_other_back(world, caplog):
     world.deny()
     world.runtime.scheduler.advance(MAX_RETRY_MS)
     assert [record.get("missing") for record in world.records] == [None, 1]
+
+
+def test_record_that_cannot_be_written_down_keeps_no_other_back(world, monkeypatch, caplog):
+    """Those before it and behind it are written; it is counted as lost."""
+    encode = AuditRecord.encode
+    records = []
+
+    def fail_for_one(record):
+        if all(each is not record for each in records):
+            records.append(record)
+        if len(records) > 1 and record is records[1]:
+            raise ValueError("planted")
+        return encode(record)
+
+    monkeypatch.setattr(AuditRecord, "encode", fail_for_one)
+    for _ in range(3):
+        world.deny()
+    world.runtime.scheduler.run_ready()
+
+    assert len([each for each in world.records if "missing" not in each]) == 2
+    assert world.audit.dropped_count == 1
+    assert "1 audit records are lost" in caplog.text
 
 
 def test_close_writes_what_waits(world):

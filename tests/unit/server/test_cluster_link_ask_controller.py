@@ -259,3 +259,44 @@ def test_controller_cut_off_from_the_registry_is_left_for_its_successor(world, i
 
     assert done[1:] == [LeaderAndIsr(1, 5, (1,), 11)]
     assert len(world.askers) < 5
+
+
+def test_change_that_cannot_be_asked_for_holds_up_no_other(world, isr, monkeypatch, caplog):
+    """Its leader is told, and may ask again; the others of the same request have their answers."""
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    ask = IsrRequests._ask
+
+    async def fail_with_one(requests, asked):
+        if T0 in asked:
+            raise ValueError("planted")
+        return await ask(requests, asked)
+
+    monkeypatch.setattr(IsrRequests, "_ask", fail_with_one)
+    done = []
+    state = LeaderAndIsr(1, 4, (1,), 8)
+    for index in range(3):
+        isr.alter_isr(TopicPartition("t", index), ID, state, {}, done.append)
+    world.runtime.advance(1000)
+    written = LeaderAndIsr(1, 4, (1,), 9)
+    assert done == [ErrorCode.UNKNOWN_SERVER_ERROR, written, written]
+
+    monkeypatch.undo()
+    isr.alter_isr(T0, ID, state, {}, done.append)
+    world.runtime.advance(1000)
+    assert done[-1] == written
+
+
+def test_outcome_that_a_leader_fails_with_holds_up_no_other(world, isr, caplog):
+    """It is named, and the next change is asked for."""
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    done = []
+
+    def fail(_):
+        raise ValueError("planted")
+
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 4, (1,), 8), {}, fail)
+    isr.alter_isr(TopicPartition("t", 1), ID, LeaderAndIsr(1, 4, (1,), 8), {}, done.append)
+    world.runtime.advance(1000)
+
+    assert done == [LeaderAndIsr(1, 4, (1,), 9)]
+    assert "t-0 cannot be taken over" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 import pytest
@@ -21,6 +22,7 @@ from ottla.protocol.leader_and_isr import (
 )
 from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.server.orders_to_cluster import (
+    BrokerSender,
     OrdersToCluster,
     leader_nodes,
     live_brokers,
@@ -178,3 +180,62 @@ def test_broker_that_answers_nothing_is_not_drained_for_ever(cluster_world, orde
     world.advance(20)
 
     assert draining.done()
+
+
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_refusal_of_a_deletion_is_one_of_each_replica(cluster_world, orders, error):
+    """Nobody would answer for them later: the topic waited for its deletion for ever."""
+    world, answers = cluster_world, []
+    world.answers = {StopReplicaRequest: lambda _, body: StopReplicaResponse(error_code=error)}
+    world.serve(2)
+    orders.add_broker(world.broker(2))
+    t1 = TopicPartition("t", 1)
+    stopped = [StopReplicaPartition(each, 3, True) for each in (T0, t1)]
+    orders.stop_replica(5, 2, stopped, answers.append)
+    world.advance(100)
+
+    assert answers == [{T0: error, t1: error}]
+
+
+@pytest.mark.parametrize("error", [struct.error("planted"), ValueError("planted")])
+def test_request_that_cannot_be_sent_holds_up_none_behind_it(
+    cluster_world, orders, monkeypatch, caplog, error
+):
+    """It is named, counts as refused, and the next ones go out."""
+    world, answers = cluster_world, []
+    answered(world)
+    world.serve(2)
+    orders.add_broker(world.broker(2))
+    ask = BrokerSender._ask
+
+    async def fail_for_one(sender, request):
+        if isinstance(request, StopReplicaRequest):
+            raise error
+        return await ask(sender, request)
+
+    monkeypatch.setattr(BrokerSender, "_ask", fail_for_one)
+    orders.stop_replica(5, 2, [StopReplicaPartition(T0, 3, True)], answers.append)
+    orders.leader_and_isr(5, 2, [STATE], [], answers.append)
+    world.advance(100)
+
+    assert answers[0] == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len(answers) == 2
+    assert "StopReplicaRequest to " in caplog.text
+
+
+def test_answer_that_cannot_be_used_holds_up_none_behind_it(cluster_world, orders, caplog):
+    """The controller's own failure with one answer is not the end of its orders."""
+    world, answers = cluster_world, []
+    answered(world)
+    world.serve(2)
+    orders.add_broker(world.broker(2))
+
+    def fail(_):
+        raise ValueError("planted")
+
+    orders.leader_and_isr(5, 2, [STATE], [], fail)
+    orders.leader_and_isr(5, 2, [STATE], [], answers.append)
+    world.advance(100)
+
+    assert len(answers) == 1
+    assert "cannot be used" in caplog.text

@@ -21,7 +21,11 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.server.remote_transactions import AskCoordinatorOnCluster, MarkersToCluster
+from ottla.server.remote_transactions import (
+    AskCoordinatorOnCluster,
+    LeaderQueue,
+    MarkersToCluster,
+)
 from ottla.structs import (
     TRANSACTIONS_TOPIC,
     LeaderAndIsr,
@@ -207,3 +211,33 @@ def test_coordinator_is_asked_wherever_it_is(world, leader, expected):
         ((_, body),) = world.asked
         (asked,) = body.transactions
         assert (asked.transactional_id, asked.producer_id, asked.verify_only) == ("x", 7, True)
+
+
+def test_marker_that_cannot_be_sent_keeps_no_other_back(world, monkeypatch, caplog):
+    """Those that wait with it are written, and its own sender is told."""
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
+    ask = LeaderQueue._ask
+    poison = MARKER._replace(producer_id=666)
+
+    async def fail_with_one(queue, sent):
+        if any(each.marker == poison for each in sent):
+            raise struct.error("planted")
+        return await ask(queue, sent)
+
+    monkeypatch.setattr(LeaderQueue, "_ask", fail_with_one)
+    heard = []
+
+    def fail(_):
+        raise ValueError("planted")
+
+    markers.write_markers(MARKER, {OTHERS}, fail)
+    for marker in (MARKER, poison, MARKER):
+        markers.write_markers(marker, {OTHERS}, heard.append)
+    world.advance(100)
+
+    assert heard == [
+        {OTHERS: ErrorCode.NONE},
+        {OTHERS: ErrorCode.UNKNOWN_SERVER_ERROR},
+        {OTHERS: ErrorCode.NONE},
+    ]
+    assert "for broker 2 cannot be sent" in caplog.text

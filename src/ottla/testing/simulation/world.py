@@ -162,6 +162,7 @@ class SimulatedProcess:
         self.state = ProcessState.RUNNING
         self.loop = loop or ProcessLoop.over(world.clock, world.agenda)
         self.clock = WallClock(world.clock)
+        self.disk.now_ms = self.clock.now_ms
         self.scheduler = ProcessScheduler(self.loop, self.clock)
         chance = random.Random(world.random.getrandbits(64))
         self.network = ProcessNetwork(world.network, host, self.loop)
