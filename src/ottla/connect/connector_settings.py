@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -521,7 +522,7 @@ WHOLE_VALUE: Final = 6
 """Texts of fewer letters are recognized as a secret only where they are a whole value."""
 
 
-class ConfigProvider:
+class ConfigProvider(ABC):
     """Gives the values that references to it stand for.
 
     `params` are its settings, `config.providers.<name>.param.*` without this prefix. One that it
@@ -537,9 +538,9 @@ class ConfigProvider:
             key = f"config.providers.{name}.{PARAM}{min(unknown)}"
             raise ConfigError(f"{key}: must be one of {', '.join(self.known)}")
 
+    @abstractmethod
     def get(self, path: str, key: str) -> str:
         """The value; ConfigError where there is none, or it is not allowed."""
-        raise NotImplementedError
 
     def refuse(self, path: str, key: str, rule: str) -> ConfigError:
         place = f"{path}:{key}" if path else key

@@ -29,7 +29,7 @@ from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
-from ottla.structs import TopicPartition
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class DeadLetterQueue:
         record = failure.operation.record
         if not isinstance(record, ConsumerRecord):
             return None
-        headers = list(record.headers)
+        headers = [each for each in record.headers if not each[0].startswith(HEADER_PREFIX)]
         if self._config.errors_deadletterqueue_context_headers_enable:
             headers += self._context_of(failure, record)
         future: Future[None] = Future()
@@ -285,6 +285,8 @@ class DeadLetterQueue:
 
 
 PASSES: Final = "__connect.redriven"
+PASSES_DIGITS: Final = 9
+"""A number of more digits is no count that this tool has written."""
 STEP_MS: Final = 500
 
 
@@ -342,15 +344,23 @@ def redrive(
 
 
 def target_of(record: ConsumerRecord) -> str | None:
-    """The topic that a dead letter is from, if its headers say so."""
-    for name, value in record.headers:
-        if name == f"{HEADER_PREFIX}topic" and value is not None:
-            return value.decode()
-    return None
+    """The topic that a dead letter is from, if its headers say so; no internal topic.
+
+    The last such header is that of the queue. Others may be of the author of the record, who would
+    choose where the operator's rights write.
+    """
+    name = f"{HEADER_PREFIX}topic"
+    found = [value for key, value in record.headers if key == name and value is not None]
+    try:
+        topic = found[-1].decode() if found else None
+    except ValueError:
+        return None
+    return None if topic in INTERNAL_TOPICS else topic
 
 
 def headers_of(record: ConsumerRecord) -> list[tuple[str, bytes | None]]:
     """The headers that the record had, and how often it was sent back."""
     kept = [(n, v) for n, v in record.headers if not n.startswith(HEADER_PREFIX) and n != PASSES]
-    passes = [int(value or b"0") for name, value in record.headers if name == PASSES]
-    return [*kept, (PASSES, str(max(passes, default=0) + 1).encode())]
+    passes = [value or b"" for name, value in record.headers if name == PASSES]
+    counts = [int(value) for value in passes if value.isdigit() and len(value) <= PASSES_DIGITS]
+    return [*kept, (PASSES, str(max(counts, default=0) + 1).encode())]

@@ -744,6 +744,9 @@ def refuse(connection: Connection, reason: str) -> None:
 # client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
 
 
+FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
+
+
 def keep_to_brokers(
     apis: Apis,
     listener_name: str,
@@ -751,15 +754,18 @@ def keep_to_brokers(
     *,
     has_rights: bool = False,
 ) -> None:
-    """Answer these APIs, and Fetch as a follower, on this listener only.
+    """Answer these APIs, Fetch as a follower and AddPartitionsToTxn of brokers, here only.
 
-    Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
+    Listeners may be added while the broker runs: each request is looked at, however many there are
+    now. Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
     """
 
-    def guard(is_reserved: Callable[[Any], bool]) -> Callable[[Handler], Handler]:
+    def guard(
+        is_reserved: Callable[[RequestContext, Any], bool],
+    ) -> Callable[[Handler], Handler]:
         def guarded(handler: Handler) -> Handler:
             def handle(context: RequestContext, body: Any) -> Answer:
-                if context.listener_name != listener_name and is_reserved(body):
+                if context.listener_name != listener_name and is_reserved(context, body):
                     name = type(body).__name__
                     logger.info("%s of a client at %s is refused", name, context.client_host)
                     if on_refused is not None:
@@ -777,8 +783,14 @@ def keep_to_brokers(
 
     for key in BROKERS_ONLY:
         if not (has_rights and key is ApiKey.WRITE_TXN_MARKERS):
-            apis.wrap(key, guard(lambda body: True))
-    apis.wrap(ApiKey.FETCH, guard(is_follower))
+            apis.wrap(key, guard(lambda context, body: True))
+    apis.wrap(ApiKey.FETCH, guard(lambda context, body: is_follower(body)))
+    apis.wrap(ApiKey.ADD_PARTITIONS_TO_TXN, guard(_is_of_broker))
+
+
+def _is_of_broker(context: RequestContext, body: object) -> bool:
+    """Whether AddPartitionsToTxn comes in a version that speaks for many producers (KIP-890)."""
+    return context.api_version >= FIRST_ADD_PARTITIONS_OF_BROKERS
 
 
 def is_follower(body: FetchRequest) -> bool:

@@ -11,6 +11,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -187,7 +188,7 @@ class Broker:
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         self.dynamic_config.check_key_stores = self.tls.check
-        self.dynamic_config.check_reporters = check_reporters
+        self.dynamic_config.check_reporters = partial(check_reporters, self.config)
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
@@ -260,11 +261,10 @@ class Broker:
         shown = self.metrics or self.reporters
         if shown is not None:
             self._take_telemetry(shown.registry)
-        if len(config.listeners) > 1:
-            on_refused = None if self.audit is None else self.audit.note_refusal
-            has_rights = self.authorizer is not None and self.authorizer.is_enforcing
-            listener_name = config.inter_broker_listener_name
-            keep_to_brokers(self.apis, listener_name, on_refused, has_rights=has_rights)
+        on_refused = None if self.audit is None else self.audit.note_refusal
+        has_rights = self.authorizer is not None and self.authorizer.is_enforcing
+        listener_name = config.inter_broker_listener_name
+        keep_to_brokers(self.apis, listener_name, on_refused, has_rights=has_rights)
         if self.authorizer is not None:
             # Imported only here: the checks of all APIs are a tenth of what a start imports.
             from ottla.server.access_checks import put_checks
@@ -512,12 +512,11 @@ class Broker:
         return self.dynamic_config.topic_config(topic)
 
 
-def check_reporters(config: BrokerConfig) -> None:
-    """ConfigError where one of `metric.reporters` cannot be made."""
-    from ottla.server.metric_reporters import load_reporter
+def check_reporters(static: BrokerConfig, config: BrokerConfig) -> None:
+    """ConfigError where `metric.reporters` names one that a running broker may not take."""
+    from ottla.server import metric_reporters
 
-    for word in config.metric_reporters:
-        load_reporter(word)
+    metric_reporters.check_reporters(config.metric_reporters, static.metric_reporters)
 
 
 def worker_count(config: BrokerConfig) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
@@ -53,8 +53,21 @@ class MetricsReporter(ABC):
 
 
 def load_reporter(word: str) -> MetricsReporter:
-    """Find a reporter by what `metric.reporters` says; ConfigError where there is none."""
-    found = {each.name: each.value for each in entry_points(group=GROUP)}
+    """Make a reporter by what `metric.reporters` says; ConfigError where there is none."""
+    try:
+        return reporter_class(word)()
+    except Exception as error:  # whatever a stranger's constructor does
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"metric.reporters={word}: cannot be made: {error!r}") from error
+
+
+def reporter_class(word: str) -> type[MetricsReporter]:
+    """The class that a word names; nothing but its module is run.
+
+    What is not a MetricsReporter is not called to see what it is: it might end the broker.
+    """
+    found = installed_reporters()
     module, _, name = found.get(word, word).partition(":")
     if not name:
         raise ConfigError(
@@ -62,12 +75,34 @@ def load_reporter(word: str) -> MetricsReporter:
             f"{GROUP}: {', '.join(sorted(found)) or 'none is installed'}"
         )
     try:
-        reporter = getattr(import_module(module), name)()
+        kind = getattr(import_module(module), name)
     except Exception as error:  # whatever a stranger's module does when it is imported
-        raise ConfigError(f"metric.reporters={word}: cannot be made: {error!r}") from error
-    if not callable(getattr(reporter, "report", None)):
-        raise ConfigError(f"metric.reporters={word}: must have a method report(beans)")
-    return reporter  # type: ignore[no-any-return]
+        raise ConfigError(f"metric.reporters={word}: cannot be imported: {error!r}") from error
+    if not (isinstance(kind, type) and issubclass(kind, MetricsReporter)):
+        raise ConfigError(f"metric.reporters={word}: must be a subclass of MetricsReporter")
+    return kind
+
+
+def installed_reporters() -> dict[str, str]:
+    """By their names, the reporters that packages have installed, as module:Class."""
+    return {each.name: each.value for each in entry_points(group=GROUP)}
+
+
+def check_reporters(words: Iterable[str], in_file: Collection[str]) -> None:
+    """ConfigError where a running broker may not take one of these reporters.
+
+    A client that may alter settings chooses among what the operator has named in the broker's file
+    and what packages have installed as reporters; it has no module of its own choice imported.
+    """
+    found = installed_reporters()
+    for word in words:
+        if word not in found and word not in in_file:
+            raise ConfigError(
+                f"metric.reporters={word}: while the broker runs it must be one that its file "
+                f"names, or one of the entry points of {GROUP}: "
+                f"{', '.join(sorted(found)) or 'none is installed'}"
+            )
+        reporter_class(word)
 
 
 def open_settings(config: BrokerConfig) -> dict[str, str]:

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from ottla import Consumer, Producer
-from ottla.connect.tolerance import PASSES, group_of, redrive
+from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.connect.tolerance import (
+    PASSES,
+    DeadLetterQueue,
+    Operation,
+    RecordFailure,
+    group_of,
+    headers_of,
+    redrive,
+    target_of,
+)
 
 FROM = "__connect.errors.topic"
 
@@ -54,3 +68,50 @@ def test_letters_that_do_not_say_where_they_are_from(ottla_fresh_broker):
     assert run(ottla_fresh_broker) == (0, 1)
     assert run(ottla_fresh_broker, "orders") == (1, 0)
     assert [record.value for record in ottla_fresh_broker.records("orders")] == [b"1"]
+
+
+def letter(*headers):
+    """A record that a sink could not handle, with these headers, as its queue keeps it."""
+    sent = []
+
+    class Queue:
+        def send(self, topic, value, *, key, headers, timestamp_ms, on_delivery):
+            sent.append(
+                ConsumerRecord(topic, 0, 0, 1, TimestampType.CREATE_TIME, key, value, headers)
+            )
+
+    config = SimpleNamespace(
+        errors_deadletterqueue_topic_name="dead",
+        errors_deadletterqueue_context_headers_enable=True,
+    )
+    record = ConsumerRecord("orders", 0, 7, 1, TimestampType.CREATE_TIME, b"k", b"v", headers)
+    operation = Operation("VALUE_CONVERTER", "JsonConverter", record)
+    DeadLetterQueue(Queue(), config, ("sink", 0))(RecordFailure(operation, ValueError("bad"), 1))
+    return sent[0]
+
+
+def test_author_of_a_record_does_not_choose_where_it_is_sent():
+    """The tool writes with the operator's rights: only what the queue itself has written counts."""
+    found = letter((FROM, b"payments-approved"), ("h", b"v"))
+
+    assert target_of(found) == "orders"
+    assert [value for name, value in found.headers if name == FROM] == [b"orders"]
+
+
+def test_last_header_counts_in_queues_that_others_have_written():
+    """Kafka's own queues append their headers to those that the record had."""
+    found = letter()._replace(headers=[(FROM, b"payments-approved"), (FROM, b"orders")])
+
+    assert target_of(found) == "orders"
+
+
+@pytest.mark.parametrize("value", [b"__consumer_offsets", b"__transaction_state", b"\xff\xfe"])
+def test_letter_is_sent_to_no_internal_topic(value):
+    """Nor to one whose name is no text."""
+    assert target_of(letter()._replace(headers=[(FROM, value)])) is None
+
+
+@pytest.mark.parametrize("value", [b"x", b"", None, b"-3", b"9" * 5000, "²".encode()])
+def test_count_that_is_no_number_counts_as_none(value):
+    """A record of any author does not end the tool."""
+    assert headers_of(letter()._replace(headers=[(PASSES, value)])) == [(PASSES, b"1")]

@@ -52,12 +52,17 @@ class ClientConnection:
 
 
 def call(
-    broker: InProcessBroker, principal: KafkaPrincipal, body: Request, version: int
+    broker: InProcessBroker,
+    principal: KafkaPrincipal,
+    body: Request,
+    version: int,
+    listener_name: str = "PLAINTEXT",
 ) -> Response | str | None:
     """The answer; None where none is due, and the reason where the connection was closed."""
 
     async def ask() -> bytes | str | None:
         connection = ClientConnection(principal)
+        connection.listener_name = listener_name
         frame = encode_request(version, CORRELATION_ID, CLIENT_ID, body)
         view = memoryview(bytearray(frame))[4:]
         broker.broker.apis.on_request(connection, view)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from rights_world import call
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import NO_QUOTA
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.protocol.transactions import WriteTxnMarkersRequest
+from ottla.protocol.transactions import (
+    AddPartitionsToTxnRequest,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.testing import mock_runtime
 
@@ -24,25 +30,26 @@ class Everything:
             ApiKey.LEADER_AND_ISR: lambda context, body: LeaderAndIsrResponse(),
             ApiKey.FETCH: lambda context, body: "records",
             ApiKey.WRITE_TXN_MARKERS: lambda context, body: "written",
+            ApiKey.ADD_PARTITIONS_TO_TXN: lambda context, body: "added",
         }
+
+
+def ask_with(body, listener, api_version=0, **rights):
+    """The answer to a request on a listener, or its error."""
+    apis = Apis(mock_runtime(), [Everything()])
+    keep_to_brokers(apis, "BROKERS", **rights)
+    context = SimpleNamespace(
+        listener_name=listener, client_host="somewhere", quota=NO_QUOTA, api_version=api_version
+    )
+    try:
+        return apis._apis[body.api_key].handler(context, body)
+    except KafkaError as error:
+        return error.error
 
 
 @pytest.fixture
 def ask():
-    """The answer to a request on a listener, or its error."""
-
-    def send(body, listener, **rights):
-        apis = Apis(mock_runtime(), [Everything()])
-        keep_to_brokers(apis, "BROKERS", **rights)
-        try:
-            context = SimpleNamespace(
-                listener_name=listener, client_host="somewhere", quota=NO_QUOTA
-            )
-            return apis._apis[body.api_key].handler(context, body)
-        except KafkaError as error:
-            return error.error
-
-    return send
+    return ask_with
 
 
 def test_controllers_orders_are_for_brokers(ask):
@@ -79,3 +86,24 @@ def test_clients_fetch_as_clients(ask, who, is_refused):
 
     assert ask(FetchRequest(**who), "CLIENTS") == (refused if is_refused else "records")
     assert ask(FetchRequest(**who), "BROKERS") == "records"
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [(3, False), (4, True), (5, True)])
+def test_partitions_of_many_transactions_are_added_by_brokers(version, is_refused):
+    """From v4 on one request speaks for any transactional id (KIP-890)."""
+    body = AddPartitionsToTxnRequest()
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    assert (ask_with(body, "CLIENTS", api_version=version) is refused) == is_refused
+    assert ask_with(body, "BROKERS", api_version=version) == "added"
+
+
+def test_listener_that_comes_while_the_broker_runs_is_one_for_clients(ottla_fresh_broker):
+    """A broker that began with one listener keeps what is for brokers to that one."""
+
+    body = WriteTxnMarkersRequest()
+    ann = KafkaPrincipal("User", "ann")
+
+    refused = call(ottla_fresh_broker, ann, body, 1, listener_name="ADDED_LATER")
+    assert "CLUSTER_AUTHORIZATION_FAILED" in str(refused)
+    assert isinstance(call(ottla_fresh_broker, ann, body, 1), WriteTxnMarkersResponse)

@@ -44,6 +44,21 @@ class Failing(MetricsReporter):
         raise ConnectionError("nobody is there")
 
 
+class Broken(MetricsReporter):
+    """It cannot be made."""
+
+    def __init__(self):
+        raise OSError("no space left")
+
+    def report(self, beans):
+        raise AssertionError("it does not exist")
+
+
+def dangerous():
+    """Stands for os.abort: it must never be called to see what it gives."""
+    raise SystemExit(1)
+
+
 class Silent:
     """No reporter: it has no method `report`."""
 
@@ -106,9 +121,11 @@ def test_installed_package_is_found_by_its_entry_point(monkeypatch):
     ("word", "complaint"),
     [
         ("org.apache.kafka.common.metrics.JmxReporter", "must be module:Class"),
-        ("no_such_module:Reporter", "cannot be made"),
-        (f"{ME}:Missing", "cannot be made"),
-        (f"{ME}:Silent", "must have a method report"),
+        ("no_such_module:Reporter", "cannot be imported"),
+        (f"{ME}:Missing", "cannot be imported"),
+        (f"{ME}:Silent", "must be a subclass of MetricsReporter"),
+        (f"{ME}:dangerous", "must be a subclass of MetricsReporter"),
+        (f"{ME}:Broken", "cannot be made"),
     ],
 )
 def test_what_is_no_reporter_is_told(word, complaint):
@@ -123,16 +140,18 @@ def test_broker_does_not_start_without_its_reporter():
         InProcessBroker(metric_reporters="nobody").start()
 
 
-def test_reporters_come_and_go_while_the_broker_runs():
-    """The first one too; one that cannot be made is refused, and changes nothing."""
-    words = f"{ME}:{Keeper.__name__}"
+def test_reporters_come_and_go_while_the_broker_runs(monkeypatch):
+    """The first one too; what is no installed reporter is refused, and not even imported."""
+    entry = EntryPoint("keeper", f"{ME}:Keeper", metric_reporters.GROUP)
+    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
     with InProcessBroker(metric_reporters_interval_ms="100") as broker:
         resource = ConfigResource.broker(broker.broker.broker_id)
         with Admin(broker.bootstrap_servers) as admin:
-            with pytest.raises(KafkaError, match="cannot be made"):
-                admin.alter_configs({resource: {"metric.reporters": "no_such_module:Reporter"}})
+            for word in ("nobody", f"{ME}:Failing", f"{ME}:dangerous", "os:abort"):
+                with pytest.raises(KafkaError, match="must be one that its file names"):
+                    admin.alter_configs({resource: {"metric.reporters": word}})
             assert not Keeper.reports
-            admin.alter_configs({resource: {"metric.reporters": words}})
+            admin.alter_configs({resource: {"metric.reporters": "keeper"}})
             wait_until(lambda: len(Keeper.reports) > 1, "two reports")
             admin.alter_configs({resource: {}})
             wait_until(lambda: Keeper.is_closed, "the reporter is closed")
