@@ -12,7 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
-from functools import partial
+from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
@@ -80,10 +81,10 @@ LONG_FRAME_BYTES: Final = 16 * 1024
 MAX_ELEMENTS: Final = 25_000
 MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     **dict.fromkeys(BROKERS_ONLY, UNLIMITED),
-    ApiKey.WRITE_TXN_MARKERS: 10_000,  # administrators may, too (KIP-664)
+    ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
     # What follows is not answered in slices: it is done as a whole or not at all.
-    **dict.fromkeys((ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT), 6_000),
-    ApiKey.DELETE_RECORDS: 5_000,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
+    ApiKey.DELETE_RECORDS: 4_000,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 10_000,
     **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),
     **dict.fromkeys((ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.CREATE_DELEGATION_TOKEN), 500),
@@ -146,6 +147,8 @@ class Slicing(NamedTuple):
         if self.names_once and len(entries) > 1:
             entries = once(entries, self.entries[1:])
             setattr(body, self.entries[0], entries)
+        if len(self.entries) == 1:
+            return [entries[n : n + self.most] for n in range(0, len(entries), self.most)]
         slices: list[list[Any]] = [[]]
         room = self.most
         for entry in entries:
@@ -207,9 +210,10 @@ def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
     """Each entry once; of entries of one name the lists are put together (null is all)."""
     if not isinstance(entries[0], Struct):
         return list(dict.fromkeys(entries))
-    found: dict[tuple[Any, ...], Any] = {}
+    found: dict[Any, Any] = {}
+    identity = identity_of(entries[0].__class__)
     for entry in entries:
-        known = found.setdefault(_identity(entry), entry)
+        known = found.setdefault(identity(entry), entry)
         if known is entry or not lists:
             continue
         inner, more = getattr(known, lists[0]), getattr(entry, lists[0])
@@ -221,21 +225,20 @@ def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
     return list(found.values())
 
 
-def _identity(entry: Struct) -> tuple[Any, ...]:
-    """All values of a struct but its lists."""
-    return tuple(
-        getattr(entry, field.name)
-        for field in type(entry).fields
-        if not isinstance(field.type, Array)
-    )
+@cache
+def identity_of(cls: Any) -> Callable[[Any], Any]:
+    """Gives all values of a struct but its lists."""
+    return attrgetter(*(each.name for each in cls.fields if not isinstance(each.type, Array)))
 
 
 def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
     """Add the results of a later slice; an entry that was cut becomes one again."""
     results, added = getattr(whole, lists[0]), getattr(more, lists[0])
-    if len(lists) > 1 and results and added and _identity(results[-1]) == _identity(added[0]):
-        join_results(results[-1], added[0], lists[1:])
-        added = added[1:]
+    if len(lists) > 1 and results and added:
+        identity = identity_of(added[0].__class__)
+        if identity(results[-1]) == identity(added[0]):
+            join_results(results[-1], added[0], lists[1:])
+            added = added[1:]
     results.extend(added)
 
 
@@ -248,6 +251,11 @@ SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
     ApiKey.LIST_OFFSETS: (Slicing(TOPICS, TOPICS),),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (Slicing(TOPICS, TOPICS),),
     ApiKey.OFFSET_COMMIT: (Slicing(TOPICS, TOPICS, 1000),),
+    ApiKey.OFFSET_DELETE: (Slicing(TOPICS, TOPICS, 1000),),
+    ApiKey.TXN_OFFSET_COMMIT: (Slicing(TOPICS, TOPICS, 500),),
+    ApiKey.WRITE_TXN_MARKERS: (
+        Slicing(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),
+    ),
     ApiKey.OFFSET_FETCH: (
         Slicing(("topics", "partition_indexes"), TOPICS, names_once=True),
         Slicing(
@@ -267,7 +275,7 @@ SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
     ),
     ApiKey.CREATE_PARTITIONS: (Slicing(("topics",), ("results",), 20),),
     ApiKey.DESCRIBE_CONFIGS: (
-        Slicing(("resources", "configuration_keys"), ("results",), 20, names_once=True),
+        Slicing(("resources", "configuration_keys"), ("results",), 10, names_once=True),
     ),
     ApiKey.ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),

@@ -42,6 +42,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
+MAX_PARTITIONS: Final = 100_000
 UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
@@ -95,6 +96,7 @@ class FetchSession:
 
     __slots__ = (
         "awake",
+        "connection_id",
         "epoch",
         "has_unresolved",
         "id",
@@ -104,9 +106,16 @@ class FetchSession:
     )
 
     def __init__(
-        self, session_id: int, uses_topic_ids: bool, now_ms: int, is_of_follower: bool
+        self,
+        session_id: int,
+        uses_topic_ids: bool,
+        now_ms: int,
+        is_of_follower: bool,
+        connection_id: str = "",
     ) -> None:
         self.id = session_id
+        self.connection_id = connection_id
+        """The connection that has begun it."""
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
@@ -204,13 +213,18 @@ class FetchContext:
 
 
 class FetchSessionCache:
-    """The sessions of one broker, at most `max_sessions` of them."""
+    """The sessions of one broker, at most `max_sessions` of them.
+
+    A connection of a consumer has one. Those of consumers have MAX_PARTITIONS together: a fetch
+    with which they would be more has none.
+    """
 
     def __init__(self, runtime: Runtime, max_sessions: int, topic_name: TopicName) -> None:
         self.runtime = runtime
         self.max_sessions = max_sessions
         self.topic_name = topic_name
         self._sessions: dict[int, FetchSession] = {}
+        self._of_connections: dict[str, int] = {}
         self.evicted = 0
         """How many sessions have had to make room for others."""
 
@@ -222,21 +236,43 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context_for(self, body: FetchRequest, api_version: int) -> FetchContext:
+    def context_for(
+        self, body: FetchRequest, api_version: int, connection_id: str = ""
+    ) -> FetchContext:
         """What this request reads, by the rules of the table above."""
         uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(body.session_id, None)
-            session = None
-            if body.session_epoch == INITIAL_EPOCH:
-                session = self._create(uses_topic_ids, is_of_follower(body))
-            return self._full(body, session, uses_topic_ids)
+            self._remove(body.session_id)
+            return self._full(body, uses_topic_ids, connection_id)
         return self._incremental(body, uses_topic_ids)
 
-    def _full(
-        self, body: FetchRequest, session: FetchSession | None, uses_topic_ids: bool
-    ) -> FetchContext:
+    def end(self, fetch: FetchContext) -> None:
+        """Keep no session for this fetch: its reader names its partitions each time."""
+        if fetch.session is not None:
+            self._remove(fetch.session.id)
+            fetch.session = None
+            if fetch.incremental:
+                fetch.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._of_connections.pop(session.connection_id, None)
+
+    def _has_room(self, count: int) -> bool:
+        """Whether the sessions of consumers may have so many partitions more."""
+        of_consumers = (each for each in self._sessions.values() if each.awake is None)
+        return sum(len(each.partitions) for each in of_consumers) + count <= MAX_PARTITIONS
+
+    def _full(self, body: FetchRequest, uses_topic_ids: bool, connection_id: str) -> FetchContext:
         partitions = list(self._requested(body, uses_topic_ids))
+        session = None
+        if body.session_epoch == INITIAL_EPOCH:
+            is_follower = is_of_follower(body)
+            if is_follower:  # several may share a connection
+                session = self._create(uses_topic_ids, is_follower, "")
+            elif self._has_room(len(partitions)):
+                session = self._create(uses_topic_ids, is_follower, connection_id)
         if session is not None:
             for request in partitions:
                 session.add(request)
@@ -252,6 +288,10 @@ class FetchSessionCache:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.has_unresolved:
             session.resolve_names(self.topic_name)
+        count = sum(len(topic.partitions) for topic in body.topics)
+        if count and session.awake is None and not self._has_room(count):
+            self._remove(session.id)
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         for request in self._requested(body, uses_topic_ids):
             session.add(request)
         for topic in body.forgotten_topics_data:
@@ -259,7 +299,7 @@ class FetchSessionCache:
             for index in topic.partitions:
                 session.forget(partition_key(TopicPartition(name, index), topic.topic_id))
         if not session.partitions:
-            del self._sessions[session.id]
+            self._remove(session.id)
             return FetchContext([])
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._touch(session)
@@ -276,15 +316,21 @@ class FetchSessionCache:
             return name
         return self.topic_name(topic_id) or unresolved_name(topic_id)
 
-    def _create(self, uses_topic_ids: bool, is_of_follower: bool) -> FetchSession | None:
+    def _create(
+        self, uses_topic_ids: bool, is_of_follower: bool, connection_id: str
+    ) -> FetchSession | None:
         now_ms = self.runtime.clock.monotonic_ms()
+        if connection_id in self._of_connections:
+            self._remove(self._of_connections[connection_id])
         if len(self._sessions) >= self.max_sessions and not self._evict(now_ms):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
             session_id = self.runtime.random.randrange(1, 2**31)
-        session = FetchSession(session_id, uses_topic_ids, now_ms, is_of_follower)
+        session = FetchSession(session_id, uses_topic_ids, now_ms, is_of_follower, connection_id)
         self._sessions[session_id] = session
+        if connection_id:
+            self._of_connections[connection_id] = session_id
         return session
 
     def _touch(self, session: FetchSession) -> None:
@@ -295,7 +341,7 @@ class FetchSessionCache:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < MIN_EVICTION_MS:
             return False
-        del self._sessions[oldest.id]
+        self._remove(oldest.id)
         self.evicted += 1
         return True
 

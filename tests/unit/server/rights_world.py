@@ -34,6 +34,7 @@ class ClientConnection:
         self.listener_name = "PLAINTEXT"
         self.is_answer_due = True
         self.authenticator = None  # whoever it is has logged in
+        self.is_closing = False
         self.answer: asyncio.Future[bytes | str | None] = asyncio.get_running_loop().create_future()
 
     def send(self, parts: Any) -> None:

@@ -48,6 +48,7 @@ from ottla.security.principal import KafkaPrincipal
 from ottla.server.access_checks import Asking, checks, put_checks
 from ottla.server.apis import Apis
 from ottla.server.authorizer import Authorizer
+from ottla.server.handlers.fetch import MAX_FETCHED, MAX_USELESS
 from ottla.testing import InProcessBroker, mock_runtime
 
 AUTHORIZED = BrokerConfig(
@@ -490,3 +491,21 @@ def test_expression_of_a_list_is_matched_with_what_is_seen_only(broker, monkeypa
 
     listed = call(broker, ALICE, body, 2).transaction_states
     assert asked == [each.transactional_id for each in listed] == ["seen"]
+
+
+def fetch_of(name: str, count: int) -> fetch.FetchRequest:
+    partitions = [fetch.FetchPartition(partition=n, partition_max_bytes=1) for n in range(count)]
+    topic = fetch.FetchTopic(topic=name, partitions=partitions)
+    return fetch.FetchRequest(max_wait_ms=0, session_epoch=0, topics=[topic])
+
+
+def test_fetch_of_what_may_not_be_read_leaves_no_session_behind(broker):
+    """Nor one of what is not there: a session would keep it all after its client has gone."""
+    allow(broker, (Op.READ, TOPIC, "missing"))
+    for name in (THERE, "missing"):
+        answer = call(broker, ALICE, fetch_of(name, MAX_USELESS + 1), 11)
+        assert (answer.error_code, answer.session_id) == (0, 0)
+        assert len(answer.responses[0].partitions) == MAX_USELESS + 1
+    assert call(broker, ALICE, fetch_of(THERE, MAX_USELESS), 11).session_id
+    refused = call(broker, ALICE, fetch_of(THERE, MAX_FETCHED + 1), 11)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST

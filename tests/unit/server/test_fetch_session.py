@@ -10,6 +10,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from ottla.replication.replica_requests import FetchPartitionResult
 from ottla.runtime import FileRegion
+from ottla.server import fetch_session
 from ottla.server.fetch_session import MIN_EVICTION_MS, FetchSessionCache
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
@@ -229,5 +230,46 @@ def test_session_without_partitions_is_closed(cache):
     assert emptied.error is ErrorCode.NONE
 
     following = cache.context_for(request(full.session_id, 2, ()), NEW)
+    assert following.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+# What sessions may keep.
+
+
+def test_connection_has_one_session(cache):
+    """The one that it begins later counts; those of other connections stay."""
+    first = cache.context_for(request(), OLD, "one").session_id
+    other = cache.context_for(request(), OLD, "two").session_id
+    second = cache.context_for(request(), OLD, "one").session_id
+
+    assert 0 not in (first, other, second)
+    assert len(cache) == 2
+    gone = cache.context_for(request(first, 1, ()), OLD, "one")
+    assert gone.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.context_for(request(second, 1, ()), OLD, "one").session_id == second
+
+
+def test_partitions_of_all_sessions_have_a_limit(cache, monkeypatch):
+    """A fetch for which there is no room has no session, and is answered all the same."""
+    monkeypatch.setattr(fetch_session, "MAX_PARTITIONS", 10)
+    one = cache.context_for(request(partitions=range(8)), OLD)
+    two = cache.context_for(request(partitions=range(8)), OLD)
+    assert (one.session_id > 0, two.session_id, len(two.partitions)) == (True, 0, 8)
+
+    grown = cache.context_for(request(one.session_id, 1, range(8, 12)), OLD)
+    assert grown.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_session_that_is_ended_is_forgotten(cache):
+    """The fetch is answered as one without a session, or its reader has to name all again."""
+    full = cache.context_for(request(), OLD)
+    cache.end(full)
+    assert (full.session_id, full.error, named(full)) == (0, ErrorCode.NONE, [0, 1])
+
+    session_id = cache.context_for(request(), OLD).session_id
+    following = cache.context_for(request(session_id, 1), OLD)
+    cache.end(following)
     assert following.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0

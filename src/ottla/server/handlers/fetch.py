@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
@@ -58,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
+MAX_USELESS: Final = 1_000
+MAX_FETCHED: Final = 5_000
+"""Partitions of one fetch of a consumer: all of them are looked at in one turn of the loop."""
 
 
 class FetchHandler:
@@ -81,11 +84,14 @@ class FetchHandler:
         return {ApiKey.FETCH: self.handle_fetch}
 
     def handle_fetch(self, context: RequestContext, body: FetchRequest) -> FetchResponse | None:
-        fetch = self.sessions.context_for(body, context.api_version)
+        version, connection_id = context.api_version, context.connection.id
+        fetch = self.sessions.context_for(body, version, connection_id)
+        partitions, denied = fetch.partitions, self._denied(context, body, fetch)
+        if len(partitions) > MAX_USELESS and not is_follower(body):
+            self._refuse_useless(fetch, denied)
         if fetch.error is not ErrorCode.NONE:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
-        partitions, denied = fetch.partitions, self._denied(context, body, fetch)
         if denied:
             partitions = [each for each in partitions if each.key not in denied]
 
@@ -118,6 +124,20 @@ class FetchHandler:
             operation = self.replica_manager.fetch_records(params, partitions, respond)
             context.wait_for(operation)
         return None
+
+    def _refuse_useless(self, fetch: FetchContext, denied: FetchResults) -> None:
+        """A session does not keep names without end that are unknown here or may not be read."""
+        known = self.replica_manager.partitions
+        useless = sum(
+            each.topic_partition not in known or each.key in denied for each in fetch.partitions
+        )
+        if useless > MAX_USELESS:
+            self.sessions.end(fetch)
+        if len(fetch.partitions) > MAX_FETCHED:
+            self.sessions.end(fetch)
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"
+            )
 
     def _denied(
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext
