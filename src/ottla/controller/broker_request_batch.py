@@ -136,14 +136,19 @@ class BrokerRequestBatch:
         self._deleted_topics[name] = None
 
     def send(self) -> None:
-        """Send everything; LeaderAndIsr comes before StopReplica."""
-        if not self.is_over:
-            self._send_leader_and_isr()
-            self._send_metadata()
-            self._send_stop_replica()
-        self._leader_and_isr, self._stop = {}, {}
-        self._metadata, self._full_metadata, self._deleted_topics = {}, {}, {}
-        self._tells_all = False
+        """Send everything; LeaderAndIsr comes before StopReplica.
+
+        Nothing is kept for the next event, also after an error: it may have another state.
+        """
+        try:
+            if not self.is_over:
+                self._send_leader_and_isr()
+                self._send_metadata()
+                self._send_stop_replica()
+        finally:
+            self._leader_and_isr, self._stop = {}, {}
+            self._metadata, self._full_metadata, self._deleted_topics = {}, {}, {}
+            self._tells_all = False
 
     def _send_leader_and_isr(self) -> None:
         # An answer only queues an event of its own: nothing is added to the batch meanwhile.

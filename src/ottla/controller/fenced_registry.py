@@ -246,11 +246,19 @@ class EventQueue:
                 event = self._events.popleft()
                 began_ms, self.under_way = self.runtime.clock.monotonic_ms(), event.name
                 await self._carry_out(event)
-                if self.on_event is not None:
-                    took_ms = self.runtime.clock.monotonic_ms() - began_ms
-                    self.on_event(event.name, began_ms - event.queued_ms, took_ms)
+                self._note_end(event, began_ms)
         finally:
             self._task, self.under_way = None, ""
+
+    def _note_end(self, event: _Event[Any], began_ms: int) -> None:
+        """Report the event to the metrics; an error there does not end the queue."""
+        if self.on_event is None:
+            return
+        took_ms = self.runtime.clock.monotonic_ms() - began_ms
+        try:
+            self.on_event(event.name, began_ms - event.queued_ms, took_ms)
+        except Exception:
+            logger.exception("the end of the event %r cannot be noted", event.name)
 
     async def _carry_out(self, event: _Event[Any]) -> None:
         try:

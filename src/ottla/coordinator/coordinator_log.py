@@ -67,7 +67,7 @@ Item = TypeVar("Item")
 
 
 def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
-    """Do something with each group or id; one with which it fails is reported, the rest goes on."""
+    """Do something with each group or id; reports those with which it fails."""
     for item in list(items):
         try:
             act(item)

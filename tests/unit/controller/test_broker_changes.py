@@ -73,6 +73,25 @@ def test_new_controller_tells_all_topics_before_its_first_order(world):
     assert orders[:first] == ["all metadata 0", "all metadata 1", "all metadata 2"]
 
 
+def test_nothing_of_an_event_whose_orders_fail_is_sent_with_the_next(world, monkeypatch):
+    """It would be sent with a later state, or to brokers that have other orders by then."""
+    batch = world.controller._active.core.batch
+
+    def broken(*arguments):
+        raise ValueError("a bug")
+
+    batch.add_leader_and_isr((1, 2), T0)
+    batch.add_full_metadata((1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(world.orders, "leader_and_isr", broken)
+        with pytest.raises(ValueError, match="a bug"):
+            batch.send()
+    world.orders.order.clear()
+    batch.send()
+
+    assert world.orders.order == []
+
+
 def test_process_that_was_replaced_unseen_is_dead_and_new(world):
     """The registration has another epoch: the old process led, the new one does not (KIP-380)."""
 

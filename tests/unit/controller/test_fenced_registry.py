@@ -96,6 +96,26 @@ def test_what_is_dropped_is_said_to_whoever_waits(world):
     assert caught.value.error is ErrorCode.NOT_CONTROLLER
 
 
+def test_event_whose_end_cannot_be_noted_does_not_end_the_queue(world):
+    """A broker's metrics once could have stopped its controller."""
+    runtime, queue, _ = world
+    seen = []
+
+    async def look(name: str) -> None:
+        seen.append(name)
+
+    def broken(name: str, waited_ms: int, took_ms: int) -> None:
+        raise ValueError("a bug")
+
+    queue.on_event = broken
+    queue.put("first", lambda: look("first"))
+    queue.put("second", lambda: look("second"))
+    runtime.scheduler.run_ready()
+
+    assert seen == ["first", "second"]
+    assert queue.is_idle
+
+
 def test_failure_that_nobody_waits_for_is_reported(world):
     """And the next turn is taken all the same."""
     runtime, queue, failures = world

@@ -58,7 +58,7 @@ class OffsetsWrite:
 
 
 class GroupOffsets:
-    """Committed offsets by partition: a function of the log's records, in whatever order they come.
+    """Committed offsets by partition: a function of the log's records, in any order.
 
     Every record counts by its place in the log: a value does not replace one that stands behind it,
     and a deletion takes what stands before it, also from open transactions. So it does not matter
