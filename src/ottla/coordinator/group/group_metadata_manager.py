@@ -264,7 +264,9 @@ class PartitionLoader(StepwiseLoader):
 
     def _apply_offset(self, key: OffsetCommitKey, record: Record, producer_id: int) -> None:
         partition = TopicPartition(key.topic, key.partition)
-        offsets = self._offsets.setdefault(key.group, GroupOffsets())
+        offsets = self._offsets.get(key.group)
+        if offsets is None:
+            offsets = self._offsets[key.group] = GroupOffsets()
         if record.value is None:
             offsets.delete(record.offset, partition)
         elif producer_id == NO_PRODUCER_ID:

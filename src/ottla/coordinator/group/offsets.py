@@ -220,7 +220,7 @@ class GroupOffsets:
 
     def has_nothing_but(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the log would have no offset of the group without those of these partitions."""
-        if self._writes:
+        if self._writes or len(self._applied) > len(partitions):
             return False
         kept = {*self._applied, *self.owed_tombstones}.union(*self._staged.values())
         return kept <= {*partitions}
