@@ -82,7 +82,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/coordinator/transaction/test_transaction_coordinator.py",
         "the coordinator is tested together with what it stores and sends",
-        "coordinator/transaction/marker_sender coordinator/transaction/transaction_state_manager",
+        "coordinator/transaction/transaction_state_manager",
     ),
     Elsewhere(
         "tests/unit/server/handlers/test_transactions.py",

@@ -59,6 +59,7 @@ def test_partition_is_finished_when_all_has_been_read(world):
 
     assert world.finished == [loader]
     assert world.partitions.availability(3) is ErrorCode.NONE
+    assert list(world.partitions.last_loads_ms) == [0]
     assert not world.partitions.is_loading
     world.partitions.unload(3)
     assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR

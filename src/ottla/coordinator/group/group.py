@@ -67,6 +67,8 @@ class Group(ABC):
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.offsets = GroupOffsets()
+        self.is_dying = False
+        """Whether its last tombstones are on their way into the log: it waits for these."""
 
     def __repr__(self) -> str:
         return f"group {self.group_id}"

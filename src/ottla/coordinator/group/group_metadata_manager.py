@@ -332,7 +332,7 @@ class OwedTombstones:
         self._scheduler = runtime.scheduler
         self._groups = groups
         self._drop_offsets = drop_offsets
-        self.paying: set[Group] = set()
+        self._paying: set[Group] = set()
         """Groups whose tombstones are on their way into the log."""
         self._waiting: set[str] = set()
         """The ids of groups whose tombstones were refused: they are written again soon."""
@@ -341,12 +341,12 @@ class OwedTombstones:
         """Write what the group owes and may be written now."""
         payable = group.offsets.payable_tombstones()
         is_present = self._groups.get(group.group_id) is group
-        if not payable or not is_present or group in self.paying:
+        if not payable or not is_present or group in self._paying:
             return
-        self.paying.add(group)
+        self._paying.add(group)
 
         def on_stored(error: ErrorCode) -> None:
-            self.paying.discard(group)
+            self._paying.discard(group)
             if not error:
                 self._pay_present(group.group_id)
             elif group.group_id not in self._waiting:
@@ -390,8 +390,6 @@ class GroupMetadataManager:
         )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: dict[tuple[int, int], set[str]] = {}
-        # Groups whose last tombstones are on their way into the log: they wait for these.
-        self._dying: set[Group] = set()
         self._debts = OwedTombstones(runtime, self._groups, self._drop_offsets)
 
     def availability(self, group_id: str) -> ErrorCode:
@@ -399,7 +397,8 @@ class GroupMetadataManager:
 
         A group whose deletion is on its way into the log cannot change until that is known.
         """
-        if self._dying and self._groups.get(group_id) in self._dying:
+        group = self._groups.get(group_id)
+        if group is not None and group.is_dying:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.partitions.availability(self.log.partition_for(group_id))
 
@@ -585,7 +584,7 @@ class GroupMetadataManager:
             count += len(expired)
             self._drop_offsets(group, expired)
 
-        for_each((group for group in self._groups.values() if group not in self._dying), expire)
+        for_each((group for group in self._groups.values() if not group.is_dying), expire)
         if count:
             self.counts.expirations += count
             logger.info("%d committed offsets have expired", count)
@@ -628,8 +627,6 @@ class GroupMetadataManager:
         ]
         for group in gone:
             del self._groups[group.group_id]
-        self._dying.difference_update(gone)
-        self._debts.paying.difference_update(gone)
         for key in [key for key in self._transactions if key[0] == partition]:
             del self._transactions[key]
         return gone
@@ -681,7 +678,7 @@ class GroupMetadataManager:
         ]
 
     def _pay_tombstones(self, group: Group) -> None:
-        if group.offsets.owed_tombstones and group not in self._dying:
+        if group.offsets.owed_tombstones and not group.is_dying:
             self._debts.pay(group)
 
     def _drop_offsets(
@@ -701,10 +698,10 @@ class GroupMetadataManager:
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
     ) -> None:
         """Delete a group, which these are all the offsets of: it is gone when the log has that."""
-        self._dying.add(group)
+        group.is_dying = True
 
         def on_end(is_written: bool) -> None:
-            self._dying.discard(group)
+            group.is_dying = False
             if self._groups.get(group.group_id) is not group:
                 return
             if is_written:

@@ -298,6 +298,20 @@ def test_deletion_of_offsets_of_a_deleted_topic_is_tried_until_it_is_written(wor
     assert restarted(world).committed() is None
 
 
+def test_refused_tombstones_are_tried_once_in_a_while_however_many_topics_go(world):
+    """A log that is out of order for an hour must not get more and more writes."""
+    for number in range(4):
+        world.commit(5, topic=f"t{number}")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    for number in range(4):
+        world.coordinator.manager.drop_topics({f"t{number}"})
+    append, tries = world.log.append, []
+    world.log.append = lambda *arguments: [tries.append(arguments), append(*arguments)]
+    world.advance(10 * TOMBSTONE_RETRY_MS)
+
+    assert len(tries) == 10
+
+
 def test_offset_of_a_deleted_topic_is_gone_before_one_of_the_new_topic_is_staged(world):
     """A tombstone behind it would delete it, and without one the next coordinator has the old."""
     world.commit(5)

@@ -243,11 +243,30 @@ def test_nothing_is_remembered_of_a_producer_without_a_transaction(ending):
         offsets.settle(write, 1)
     if ending == "deleted":
         offsets.delete(2, T0)
-    offsets.end_transaction(3, 7, ending == "commit")
+    if ending in ("commit", "abort"):
+        offsets.end_transaction(3, 7, ending == "commit")
 
-    empty = GroupOffsets()
-    known = {name: value for name, value in vars(offsets).items() if name != "_applied"}
-    assert known == {name: value for name, value in vars(empty).items() if name != "_applied"}
+    assert remembered(offsets) == remembered(GroupOffsets())
+
+
+def remembered(offsets):
+    """Everything that a group knows, but for its committed offsets."""
+    return {name: value for name, value in vars(offsets).items() if name != "_applied"}
+
+
+def test_nothing_is_remembered_of_deletions_and_ends_when_no_write_is_under_way():
+    """They are kept for what may yet turn out to stand before them, and no longer."""
+    offsets = GroupOffsets()
+    plain = offsets.begin(OffsetsWrite({T0: CommittedOffset(1)}))
+    write = offsets.begin_in_transaction(producer(), {T1: CommittedOffset(5)})
+    offsets.delete(8, T0)
+    offsets.end_transaction(9, 7, commit=True)
+    assert remembered(offsets) != remembered(GroupOffsets())
+    offsets.settle(plain, 1)
+    offsets.settle(write, NO_OFFSET)
+
+    assert remembered(offsets) == remembered(GroupOffsets())
+    assert offsets.all() == {}
 
 
 @pytest.mark.parametrize("tombstone", [1, 5])

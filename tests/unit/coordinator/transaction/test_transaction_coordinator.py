@@ -433,6 +433,23 @@ def test_markers_are_sent_when_the_coordinators_log_is_back(world):
     assert world.state is S.COMPLETE_COMMIT
 
 
+def test_coordinator_that_resigns_while_its_log_is_offline_sends_no_markers(world):
+    """Its successor does; with an epoch of later this one would fence it."""
+    producer = world.ongoing()
+    epoch = world.log.leader_epoch
+
+    def offline(partition):
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
+
+    world.log.leader_epoch = offline
+    assert world.end(producer) is NONE
+    world.coordinator.on_resignation(0)
+    world.log.leader_epoch = epoch
+    world.advance(1000)
+
+    assert world.leaders.attempts == 0
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_decision_that_is_replicated_late_counts_and_no_other_is_taken_meanwhile(world, commit):
     """The producer has heard of an error, but the next coordinator would read the decision."""

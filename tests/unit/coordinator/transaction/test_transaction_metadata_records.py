@@ -82,6 +82,7 @@ def test_damaged_records_are_left_out_and_named(caplog):
 
     assert loaded == {"x": good}
     assert "42 is no state" in caplog.text
+    assert "record 0 is left out" in caplog.text
 
 
 def test_long_partitions_are_read_in_steps():
