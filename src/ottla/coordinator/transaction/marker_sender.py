@@ -170,9 +170,8 @@ class MarkerSender:
             if error and self._manager.is_current(metadata):
                 self._scheduler.call_later(RETRY_MS, lambda: self._complete(metadata))
 
-        if metadata.is_pending:  # it may be completed already: the log's answer is awaited
-            on_stored(ErrorCode.CONCURRENT_TRANSACTIONS)
-            return
+        if metadata.is_pending:
+            return  # the completion is in the log, and takes effect when the replicas have it
         completed = metadata.current.completed(self._clock.now_ms())
         self._manager.store(metadata, completed, on_stored)
 
