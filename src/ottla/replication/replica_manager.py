@@ -904,11 +904,14 @@ class ReplicaManager:
             self.fetchers.remove(topic_partition)
             self._drop(topic_partition)
         if stopped.delete:
-            if topic_partition in self.offline_partitions:
-                if self.log_manager.may_be_on_disk(topic_partition):
+            logs = self.log_manager
+            is_offline = topic_partition in self.offline_partitions
+            # Where a directory failed before its logs were loaded, nobody knows what is in it.
+            if is_offline or logs.get_log(topic_partition) is None:
+                if logs.may_be_on_disk(topic_partition):
                     return ErrorCode.KAFKA_STORAGE_ERROR  # tried again after a restart
                 self.offline_partitions.discard(topic_partition)
-            self.log_manager.delete_log(topic_partition)
+            logs.delete_log(topic_partition)
         return ErrorCode.NONE
 
 

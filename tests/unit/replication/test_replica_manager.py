@@ -42,13 +42,18 @@ def runtime():
 @pytest.fixture
 def manager(runtime):
     """A broker that leads two partitions of a topic in epoch 1."""
-    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    manager = ReplicaManager(runtime, new_logs(runtime, "/logs"), BROKER, {ELSEWHERE}.__contains__)
+    manager.become_leader_or_follower([led(FIRST), led(SECOND)], {})
+    return manager
+
+
+def new_logs(runtime, *directories):
+    """The log manager of a new process."""
+    config = BrokerConfig.parse({"log.dirs": ",".join(directories)})
     log_manager = LogManager(runtime, config, lambda topic: TopicConfig.of(config, {}))
     log_manager.acquire()
     log_manager.claim(BROKER, "cluster")
-    manager = ReplicaManager(runtime, log_manager, BROKER, {ELSEWHERE}.__contains__)
-    manager.become_leader_or_follower([led(FIRST), led(SECOND)], {})
-    return manager
+    return log_manager
 
 
 def led(topic_partition, leader=BROKER, epoch=1):
@@ -376,6 +381,18 @@ def test_partition_in_a_failed_directory_is_not_deleted(manager):
         FIRST: ErrorCode.KAFKA_STORAGE_ERROR
     }
     assert FIRST in manager.offline_partitions
+
+
+def test_partition_that_may_be_in_a_failed_directory_is_not_deleted(runtime):
+    """It failed before its logs were loaded: the deletion was answered, and the topic came back."""
+    logs = new_logs(runtime, "/logs", "/failed")
+    runtime.disk.fail("list_dir", "/failed")
+    runtime.scheduler.run(logs.startup())
+    manager = ReplicaManager(runtime, logs, BROKER, lambda partition: True)
+
+    assert manager.stop_replica([StopReplicaPartition(FIRST, NO_EPOCH, True)]) == {
+        FIRST: ErrorCode.KAFKA_STORAGE_ERROR
+    }
 
 
 def test_log_of_a_topic_that_was_made_again_meanwhile_is_put_away(manager, runtime):
