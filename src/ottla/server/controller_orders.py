@@ -100,13 +100,17 @@ class ControllerOrders:
         return errors
 
     def _give_strays_up(self, states: Iterable[PartitionState]) -> None:
-        """Delete replicas moved elsewhere by a controller that died before it told this broker."""
+        """Delete replicas that were moved elsewhere, which nobody has told this broker.
+
+        It was down meanwhile, or the controller died before it could send that.
+        """
+        logs = self.replica_manager.log_manager
         strays = [
             StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
             for state in states
             if self.replica_manager.broker_id not in state.replicas
-            and (partition := self.replica_manager.partitions.get(state.topic_partition))
-            and partition.topic_id == state.topic_id != NO_UUID
+            and (log := logs.get_log(state.topic_partition))
+            and log.topic_id == state.topic_id != NO_UUID
         ]
         if strays:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])

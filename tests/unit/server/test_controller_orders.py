@@ -40,6 +40,8 @@ class Replicas:
     def __init__(self) -> None:
         self.log_manager = self
         self.partitions = {}
+        self.logs = {}
+        self.get_log = self.logs.get
         self.led = []
         self.stopped = []
         self.error = ErrorCode.NONE
@@ -157,8 +159,11 @@ def full_update(*replicas, topic_id=ID):
 
 
 def test_replica_that_was_moved_away_unsaid_is_given_up(world):
-    """The controller that moved it died before it could say so: it was kept for ever."""
-    world.replicas.partitions[T0] = SimpleNamespace(topic_id=ID)
+    """The broker was down, or the controller died before it could say so: it was kept for ever.
+
+    After a start the broker has the log, and does not know yet of which partitions it is a replica.
+    """
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=ID)
     world.ask("update_metadata", full_update(2, 1), 8)
     world.ask("update_metadata", full_update(2, 3, topic_id=UUID(int=8)), 8)
     assert world.replicas.stopped == []
