@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.log.index_file import AbortedTxn
 from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
 from ottla.record.kernel import crc32c
@@ -214,6 +214,10 @@ class Verification(Value):
     noticed_ms: int | None = None  # when it was first found without a batch behind it
 
 
+class OvertakingBatchError(InvalidMetadataError):
+    """A batch came before one of its pipeline that was refused: both are to be sent again."""
+
+
 class ProducerStateManager:
     """The producer states of one log.
 
@@ -362,7 +366,7 @@ class ProducerStateManager:
             )
 
     def _overtook(self, batch: RecordBatch, last_sequence: int) -> KafkaError:
-        return KafkaError.of(
+        return OvertakingBatchError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"{self.topic_partition}: producer {batch.producer_id} with epoch "
             f"{batch.producer_epoch} sent sequence {batch.base_sequence} after {last_sequence}; "

@@ -23,6 +23,7 @@ from ottla.log.log_validator import (
     Waiting,
     without_frames,
 )
+from ottla.log.producer_state_manager import OvertakingBatchError
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.partition import Partition
 from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
@@ -941,10 +942,12 @@ def refused(
 ) -> PartitionAppendResult:
     """The result of a batch of `size` bytes that was not taken; it is counted and logged.
 
-    What a producer sends again comes behind other batches that it has sent already.
+    What a producer sends again comes behind other batches that it has sent already. Those are
+    refused in turn, and no reason to wait for longer: else a gap that stays would never be told.
     """
     if partition is not None:
-        if error.retriable and partition.leadership is not None:
+        is_first = error.retriable and not isinstance(error, OvertakingBatchError)
+        if is_first and partition.leadership is not None:
             partition.leadership.note_refusal()
         partition.stats.note_refusal(error.error, size)
     if not error.retriable:

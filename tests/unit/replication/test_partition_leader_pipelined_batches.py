@@ -85,6 +85,18 @@ def test_lost_record_is_found_out_when_a_pipeline_can_have_no_more_batches(world
     assert produce(world, 2, 3, epoch) is OUT_OF_ORDER
 
 
+def test_gap_is_not_kept_open_by_the_batches_that_come_behind_it(world):
+    """They are sent again all the time, and each of them is refused because of the gap alone.
+
+    Nobody was told of it then: the producer sent its batch again until it gave the records up.
+    """
+    world.elect(2)
+    answers = [produce(world, 2, 3) for _ in range(PIPELINE_MS // 500 + 2)]
+
+    assert answers[0] is NOT_LEADER
+    assert answers[-1] is OUT_OF_ORDER
+
+
 def test_batch_that_overtakes_one_from_before_there_were_enough_replicas_is_sent_again(world):
     """There are enough in-sync replicas for acks=all from one batch of a pipeline to the next."""
     world.advance(PIPELINE_MS + 1_000)
