@@ -485,7 +485,7 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.config = config = log_manager.config
         self.partitions: dict[TopicPartition, Partition] = {}
-        # Partitions of this broker in log directories that have failed.
+        # Partitions of this broker in log directories that have failed, or refused a new log.
         self.offline_partitions: set[TopicPartition] = set()
         self.is_leaving = False
         """The broker is about to stop: it copies nothing more that it is not in sync with.
@@ -840,17 +840,15 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _create(self, state: PartitionState) -> Partition:
-        topic_partition = state.topic_partition
-        if topic_partition in self.offline_partitions:  # until the broker is started again
-            self.partition(topic_partition)
-        self.log_manager.put_stray_away(topic_partition, state.topic_id)
-        log = self.log_manager.get_or_create_log(
-            topic_partition, state.topic_id, is_new=state.is_new
-        )
-        stats = self.stats.join(topic_partition.topic)
-        partition = Partition(topic_partition, log, self.broker_id, stats)
-        log.on_flushed = partial(self._on_flushed, topic_partition)
-        self.partitions[topic_partition] = partition
+        tp, logs = state.topic_partition, self.log_manager
+        if tp in self.offline_partitions and logs.may_be_on_disk(tp):
+            self.partition(tp)  # until the broker is started again
+        logs.put_stray_away(tp, state.topic_id)
+        log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
+        self.offline_partitions.discard(tp)
+        partition = Partition(tp, log, self.broker_id, self.stats.join(tp.topic))
+        log.on_flushed = partial(self._on_flushed, tp)
+        self.partitions[tp] = partition
         return partition
 
     def _follow(
@@ -906,13 +904,10 @@ class ReplicaManager:
             self._drop(topic_partition)
         if stopped.delete:
             logs = self.log_manager
-            is_offline = topic_partition in self.offline_partitions
-            # Where a directory failed before its logs were loaded, nobody knows what is in it.
-            if is_offline or logs.get_log(topic_partition) is None:
-                if logs.may_be_on_disk(topic_partition):
-                    return ErrorCode.KAFKA_STORAGE_ERROR  # tried again after a restart
-                self.offline_partitions.discard(topic_partition)
+            if logs.get_log(topic_partition) is None and logs.may_be_on_disk(topic_partition):
+                return ErrorCode.KAFKA_STORAGE_ERROR  # tried again after a restart
             logs.delete_log(topic_partition)
+            self.offline_partitions.discard(topic_partition)
         return ErrorCode.NONE
 
 
@@ -942,8 +937,8 @@ def refused(
 ) -> PartitionAppendResult:
     """The result of a batch of `size` bytes that was not taken; it is counted and logged.
 
-    What a producer sends again comes behind other batches that it has sent already. Those are
-    refused in turn, and no reason to wait for longer: else a gap that stays would never be told.
+    What a producer sends again comes behind other batches that it has sent already; these are
+    refused in turn, and no reason to wait for longer.
     """
     if partition is not None:
         is_first = error.retriable and not isinstance(error, OvertakingBatchError)

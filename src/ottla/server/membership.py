@@ -282,8 +282,12 @@ class ClusterMembership:
 # What the broker does when one of its log directories fails, at start or later.
 #
 # The directory's partitions go offline, the controller is told, and the others stay in service.
+# Where a log could not be made on a full disk, the controller is asked for its orders again.
 # The broker stops when none is left, and when the embedded registry was in the directory, as a
 # broker of Kafka stops that has lost its metadata log.
+
+
+LOG_RETRY_MS: Final = 5_000
 
 
 class LogDirFailureHandler:
@@ -323,6 +327,24 @@ class LogDirFailureHandler:
         self._controller = controller
         for log_dir in self._failed:
             self._handle(log_dir)
+        self._runtime.scheduler.call_every(LOG_RETRY_MS, self._ask_for_orders)
+
+    def _ask_for_orders(self) -> None:
+        """Have the controller send its orders again where logs could not be made.
+
+        No directory has failed, so that the disk has no room, or had none.
+        """
+        assert self._replica_manager is not None
+        logs, offline = self._replica_manager.log_manager, self._replica_manager.offline_partitions
+        if not self.is_fatal and any(not logs.may_be_on_disk(each) for each in offline):
+            self._tell_controller("of logs that could not be made")
+
+    def _tell_controller(self, what: str) -> None:
+        """Have the controller send LeaderAndIsr: its answer says which logs are offline."""
+        assert self._controller is not None
+        assert self._replica_manager is not None
+        event = self._controller.on_log_dir_event(self._replica_manager.broker_id)
+        self._runtime.scheduler.spawn(event, f"tell the controller {what}")
 
     def _handle(self, log_dir: LogDir) -> None:
         if self._replica_manager is None or self._controller is None or self.is_fatal:
@@ -336,8 +358,7 @@ class LogDirFailureHandler:
         elif offline:
             names = ", ".join(map(str, offline))
             logger.error("%s is offline, and with it %s", log_dir.path, names)
-            event = self._controller.on_log_dir_event(self._replica_manager.broker_id)
-            self._runtime.scheduler.spawn(event, f"tell the controller of {log_dir.path}")
+            self._tell_controller(f"of {log_dir.path}")
 
     def _why_fatal(self) -> str | None:
         if len(self._failed) == len(self._paths):

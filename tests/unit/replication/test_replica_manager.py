@@ -383,6 +383,24 @@ def test_partition_in_a_failed_directory_is_not_deleted(manager):
     assert FIRST in manager.offline_partitions
 
 
+@pytest.mark.parametrize("operation", ["make_dirs", "open"])
+def test_log_that_a_full_disk_has_refused_is_made_when_there_is_room(manager, runtime, operation):
+    """Until then the partition is offline: it was missing for ever, though nothing had failed."""
+    third = TopicPartition("t", 2)
+    runtime.disk.fail(operation, "/logs/t-2*", error=errno.ENOSPC)
+
+    assert manager.become_leader_or_follower([led(third)], {}) == {
+        third: ErrorCode.KAFKA_STORAGE_ERROR
+    }
+    assert append(manager, batch(b"x"), topic_partition=third).error is (
+        ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    assert manager.offline_partitions == {third}
+    assert manager.become_leader_or_follower([led(third)], {}) == {third: ErrorCode.NONE}
+    assert manager.offline_partitions == set()
+    assert append(manager, batch(b"x"), topic_partition=third).error is ErrorCode.NONE
+
+
 def test_partition_that_may_be_in_a_failed_directory_is_not_deleted(runtime):
     """It failed before its logs were loaded: the deletion was answered, and the topic came back."""
     logs = new_logs(runtime, "/logs", "/failed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
@@ -17,7 +19,12 @@ from ottla.registry.tree import (
     SessionState,
 )
 from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.server.membership import ClusterMembership, cluster_registry
+from ottla.server.membership import (
+    LOG_RETRY_MS,
+    ClusterMembership,
+    LogDirFailureHandler,
+    cluster_registry,
+)
 from ottla.structs import EndPoint
 from ottla.testing import mock_runtime
 
@@ -275,3 +282,26 @@ def test_broker_that_cannot_join_follows_no_session(world):
         world.run(world.membership.join())
 
     assert world.membership._watch is None
+
+
+def test_controller_is_asked_again_until_every_log_is_made():
+    """A disk was full when the controller gave its orders, and nobody else tries again."""
+    runtime, asked = mock_runtime(), []
+
+    class Controllers:
+        async def on_log_dir_event(self, broker_id):
+            asked.append(broker_id)
+            if len(asked) == 1:
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the registry does not answer")
+
+    logs = SimpleNamespace(may_be_on_disk=lambda partition: partition == "in a failed directory")
+    offline = {"refused", "in a failed directory"}
+    replicas = SimpleNamespace(broker_id=3, log_manager=logs, offline_partitions=offline)
+    handler = LogDirFailureHandler(runtime, BrokerConfig.parse({"log.dirs": "/logs"}))
+
+    handler.serve(replicas, Controllers())
+    runtime.advance(3 * LOG_RETRY_MS)
+    assert asked == [3, 3, 3]
+    offline.remove("refused")
+    runtime.advance(3 * LOG_RETRY_MS)
+    assert asked == [3, 3, 3]

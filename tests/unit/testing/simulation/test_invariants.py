@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.registry.tree import NodeTree
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.invariants import Watcher
 
@@ -15,7 +16,8 @@ PARTITION = TopicPartition("t", 0)
 
 @pytest.fixture
 def watcher():
-    cluster = SimpleNamespace(hosts=[], world=SimpleNamespace(now_ms=0))
+    zookeeper = SimpleNamespace(tree=NodeTree())
+    cluster = SimpleNamespace(hosts=[], world=SimpleNamespace(now_ms=0), zookeeper=zookeeper)
     return Watcher(cluster, SimpleNamespace(violations=[]))
 
 

@@ -12,8 +12,8 @@ from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copy_story import Copier
 from ottla.testing.simulation.group_story import GROUP, GroupLedger, GroupReader, count_removals
-from ottla.testing.simulation.invariants import check_in_the_end
-from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
+from ottla.testing.simulation.invariants import History, check_in_the_end
+from ottla.testing.simulation.workload import Reader, TopicMaker, Writer
 from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import HOST, SimulatedRegistry, SimulatedZooKeeper
 
