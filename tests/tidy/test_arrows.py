@@ -38,7 +38,8 @@ ARROWS = {
     "streams": USES_CLIENTS | {"spark", "pipelines"},
     "mirror": USES_CLIENTS | {"connect", "metrics"},
     "testing": BROKER_SIDE
-    | {"log", "registry", "network", "replication", "controller", "server", "clients", "connect"},
+    | {"log", "registry", "network", "replication", "coordinator", "controller", "server"}
+    | {"clients", "connect"},
     "site": USES_CLIENTS | {"spark", "warehouse", "pipelines", "testing"},
     "cli": USES_CLIENTS
     | {

@@ -268,6 +268,10 @@ class MemoryDisk:
         """Make everything that is on the disk now durable."""
         self.root.sync_all()
 
+    def contents(self, path: str) -> bytes:
+        """What a file holds, as processes see it, without a call that could fail."""
+        return bytes(self._inode(path).data)
+
     def fill(self, room_in_bytes: int = 0) -> None:
         """Leave so much room beside what is stored; `capacity_in_bytes = None` makes room again."""
         self.capacity_in_bytes = self.root.size() + room_in_bytes

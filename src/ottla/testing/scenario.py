@@ -27,10 +27,10 @@ from ottla.testing.in_process_broker import LiveBrokers
 from ottla.testing.simulation import HASH_SEED
 from ottla.testing.simulation.app_process import Address, AppProcess, garbage_kept, virtual_machine
 from ottla.testing.simulation.cluster import BROKER_PORT, SimulatedCluster
-from ottla.testing.simulation.invariants import partitions_of
+from ottla.testing.simulation.invariants import History, partitions_of
 from ottla.testing.simulation.nemesis import KINDS, Nemesis
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TROUBLE_MS
-from ottla.testing.simulation.workload import History, TopicMaker
+from ottla.testing.simulation.workload import TopicMaker
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
 

@@ -10,7 +10,9 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.server.broker import Broker
+from ottla.structs import TopicPartition
 from ottla.testing.memory_disk import MemoryDisk
+from ottla.testing.simulation.flaky_disk import FlakyDisk
 from ottla.testing.simulation.processor import SimulatedProcessor
 from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import HOST, PORT, SimulatedRegistry, SimulatedZooKeeper
@@ -39,6 +41,7 @@ def shortened() -> dict[str, str | int]:
 
 SETTINGS: Final[dict[str, str | int]] = {
     **shortened(),
+    "log.dirs": "/data",
     "zookeeper.connect": f"{HOST}:{PORT}",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "replica.lag.time.max.ms": 3_000,
@@ -69,34 +72,48 @@ class Host:
         self.cluster = cluster
         self.broker_id = broker_id
         self.name = f"broker-{broker_id}"
-        self.disk = MemoryDisk()
-        self.disk.make_dirs("/data")
+        self.disk = FlakyDisk(random.Random(cluster.world.random.getrandbits(64)))
+        for path in cluster.log_dirs:
+            MemoryDisk.make_dirs(self.disk, path)
         self.disk.sync_all()
         self.process: SimulatedProcess | None = None
         self.broker: Broker | None = None
         self.is_serving = False
         self.is_wanted = False
         self.failure: BaseException | None = None
+        self.control_delay_ms = 0
+        """How late the broker takes what the controller sends, one request after the other."""
         self.forgotten: list[str] = []
         """The connections with a fetch that was not answered in time."""
         self.fetches: Counter[str] = Counter()
         """How often each connection has asked for records."""
 
     @property
+    def has_failed_dir(self) -> bool:
+        """Whether a log directory is out of service: for good, as far as this process goes."""
+        logs = getattr(self.broker, "log_manager", None)
+        return self.is_serving and logs is not None and len(logs.live_dirs) < len(logs.dirs)
+
+    @property
     def is_running(self) -> bool:
         """Whether a process runs here: not paused, not dead, whether or not it serves yet."""
         return self.process is not None and self.process.is_running
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process, and be it paused."""
+        return self.process is not None and self.process.is_alive
+
     def start(self) -> None:
         """Start a new process; one that fails to start, because of its predecessor, is retried."""
         process = self.process = SimulatedProcess(self.cluster.world, self.name, self.disk)
+        process.background.job_ms = self.disk.job_ms
         self.fetches.clear()
         self.is_serving, self.is_wanted = False, True
         settings = {
             **SETTINGS,
             **self.cluster.settings,
             "broker.id": self.broker_id,
-            "log.dirs": "/data",
             "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
         }
         if "broker.rack" in settings:  # each broker in its own rack
@@ -106,7 +123,10 @@ class Host:
             process.runtime,
             registry=SimulatedRegistry(process, SESSION_TIMEOUT_MS),
             make_processor=partial(
-                SimulatedProcessor, on_forgotten=self.forgotten.append, on_fetch=self._count_fetch
+                SimulatedProcessor,
+                on_forgotten=self.forgotten.append,
+                on_fetch=self._count_fetch,
+                control_delay_ms=lambda: self.control_delay_ms,
             ),
         )
         broker.log_dir_failures.on_fatal = lambda: self._stop_for_good(process)
@@ -124,6 +144,7 @@ class Host:
             raise
         self.failure = None
         self.is_serving = True
+        self._restart_on_new_disk()
         if broker.log_dir_failures.is_fatal:  # while it started
             self._stop_for_good(process)
 
@@ -165,6 +186,17 @@ class Host:
 
         process.spawn(end(), f"stop {self.name}")
 
+    def replace_disk(self) -> None:
+        """Mend the disk, and start the broker again if it has given a directory up."""
+        self.disk.mend()
+        self._restart_on_new_disk()
+
+    def _restart_on_new_disk(self) -> None:
+        """A directory that was given up is used again by the next process only."""
+        if self.disk.is_mended and self.has_failed_dir:
+            self.stop()
+            self.is_wanted = True
+
     def _stop_for_good(self, process: SimulatedProcess) -> None:
         """Stop a broker whose disk has failed; it is started again, as by a supervisor."""
         if process is self.process:
@@ -180,13 +212,25 @@ class Host:
 class SimulatedCluster:
     """ZooKeeper and brokers 1 to n, started."""
 
-    def __init__(self, world: World, broker_count: int = 3, **settings: str | int) -> None:
+    def __init__(
+        self,
+        world: World,
+        broker_count: int = 3,
+        **settings: str | int,
+    ) -> None:
         self.world = world
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.zookeeper = SimulatedZooKeeper(world)
+        self.first_offsets: dict[TopicPartition, int] = {}
+        """Where logs begin that were there before the cluster."""
         self.hosts = [Host(self, broker_id) for broker_id in range(1, broker_count + 1)]
         for host in self.hosts:
             host.start()
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """The log directories that each broker has."""
+        return str(self.settings.get("log.dirs", SETTINGS["log.dirs"])).split(",")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -196,3 +240,9 @@ class SimulatedCluster:
     def is_serving(self) -> bool:
         """Whether every broker serves."""
         return all(host.is_serving for host in self.hosts)
+
+
+def is_controller(host: Host) -> bool:
+    """Whether the broker of a host runs, and is the controller as far as it knows."""
+    controller = getattr(host.broker, "controller", None)
+    return host.is_running and controller is not None and controller.is_active

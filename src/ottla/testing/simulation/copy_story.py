@@ -32,14 +32,9 @@ from ottla.testing.simulation.group_story import (
     count_removals,
     group_settings,
 )
+from ottla.testing.simulation.invariants import History
 from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
-from ottla.testing.simulation.workload import (
-    METADATA_TIMEOUT_MS,
-    POLL_MS,
-    History,
-    Reader,
-    SimulatedClient,
-)
+from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, Reader, SimulatedClient
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
@@ -66,7 +61,6 @@ class Copier(SimulatedClient):
         protocol: str = "classic",
     ) -> None:
         super().__init__(cluster, name, ledger.history)
-        self.name = name
         self._ledger = ledger
         self._protocol = protocol
         self.source = source
@@ -75,7 +69,7 @@ class Copier(SimulatedClient):
 
     async def run(self) -> None:
         while not self.is_told_to_stop:
-            producer, consumer = self._producer(), self._consumer()
+            producer, consumer = transactional_producer(self, self.name), self._consumer()
             try:
                 await self._copy(producer, consumer)
             except KafkaError:
@@ -146,19 +140,6 @@ class Copier(SimulatedClient):
     def _deadline(self) -> Deadline:
         return Deadline(self.process.clock, CALL_TIMEOUT_MS)
 
-    def _producer(self) -> ProducerCore:
-        config = ProducerConfig.parse(
-            {
-                "bootstrap.servers": self.cluster.bootstrap_servers,
-                "transactional.id": self.name,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                "delivery.timeout.ms": 30_000,
-                "request.timeout.ms": 5_000,
-                "linger.ms": 0,
-            }
-        )
-        return ProducerCore(self.process.runtime, config, self.process.loop.call_soon)
-
     def _consumer(self) -> ConsumerCore:
         config = ConsumerConfig.parse(
             {
@@ -173,6 +154,21 @@ class Copier(SimulatedClient):
             }
         )
         return ConsumerCore(self.process.runtime, config)
+
+
+def transactional_producer(client: SimulatedClient, transactional_id: str) -> ProducerCore:
+    """A producer in the process of a client."""
+    config = ProducerConfig.parse(
+        {
+            "bootstrap.servers": client.cluster.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "delivery.timeout.ms": 30_000,
+            "request.timeout.ms": 5_000,
+            "linger.ms": 0,
+        }
+    )
+    return ProducerCore(client.process.runtime, config, client.process.loop.call_soon)
 
 
 # Puts transaction.version 2 in force: the end of each transaction raises its epoch (KIP-890).
@@ -220,7 +216,7 @@ class CopyStory(Story):
     """
 
     def __init__(self, seed: int) -> None:
-        self._copiers: list[Copier] = []
+        self._copiers: list[SimulatedClient] = []
         self._awaits_decision = False
         super().__init__(seed)
         draw = self.world.random.random
@@ -229,6 +225,7 @@ class CopyStory(Story):
             self._protocol = CONSUMER_PROTOCOL
         self._raises_epochs = draw() < SHARE_OF_RAISED_EPOCHS
         self._ledger = GroupLedger(self.history, partial(count_removals, self.cluster, GROUP))
+        self._ledger.ends.update(self.cluster.first_offsets)
         self._copies = [TopicPartition(COPY, index) for index in range(PARTITIONS)]
 
     def _begin(self) -> None:
@@ -241,6 +238,7 @@ class CopyStory(Story):
             self._copiers.append(self._start_copier(f"copier{number}"))
         reader = Reader(self.cluster, "reader", self.history, "read_committed")
         reader.process.spawn(reader.run(self._copies), "read")
+        self._watch_ends(self._copies, "read_committed")
 
     def _raise_epochs(self) -> None:
         raiser = FeatureRaiser(self.cluster, "raiser", self.history)
@@ -248,7 +246,7 @@ class CopyStory(Story):
         if not self.world.run_until(lambda: raiser.is_done, START_LIMIT_MS):
             self.history.violations.append("transaction.version was not raised")
 
-    def _start_copier(self, name: str) -> Copier:
+    def _start_copier(self, name: str) -> SimulatedClient:
         copier = Copier(self.cluster, name, self._ledger, TOPIC, COPY, self._protocol)
         copier.process.spawn(copier.run(), "copy")
         return copier

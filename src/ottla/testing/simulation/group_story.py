@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -11,7 +11,11 @@ from typing import Final, NamedTuple
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.subscription_state import RebalanceListener
+from ottla.clients.consumer.subscription_state import (
+    RebalanceEvent,
+    RebalanceKind,
+    RebalanceListener,
+)
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import KafkaError
@@ -21,9 +25,9 @@ from ottla.protocol.offsets_topic import ConsumerGroupMetadataKey, GroupMetadata
 from ottla.replication.partition import Partition
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.invariants import batches_of, partitions_of
+from ottla.testing.simulation.invariants import History, batches_of, partitions_of
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
-from ottla.testing.simulation.workload import POLL_MS, History, SimulatedClient
+from ottla.testing.simulation.workload import POLL_MS, SimulatedClient
 
 # How often the brokers have removed a group, according to __consumer_offsets.
 
@@ -72,6 +76,7 @@ class GroupLedger:
     - No partition is given to two members in one generation.
     - No record is skipped: the next reader of a partition starts where the last was, or earlier.
     - No commit of a member is accepted once a newer member has the partition.
+    - No two members of one generation own a partition, each until it was told that it is revoked.
 
     A group without members and offsets is removed; the next one of its name counts generations
     from scratch. `removals` returns how often that has happened.
@@ -85,6 +90,28 @@ class GroupLedger:
         self.ends: dict[TopicPartition, int] = {}
         self._owners: dict[tuple[TopicPartition, int], str] = {}
         self._latest: dict[TopicPartition, RecordOwner] = {}
+        self._members: list[GroupReader] = []
+
+    def note_joined(self, member: GroupReader) -> None:
+        """Note a process that is a member of the group, or soon will be."""
+        self._members.append(member)
+
+    def note_assigned(self, member: GroupReader, partitions: Iterable[TopicPartition]) -> None:
+        """Note that a member is told of partitions that it owns from now on."""
+        own = member.membership
+        for other in self._members:
+            shared = other.owned.intersection(partitions)
+            if (
+                shared
+                and other is not member
+                and other.process.is_alive
+                and other.membership.generation == own.generation
+                and other.membership.member_id not in self._former_members
+                and not self._has_begun_anew()
+            ):
+                self._complain(
+                    f"{sorted(shared)} were given to {own} while {other.membership} had them"
+                )
 
     def note_given(
         self, partition: TopicPartition, offset: int, membership: GroupMembership
@@ -171,9 +198,11 @@ class GroupReader(SimulatedClient):
         self, cluster: SimulatedCluster, name: str, ledger: GroupLedger, topic: str, protocol: str
     ) -> None:
         super().__init__(cluster, name, ledger.history)
-        self.name = name
         self.topic = topic
         self._ledger = ledger
+        ledger.note_joined(self)
+        self.owned: set[TopicPartition] = set()
+        """The partitions that it was told that it has."""
         self.at_work: tuple[TopicPartition, ...] = ()
         """The partitions of which it was given records that it has not yet committed."""
         config = ConsumerConfig.parse(
@@ -195,13 +224,28 @@ class GroupReader(SimulatedClient):
             try:
                 outcome = await self.core.poll(Deadline(self.process.clock, POLL_MS))
                 if not isinstance(outcome, list):
+                    self._note_event(outcome)
                     self.core.acknowledge()
                 elif outcome:
                     await self._work(outcome)
             except KafkaError:
                 await self.pause(RESTART_MS)  # the next poll joins again, if necessary
+        self.owned.clear()
         await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
         self.is_done = True
+
+    @property
+    def membership(self) -> GroupMembership:
+        """Its member id, and the generation that it is in."""
+        assert self.core.coordinator is not None
+        return self.core.coordinator.member.membership
+
+    def _note_event(self, event: RebalanceEvent) -> None:
+        if event.kind is RebalanceKind.ASSIGNED:
+            self._ledger.note_assigned(self, event.partitions)
+            self.owned.update(event.partitions)
+        else:
+            self.owned.difference_update(event.partitions)
 
     async def _work(self, records: list[ConsumerRecord]) -> None:
         membership = (await self.core.group_metadata()).membership
@@ -215,12 +259,10 @@ class GroupReader(SimulatedClient):
         await self.pause(self.process.runtime.random.randint(1, MAX_WORK_MS))
         self.at_work = ()
         owners = {partition: self._ledger.owner_of(partition) for partition in offsets}
-        assert self.core.coordinator is not None
-        before = self.core.coordinator.member.membership
+        before = self.membership
         await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
         # A membership may end while the answer is on its way; a retry uses the one of that time.
-        after = self.core.coordinator.member.membership
-        newest = max(before, after, key=attrgetter("generation"))
+        newest = max(before, self.membership, key=attrgetter("generation"))
         for partition, owner in owners.items():
             self._ledger.note_committed(partition, owner, newest)
 
@@ -252,6 +294,7 @@ class GroupStory(Story):
         super().__init__(seed)
         self._protocols = self.world.random.choice(PROTOCOLS)
         self._ledger = GroupLedger(self.history, partial(count_removals, self.cluster, GROUP))
+        self._ledger.ends.update(self.cluster.first_offsets)
 
     def _begin(self) -> None:
         self._make_topic(TOPIC)

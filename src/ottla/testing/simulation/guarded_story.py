@@ -61,13 +61,14 @@ from ottla.security.acls import (
     ResourceType,
 )
 from ottla.structs import TopicPartition
+from ottla.testing.simulation.invariants import History
 from ottla.testing.simulation.operations_story import (
     API_TIMEOUT_MS,
     RETRY_MS,
     Administrator,
 )
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, REPLICAS, START_LIMIT_MS, TOPIC, Story
-from ottla.testing.simulation.workload import History, Reader
+from ottla.testing.simulation.workload import Reader
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from ottla.log.log_segment import LogSegment
 from ottla.record.record_batch import RecordBatch, batches
+from ottla.registry import paths
+from ottla.registry.tree import NoNodeError
+from ottla.registry.znodes import decode_partition_state
 from ottla.replication.partition import Partition
-from ottla.structs import TopicPartition
+from ottla.runtime import Disk
+from ottla.structs import OFFSETS_TOPIC, LeaderAndIsr, TopicPartition
+from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
-from ottla.testing.simulation.workload import History
 
 IDLE_S: Final = 5
 MAX_IDLE_FETCHES: Final = 10
@@ -22,10 +28,59 @@ Lineage = tuple[TopicPartition, UUID]
 Epoch = tuple[Lineage, int]
 
 
+@dataclass(slots=True)
+class History:
+    """What brokers acknowledged to clients, and what readers saw."""
+
+    acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    refused: set[bytes] = field(default_factory=set)
+    sent: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    seen: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    unpromised: set[bytes] = field(default_factory=set)
+    deleted: dict[TopicPartition, int] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    may_lose: bool = False
+    """Whether what was acknowledged may be lost, which is then noted as `losses`."""
+    losses: list[str] = field(default_factory=list)
+
+    def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        if value in self.unpromised:
+            return
+        known = self.acknowledged.setdefault(partition, {})
+        if known.setdefault(offset, value) != value:
+            (self.losses if self.may_lose else self.violations).append(
+                f"{partition}: offset {offset} was given to {known[offset]!r} and to {value!r}"
+            )
+
+    def note_seen(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        known = self.seen.setdefault(partition, {})
+        if known.setdefault(offset, value) != value:
+            self.violations.append(
+                f"{partition}: at offset {offset} a reader saw {known[offset]!r}, then {value!r}"
+            )
+
+    def note_deleted(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a client asks for the deletion of the records before an offset."""
+        self.deleted[partition] = max(offset, self.deleted.get(partition, 0))
+
+    def admit_loss(self, partition: TopicPartition, offset: int) -> None:
+        """Drop all promises from this offset on: other records may take its place.
+
+        An answer in flight may still acknowledge what is lost, so such answers do not count.
+        """
+        answered = self.refused.union(self.acknowledged.get(partition, {}).values())
+        self.unpromised.update(set(self.sent.get(partition, ())) - answered)
+        for known in (self.acknowledged, self.seen):
+            kept = {at: value for at, value in known.get(partition, {}).items() if at < offset}
+            known[partition] = kept
+
+
 class Watcher:
     """Remembers leaders, epochs and high watermarks, and reports what is impossible.
 
     - No two brokers lead a partition in one epoch.
+    - Each replica that the registry has in sync has all that the leader has committed (StrongIsr).
+    - The committed offset of a group never falls.
     - The high watermark of a leader never falls while it leads.
     - A new leader has everything that any leader before it has committed.
     - No fetch waits longer than its request allows.
@@ -40,6 +95,14 @@ class Watcher:
         self.committed: dict[Lineage, dict[int, int]] = {}
         self.before_loss: dict[TopicPartition, int] = {}
         """How far a partition was committed when a loss of its end was admitted."""
+        self.made_again: set[str] = set()
+        """Topics of which a late commit may still be about the one that had the name before."""
+        self.may_lose = False
+        """Whether a replica that was not in sync may lead, and lose what was committed."""
+        self.flushes_late = False
+        """Whether a replica in sync may lose what it has, with the power of its machine."""
+        self._offsets: dict[tuple[str, TopicPartition, UUID | None], tuple[int, int]] = {}
+        """The offsets that groups have committed, each with the epoch of the coordinator."""
         self._seen: dict[Partition, tuple[int, UUID, int]] = {}
         """What each leader was like when it was looked at: all is well with what it still is."""
 
@@ -77,19 +140,85 @@ class Watcher:
                 f"{self.high_watermarks[key]} to {high_watermark} in epoch {number}"
             )
         if high_watermark > self.high_watermarks.get(key, -1):
-            # A leader's first high watermark may be from a checkpoint older than a loss.
-            is_old = key not in self.high_watermarks
-            self.high_watermarks[key] = high_watermark
-            if is_old and high_watermark <= self.before_loss.get(topic_partition, 0):
-                return
-            committed = self.committed.setdefault(lineage, {})
-            committed[number] = max(high_watermark, committed.get(number, 0))
-            self._check_successors(lineage, number, high_watermark)
+            self._note_committed(partition, key, high_watermark)
+        if not self.flushes_late:
+            self._check_in_sync(host, partition)
+        if topic_partition.topic == OFFSETS_TOPIC:
+            self._check_offsets(host, partition)
+
+    def _note_committed(
+        self, partition: Partition, key: tuple[Epoch, Partition], high_watermark: int
+    ) -> None:
+        """Note how far a leader has committed, unless that is older than a loss.
+
+        A leader's first high watermark may be from such a checkpoint.
+        """
+        (lineage, number), is_first = key[0], key not in self.high_watermarks
+        self.high_watermarks[key] = high_watermark
+        if is_first and high_watermark <= self.before_loss.get(partition.topic_partition, 0):
+            return
+        if self.may_lose:
+            return
+        committed = self.committed.setdefault(lineage, {})
+        committed[number] = max(high_watermark, committed.get(number, 0))
+        self._check_successors(lineage, number, high_watermark)
+
+    def _check_in_sync(self, host: Host, leader: Partition) -> None:
+        """Compare a leader with the replicas that the registry has in sync with it."""
+        topic_partition, committed = leader.topic_partition, leader.high_watermark
+        try:
+            state = stored_state(self.cluster, topic_partition)
+        except NoNodeError:
+            return  # it was deleted
+        if (state.leader, state.leader_epoch) != (host.broker_id, leader.leader_epoch):
+            return
+        for other in self.cluster.hosts:
+            replica = partition_at(other, topic_partition)
+            if (
+                other.broker_id in state.isr
+                and other.is_running
+                and replica is not None
+                and replica.topic_id == leader.topic_id
+                and replica.log.log_end_offset < committed
+            ):
+                self._complain(
+                    f"{topic_partition}: broker {other.broker_id} is in sync in {state} and ends "
+                    f"at {replica.log.log_end_offset}; {committed} are committed"
+                )
+
+    def _check_offsets(self, host: Host, partition: Partition) -> None:
+        """Compare what groups have committed with what they had, as their coordinator knows it."""
+        coordinators = getattr(host.broker, "coordinators", None)
+        if coordinators is None or "groups" not in vars(coordinators):
+            return
+        manager, epoch = coordinators.groups.manager, partition.leader_epoch
+        index = partition.topic_partition.partition
+        if manager.partitions.availability(index):
+            return
+        for group in manager.groups():
+            if manager.log.partition_for(group.group_id) != index:
+                continue
+            for topic_partition, committed in group.offsets.all().items():
+                if topic_partition.topic in self.made_again:
+                    continue
+                topic = coordinators.cache.topic(topic_partition.topic)
+                key = group.group_id, topic_partition, None if topic is None else topic.topic_id
+                offset, known_epoch = self._offsets.get(key, (0, 0))
+                if epoch < known_epoch:
+                    continue  # a broker that does not know of its successor
+                if committed.offset < offset:
+                    self._complain(
+                        f"group {group.group_id} had committed {offset} of {topic_partition}, and "
+                        f"has {committed.offset} at {host.name} in epoch {epoch}"
+                    )
+                self._offsets[key] = committed.offset, epoch
 
     def _note_new_leader(self, host: Host, partition: Partition, epoch: Epoch) -> None:
         lineage, number = epoch
         self.leaders[epoch] = host.broker_id
         end = self.first_end[epoch] = partition.log.log_end_offset
+        if self.may_lose:
+            return
         for earlier, high_watermark in self.committed.get(lineage, {}).items():
             if earlier < number and high_watermark > end:
                 self._complain(
@@ -125,6 +254,29 @@ def partitions_of(host: Host) -> Iterator[Partition]:
         yield from replica_manager.partitions.values()
 
 
+def partition_at(host: Host, topic_partition: TopicPartition) -> Partition | None:
+    """A partition of a host's broker, if it has it."""
+    replica_manager = getattr(host.broker, "replica_manager", None)
+    if replica_manager is None:
+        return None
+    found: Partition | None = replica_manager.partitions.get(topic_partition)
+    return found
+
+
+def stored_state(cluster: SimulatedCluster, topic_partition: TopicPartition) -> LeaderAndIsr:
+    """Leader and ISR of a partition in the registry; NoNodeError if it has none."""
+    path = paths.partition_state(*topic_partition)
+    node = cluster.zookeeper.tree.find(path)
+    return decode_partition_state(path, node.data, node.version)[0]
+
+
+def has_deposed_leader(cluster: SimulatedCluster, topic_partition: TopicPartition) -> bool:
+    """Whether some broker leads the partition in an epoch that the registry has left behind."""
+    epoch = stored_state(cluster, topic_partition).leader_epoch
+    known = (partition_at(host, topic_partition) for host in cluster.hosts if host.is_alive)
+    return any(each.is_leader and each.leader_epoch < epoch for each in known if each is not None)
+
+
 def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> list[Partition]:
     """The partition on each broker that has it, according to the newest known replica list.
 
@@ -156,14 +308,20 @@ def records_of(partition: Partition, start: int, end: int) -> dict[int, bytes]:
 
 def batches_of(partition: Partition, start: int, end: int) -> Iterator[RecordBatch]:
     """The batches in the log from the one that holds `start` on; whole ones below `end`."""
-    log, offset = partition.log, start
-    while offset < end:
-        data = log.read(offset, 1 << 20, max_offset=end, min_one_message=True)
-        if data.records is None or not data.records.size:
-            break
-        for batch in batches(memoryview(data.records.read())):
-            offset = batch.next_offset
-            yield batch
+    for segment in partition.log.segments.since(start):
+        for batch in batches_in(segment, partition.log.log_dir.disk):
+            if batch.next_offset > end:
+                return
+            if batch.next_offset > start:
+                yield batch
+
+
+def batches_in(segment: LogSegment, disk: Disk) -> Iterator[RecordBatch]:
+    """The batches in the file of a segment, whatever else the disk fails at."""
+    assert isinstance(disk, MemoryDisk)
+    for batch in batches(disk.contents(segment.path)[: segment.size]):
+        batch.verify()
+        yield batch
 
 
 def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
@@ -176,15 +334,8 @@ def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) ->
         end = min(partition.high_watermark for partition in known)
         if start > history.deleted.get(topic_partition, 0):
             wrong.append(f"{topic_partition}: it begins at {start}, and nobody has deleted that")
-        logs = {each.broker_id: records_of(each, start, end) for each in known}
-        first = next(iter(logs.values()))
-        wrong += [
-            f"{topic_partition}: brokers {sorted(logs)} do not hold the same records"
-            for log in logs.values()
-            if log != first
-        ][:1]
         if topic_partition.topic == topic:
-            wrong += check_history(history, topic_partition, first)
+            wrong += check_history(history, topic_partition, records_of(known[0], start, end))
     return wrong
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from ottla.errors import KafkaError
+from ottla.log.replica_moves import ReplicaMoves
 from ottla.registry import paths
-from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.structs import TopicPartition
+from ottla.testing.simulation.cluster import Host, SimulatedCluster, is_controller
+from ottla.testing.simulation.flaky_disk import ERRORS
 from ottla.testing.simulation.world import SimulatedProcess
 from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
 
@@ -16,8 +21,14 @@ BROKERS: Final = "brokers"
 NETWORK: Final = "network"
 ZOOKEEPER: Final = "zookeeper"
 CLOCKS: Final = "clocks"
+DISKS: Final = "disks"
+CONTROL: Final = "control"
 KINDS: Final = (BROKERS, NETWORK, ZOOKEEPER, CLOCKS)
 """What a fault may strike."""
+DIRECTORIES: Final = "directories"
+MORE_KINDS: Final = (DISKS, CONTROL, DIRECTORIES)
+"""Only where it is asked for: the disks, what the controller sends to the brokers, and moves of
+replicas between log directories, where there are several."""
 
 MIN_PAUSE_MS: Final = 500
 MAX_PAUSE_MS: Final = 4_000
@@ -25,6 +36,11 @@ MAX_SESSION_MS: Final = 500
 MAX_CLOCK_SKEW_MS: Final = 3_600_000
 STROBES: Final = 10
 STROBE_MS: Final = 200
+ROOMS: Final = (0, 0, 100, 1_000, 5_000)
+MAX_REFUSED: Final = 3
+MAX_MOVED: Final = 2
+CONTROL_DELAYS_MS: Final = (300, 1_500, 4_000)
+SLOW_MS: Final = (800, 3_000, 8_000)
 
 
 class Nemesis:
@@ -60,8 +76,17 @@ class Nemesis:
             (ZOOKEEPER, self._expire_session),
             (ZOOKEEPER, self._pause_zookeeper),
             (NETWORK, self.slow_network),
+            (CONTROL, self._slow_control),
+            (CONTROL, self._slow_control_and_kill_controller),
             (CLOCKS, self._skew_clock),
             (CLOCKS, self._strobe_clock),
+            (DIRECTORIES, self._move_replicas),
+            (DIRECTORIES, self._move_replicas),
+            (DIRECTORIES, self._move_replicas),
+            (DISKS, self._fill_disk),
+            (DISKS, self._refuse_calls),
+            (DISKS, self._slow_disk),
+            (DISKS, self._slow_disk),
         ]
         self._faults = [fault for kind, fault in faults if kind in kinds]
         self._faults += [partial(fault, self.random) for fault in more_faults]
@@ -79,6 +104,8 @@ class Nemesis:
         network.max_delay_ms = 5
         self.cluster.zookeeper.process.resume()
         for host in self.cluster.hosts:
+            host.replace_disk()
+            host.control_delay_ms = 0
             host.revive()
 
     def kill_for_a_while(self, host: Host, reason: str) -> None:
@@ -233,7 +260,77 @@ class Nemesis:
             self.world.loop.add_timer(STROBE_MS * (number + 1), partial(self._jump, process))
         return f"let the clock of {host.name} jump {STROBES} times"
 
+    def _slow_control(self) -> str:
+        """Let a broker be late with the orders of the controller; the next ones wait behind."""
+        host, host_delay_ms = self._host(), self.random.choice(CONTROL_DELAYS_MS)
+        host.control_delay_ms = host_delay_ms
+
+        def mend() -> None:
+            host.control_delay_ms = 0
+
+        delay_ms = self.later(mend, 15_000)
+        return f"{host.name} takes each order {host_delay_ms} ms late, for {delay_ms} ms"
+
+    def _slow_control_and_kill_controller(self) -> str:
+        """The same, and the controller dies with what it has not sent yet."""
+        text = self._slow_control()
+        active = next((host for host in self.cluster.hosts if is_controller(host)), None)
+        if active is None:
+            return text
+
+        def kill() -> None:
+            if not self.is_stopped:
+                self.kill_for_a_while(active, "the controller, which has orders to send")
+                self.end_session(active)
+
+        delay_ms = self.random.randint(1, CONTROL_DELAYS_MS[-1])
+        self.world.loop.add_timer(delay_ms, kill)
+        return f"{text}; {active.name} dies in {delay_ms} ms"
+
+    def _move_replicas(self) -> str:
+        """Have some replicas of a broker move from one of its log directories to another."""
+        host = self._host()
+        if host.broker is None or not host.is_serving or len(self.cluster.log_dirs) < 2:
+            return "move no replica"
+        logs = list(host.broker.log_manager.all_logs())
+        moved = self.random.sample(logs, min(MAX_MOVED, len(logs)))
+        for log in moved:
+            target = next(path for path in self.cluster.log_dirs if path != log.log_dir.path)
+            move = partial(_move, host.broker.replica_moves, log.topic_partition, target)
+            assert host.process is not None
+            host.process.loop.call_soon(move)
+        return f"move {[str(log.topic_partition) for log in moved]} of {host.name}"
+
+    def _fill_disk(self) -> str:
+        host, room = self._host(), self.random.choice(ROOMS)
+        host.disk.fill(room)
+
+        def mend() -> None:
+            host.disk.capacity_in_bytes = None
+
+        return f"{host.name} has {room} bytes of room for {self.later(mend, 8_000)} ms"
+
+    def _refuse_calls(self) -> str:
+        host, operation = self._host(), self.random.choice(list(ERRORS))
+        times = self.random.randint(1, MAX_REFUSED)
+        host.disk.refuse(operation, times)
+        return f"let {host.name} fail at its next {times} of {operation}"
+
+    def _slow_disk(self) -> str:
+        host, slow_ms = self._host(), self.random.choice(SLOW_MS)
+        host.disk.slow_ms = slow_ms
+
+        def mend() -> None:
+            host.disk.slow_ms = 0
+
+        return f"jobs of {host.name} take {slow_ms} ms at most for {self.later(mend, 20_000)} ms"
+
     def _jump(self, process: SimulatedProcess) -> int:
         skew_ms = self.random.randint(-MAX_CLOCK_SKEW_MS, MAX_CLOCK_SKEW_MS)
         process.clock.skew_ms = skew_ms
         return skew_ms
+
+
+def _move(moves: ReplicaMoves, topic_partition: TopicPartition, path: str) -> None:
+    with suppress(KafkaError):  # the replica or a directory is gone
+        moves.alter(topic_partition, path)

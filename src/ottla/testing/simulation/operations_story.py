@@ -16,9 +16,9 @@ from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.structs import NO_UUID, ElectionType, TopicPartition
-from ottla.testing.simulation.invariants import check_history, records_of, replicas_of
+from ottla.testing.simulation.invariants import History, check_history, records_of, replicas_of
 from ottla.testing.simulation.story import PARTITIONS, REPLICAS, TOPIC, Story
-from ottla.testing.simulation.workload import History, Reader, SimulatedClient, Writer
+from ottla.testing.simulation.workload import Reader, SimulatedClient, Writer
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
@@ -63,6 +63,10 @@ class Administrator(SimulatedClient):
         """Delete the records before an offset. From now on they need not be there."""
         self.history.note_deleted(partition, offset)
         self._begin(self._topics.delete_records({partition: offset}), "delete records")
+
+    def grow(self, topic: str, partition_count: int) -> None:
+        """Let a topic have so many partitions."""
+        self._begin(self._topics.create_partitions({topic: partition_count}, None), "grow")
 
     def _begin(self, request: Awaitable[object], name: str) -> None:
         async def ask() -> None:
@@ -227,7 +231,8 @@ class OperationsStory(Story):
     def _delete_records(self, chance: random.Random) -> str:
         partition = chance.choice(self.partitions)
         read = 0 if self._reader is None else self._reader.next_offsets.get(partition, 0)
-        offset = chance.randint(0, read)
+        first = self.cluster.first_offsets.get(partition, 0)
+        offset = chance.randint(first, max(first, read))
         self._administrator.delete_records(partition, offset)
         return f"delete the records of {partition} before offset {offset}"
 

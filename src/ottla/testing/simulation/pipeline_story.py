@@ -26,6 +26,7 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.producer_state_manager import MAX_SEQUENCE
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -34,13 +35,10 @@ from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
-from ottla.testing.simulation.invariants import partitions_of
+from ottla.testing.simulation.conditions import MAX_BEFORE
+from ottla.testing.simulation.invariants import History, partitions_of
 from ottla.testing.simulation.story import TOPIC, Story
-from ottla.testing.simulation.workload import (
-    METADATA_TIMEOUT_MS,
-    History,
-    SimulatedClient,
-)
+from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, SimulatedClient
 
 MAX_IN_FLIGHT: Final = 5
 REQUEST_TIMEOUT_MS: Final = 5_000
@@ -80,9 +78,11 @@ class SendQueue:
 class PipelinedWriter(SimulatedClient):
     """An idempotent producer with acks=all that has five requests of a partition in flight."""
 
-    def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, history: History, first_sequence: int
+    ) -> None:
         super().__init__(cluster, name, history)
-        self.name = name
+        self._first_sequence = first_sequence
         self.epoch_is_wrong = False
         self._producer_id, self._epoch = NO_PRODUCER_ID, 0
         self._pipelines: list[SendQueue] = []
@@ -164,7 +164,9 @@ class PipelinedWriter(SimulatedClient):
         if pipeline.epoch != self._epoch:
             pipeline.epoch, pipeline.next_acknowledged = self._epoch, 0
             pipeline.base_number = pipeline.queue[0][0]
-        while pipeline.queue and pipeline.in_flight < MAX_IN_FLIGHT:
+        # A broker takes any number as the first one of a producer, so that one comes alone.
+        is_first = self._first_sequence and not pipeline.next_acknowledged
+        while pipeline.queue and pipeline.in_flight < (1 if is_first else MAX_IN_FLIGHT):
             self._send(pipeline, connection, *pipeline.queue.popleft())
 
     def _connection(self, leader: int) -> NodeConnection | None:
@@ -185,7 +187,7 @@ class PipelinedWriter(SimulatedClient):
             [(self.process.clock.now_ms(), None, value, ())],
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
-            base_sequence=sequence,
+            base_sequence=self._on_wire(sequence),
         )
         topic, index = pipeline.topic_partition
         data = [PartitionProduceData(index=index, records=records)]
@@ -198,6 +200,10 @@ class PipelinedWriter(SimulatedClient):
         version = connection.version_of(ProduceRequest)
         future = self._client.send_on(connection, request, version)
         future.add_done_callback(partial(self._on_answer, pipeline, number, value, sequence))
+
+    def _on_wire(self, sequence: int) -> int:
+        """The sequence number as brokers see it; each later epoch begins with 0."""
+        return (sequence + (0 if self._epoch else self._first_sequence)) & MAX_SEQUENCE
 
     # -- answers
 
@@ -248,9 +254,17 @@ class PipelineStory(Story):
 
     def _start_writers(self) -> None:
         for number in range(2):
-            writer = PipelinedWriter(self.cluster, f"writer{number}", self.history)
+            writer = PipelinedWriter(
+                self.cluster, f"writer{number}", self.history, self._first_sequence()
+            )
             writer.process.spawn(writer.run(TOPIC), "write")
             self._writers.append(writer)
+
+    def _first_sequence(self) -> int:
+        """Where the numbers of a writer begin: where they soon wrap, if the world is at edges."""
+        if self.conditions.edges is None:
+            return 0
+        return MAX_SEQUENCE - self.world.random.randrange(MAX_BEFORE)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [self._replace_leader] * REPLACEMENT_WEIGHT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from ottla.errors import RemoteProtocolError
@@ -33,6 +34,8 @@ LOOK_MS: Final = 1_000
 MAX_LOOKS: Final = 3
 """A fetch seen waiting so often is never answered: readers ask for a wait of half a second."""
 API_KEY_BYTES: Final = 2
+CONTROL: Final = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
+"""What the controller sends to the brokers."""
 
 
 class StreamTransport:
@@ -112,6 +115,7 @@ class SimulatedProcessor:
         complete_delayed: Callable[[], object] = lambda: None,
         on_forgotten: Callable[[str], object] = lambda connection_id: None,
         on_fetch: Callable[[str], object] = lambda connection_id: None,
+        control_delay_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
         self.config = config
@@ -125,6 +129,7 @@ class SimulatedProcessor:
         self._complete_delayed = complete_delayed
         self._on_forgotten = on_forgotten
         self._on_fetch = on_fetch
+        self._control_delay_ms = control_delay_ms
         self._clients: dict[Connection, Client] = {}
         self._to_handle: dict[Connection, None] = {}
         self._to_send: dict[Connection, None] = {}
@@ -241,7 +246,17 @@ class SimulatedProcessor:
             client.looks = 0
             if client.api_key == ApiKey.FETCH:
                 self._on_fetch(connection.id)
+            delay_ms = self._control_delay_ms() if client.api_key in CONTROL else 0
+            if delay_ms:
+                connection.muted = IN_FLIGHT
+                self._scheduler.call_later(delay_ms, partial(self._handle_late, connection, frame))
+            else:
+                self._handle_frame(connection, frame)
+
+    def _handle_late(self, connection: Connection, frame: bytearray) -> None:
+        if connection in self._clients and not connection.is_closing:
             self._handle_frame(connection, frame)
+            self.schedule_turn()
 
     def _handle_frame(self, connection: Connection, frame: bytearray) -> None:
         connection.muted = IN_FLIGHT

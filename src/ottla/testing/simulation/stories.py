@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.guarded_story import GuardedStory
+from ottla.testing.simulation.lives_story import LivesStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
-from ottla.testing.simulation.story import Outcome, PowerStory, Story
+from ottla.testing.simulation.story import Outcome, PowerStory, Story, UncleanStory
 
 _OTHERS: Final = (
     GroupStory,
@@ -24,7 +26,7 @@ _OTHERS: Final = (
 )
 KINDS: Final[tuple[type[Story], ...]] = (
     *(CopyStory, Story, *_OTHERS),
-    *(CopyStory, GuardedStory, *_OTHERS),
+    *(AppendStory, GuardedStory, LivesStory, *_OTHERS[1:-1], UncleanStory),
 )
 """A seed runs the story at its index modulo their number."""
 NEW_OBJECTS: Final = 1_000_000

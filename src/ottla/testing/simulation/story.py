@@ -1,6 +1,7 @@
 """One run of the simulated world: load, faults, peace, and the checks at the end.
 
-`PowerStory` is the one in which all machines lose power at once.
+`PowerStory` is the one in which all machines lose power at once, `UncleanStory` the one in which
+replicas lead that were not in sync.
 """
 
 from __future__ import annotations
@@ -8,27 +9,28 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from ottla.replication.partition import Partition
 from ottla.structs import NO_EPOCH, TopicPartition
-from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.testing.simulation.cluster import Host, SimulatedCluster, is_controller
+from ottla.testing.simulation.cluster_at_rest import LogStarts, check_log_matching, check_rest
+from ottla.testing.simulation.conditions import Conditions, near_ends
 from ottla.testing.simulation.invariants import (
+    History,
     Watcher,
+    check_history,
     check_idle,
     check_in_the_end,
     partitions_of,
+    records_of,
     replicas_of,
 )
 from ottla.testing.simulation.nemesis import Nemesis
-from ottla.testing.simulation.workload import (
-    History,
-    Reader,
-    SimulatedClient,
-    TopicMaker,
-    Writer,
-)
+from ottla.testing.simulation.replay import check_coordinators
+from ottla.testing.simulation.workload import EndReader, Reader, SimulatedClient, TopicMaker, Writer
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
 
@@ -39,6 +41,10 @@ START_LIMIT_MS: Final = 60_000
 TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
 LOOK_EVERY_STEPS: Final = 4
+COMPARE_MS: Final = 5_000
+"""How often the replicas are compared while things break."""
+REST_LIMIT_MS: Final = 60_000
+REST_STEP_MS: Final = 2_000
 TWO_LEADERS_WEIGHT: Final = 4
 """How much likelier than another fault it is that two leaders in succession die."""
 REPLACED_CONTROLLER_WEIGHT: Final = 3
@@ -68,32 +74,50 @@ class Story:
 
     brokers: ClassVar[int] = REPLICAS
     may_flush_each_batch: ClassVar[bool] = True
+    may_retain: ClassVar[bool] = False
+    """Whether records may go for the size of their log: no client counts on all of them."""
     settings: ClassVar[Mapping[str, str | int]] = {}
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         # Without a flush per batch, a cluster that loses power may lose records: no violation.
         flushes = self.may_flush_each_batch and self.world.random.random() < 0.5
-        settings = dict(self.settings)
+        self.conditions = Conditions.drawn(seed, self.may_retain)
+        settings = {**self.conditions.settings, **self.settings}
         if flushes:
             settings["log.flush.interval.messages"] = 1
         self.cluster = SimulatedCluster(self.world, self.brokers, **settings)
+        for host in self.cluster.hosts:
+            host.disk.fail_at_random(self.conditions.calls_per_fault)
         self.history = History()
-        self.watcher = Watcher(self.cluster, self.history)
-        self.nemesis = Nemesis(self.cluster, flushes, self._more_faults())
         self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+        self._take_edges()
+        self.watcher = Watcher(self.cluster, self.history)
+        self.watcher.flushes_late = not self.may_flush_each_batch
+        self.nemesis = Nemesis(self.cluster, flushes, self._more_faults(), self.conditions.kinds)
         self._writers: list[SimulatedClient] = []
         self._steps = 0
+        self._compared_ms = 0
+        self._log_starts = LogStarts()
         self._doomed: TopicPartition | None = None
         """The partition of which two leaders in succession are to die."""
         self._first_epoch = NO_EPOCH
         """The epoch of the first of these leaders, once it is dead."""
 
+    def _take_edges(self) -> None:
+        """Put the topic into the cluster before it runs, where its numbers begin near an edge."""
+        edges = self.conditions.edges
+        if edges is not None:
+            edges.prepare(self.cluster, TOPIC, PARTITIONS, tuple(range(1, REPLICAS + 1)))
+            for partition in self.partitions:
+                self.history.note_deleted(partition, edges.offset)
+
     def run(self) -> Outcome:
         """Run to the end, or to the first violation."""
         self.world.after_step = self._look
         try:
-            self._tell()
+            with near_ends() if self.conditions.edges else nullcontext():
+                self._tell()
         except TimelessError as error:
             self.history.violations.append(f"{self.world.now_ms} ms: {error}")
         outcome = self._outcome()
@@ -110,6 +134,26 @@ class Story:
             self._end()
         if not self.history.violations:
             self.history.violations += check_idle(self.cluster)
+        if not self.history.violations:
+            self.history.violations += self._come_to_rest()
+
+    def _come_to_rest(self) -> list[str]:
+        """End all clients; returns what is wrong with the cluster after a while, or nothing."""
+        wrong = self._wrong_until(
+            lambda: [text for host in self.cluster.hosts for text in check_coordinators(host)]
+        )
+        for process in self.world.processes:
+            process.is_told_to_stop = True
+        return wrong or self._wrong_until(lambda: check_rest(self.cluster))
+
+    def _wrong_until(self, check: Callable[[], list[str]]) -> list[str]:
+        """What a check finds wrong for so long that it is not only late."""
+        end_ms = self.world.now_ms + REST_LIMIT_MS
+        wrong = check()
+        while wrong and not self.history.violations and self.world.now_ms < end_ms:
+            self.world.run(REST_STEP_MS)
+            wrong = check()
+        return wrong
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [
@@ -169,12 +213,22 @@ class Story:
         self._start_writers()
         reader = Reader(self.cluster, "reader", self.history)
         reader.process.spawn(reader.run(self.partitions), "read")
+        self._watch_ends(self.partitions)
 
     def _start_writers(self) -> None:
         for number in range(2):
             self._start_writer(f"writer{number}", interval_ms=200)
 
+    def _watch_ends(
+        self, partitions: list[TopicPartition], isolation_level: str = "read_uncommitted"
+    ) -> None:
+        """Have a client ask for the ends of partitions that lose nothing."""
+        watcher = EndReader(self.cluster, "end-reader", self.history, isolation_level)
+        watcher.process.spawn(watcher.run(partitions), "ask for the ends")
+
     def _make_topic(self, topic: str) -> None:
+        if topic in {partition.topic for partition in self.cluster.first_offsets}:
+            return  # it was there before
         maker = TopicMaker(self.cluster, "maker", self.history)
         maker.process.spawn(maker.create(topic, PARTITIONS, REPLICAS), "create the topic")
         if not self.world.run_until(lambda: maker.is_done, START_LIMIT_MS):
@@ -233,6 +287,10 @@ class Story:
         self._steps += 1
         if self._steps % LOOK_EVERY_STEPS == 0:
             self.watcher.look()
+            if self.world.now_ms >= self._compared_ms + COMPARE_MS:
+                self._compared_ms = self.world.now_ms
+                self.history.violations += check_log_matching(self.cluster)
+                self.history.violations += self._log_starts.check(self.cluster)
         if self._doomed is not None and not self.nemesis.is_stopped:
             self._kill_doomed(self._doomed)
 
@@ -250,12 +308,6 @@ class Story:
         )
 
 
-def is_controller(host: Host) -> bool:
-    """Whether the broker of a host runs, and is the controller as far as it knows."""
-    controller = getattr(host.broker, "controller", None)
-    return host.is_running and controller is not None and controller.is_active
-
-
 def isr_of(partition: Partition) -> tuple[int, ...]:
     """The replicas in sync, as the leader knows them; empty for a follower."""
     return () if partition.leadership is None else partition.leadership.in_sync.committed
@@ -270,6 +322,7 @@ def isr_of(partition: Partition) -> tuple[int, ...]:
 MAX_DARK_MS: Final = 5_000
 POWER_LOSS_WEIGHT: Final = 4
 """How much likelier this is than another fault."""
+UNCLEAN_WEIGHT: Final = 5
 
 
 class PowerStory(Story):
@@ -313,3 +366,69 @@ def flushed(host: Host, topic_partition: TopicPartition) -> int:
         ),
         0,
     )
+
+
+# Replicas lead that were not in sync: what was acknowledged may be lost, and is reported then.
+
+
+class UncleanStory(Story):
+    """Writers, and unclean elections: records are lost, and replicas are the same in the end."""
+
+    settings: ClassVar[Mapping[str, str | int]] = {
+        "unclean.leader.election.enable": "true",
+        "min.insync.replicas": 1,
+        "replica.lag.time.max.ms": 1_000,
+    }
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.watcher.may_lose = self.history.may_lose = True
+        self._unclean: dict[int, int] = {}
+        """How many unclean elections each controller has held, by its id as an object."""
+
+    def _begin(self) -> None:
+        self._make_topic(TOPIC)
+        self._start_writers()
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [self._lead_uncleanly] * UNCLEAN_WEIGHT
+
+    def _lead_uncleanly(self, chance: random.Random) -> str:
+        """Cut a broker off until it is out of sync; then the others die, and it alone is left."""
+        host = chance.choice(self.cluster.hosts)
+        others = [each for each in self.cluster.hosts if each is not host]
+        links = [(host.name, each.name) for each in others]
+        text = self.nemesis.cut(links + [(target, source) for source, target in links])
+
+        def kill() -> None:
+            for other in others:
+                if not self.nemesis.is_stopped:
+                    self.nemesis.kill_for_a_while(other, f"{host.name} shall lead")
+                    self.nemesis.end_session(other)
+
+        delay_ms = chance.randint(1_000, MAX_DARK_MS)
+        self.world.loop.add_timer(delay_ms, kill)
+        return f"{text}; the others die in {delay_ms} ms"
+
+    def _look(self) -> None:
+        super()._look()
+        for host in self.cluster.hosts:
+            controller = getattr(host.broker, "controller", None)
+            if controller is not None and controller.unclean_elections:
+                self._unclean[id(controller)] = controller.unclean_elections
+
+    def _end(self) -> None:
+        for writer in self._writers:
+            writer.is_told_to_stop = True
+        if not self.world.run_until(self._is_whole, PEACE_LIMIT_MS):
+            self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
+            return
+        lost = self.history.losses + [text for tp in self.partitions for text in self._lost(tp)]
+        if lost and not self._unclean:
+            self.history.violations += ["no unclean election was reported, and records are lost"]
+            self.history.violations += lost
+
+    def _lost(self, topic_partition: TopicPartition) -> list[str]:
+        partition = replicas_of(self.cluster, topic_partition)[0]
+        log = records_of(partition, 0, partition.high_watermark)
+        return check_history(self.history, topic_partition, log)

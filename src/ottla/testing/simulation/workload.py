@@ -6,7 +6,7 @@ Each record's value is unique, so that the history can tell what became of it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import AdminClient
@@ -14,12 +14,15 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import RecordMetadata
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime.scheduler import pause
 from ottla.structs import TopicPartition
+from ottla.testing.simulation.committed_records import CommittedRecords
+from ottla.testing.simulation.invariants import History, has_deposed_leader
 from ottla.testing.simulation.world import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -28,50 +31,8 @@ if TYPE_CHECKING:
 CREATE_TIMEOUT_MS: Final = 5_000
 METADATA_TIMEOUT_MS: Final = 60_000
 POLL_MS: Final = 500
-
-
-@dataclass(slots=True)
-class History:
-    """What brokers acknowledged to clients, and what readers saw."""
-
-    acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
-    refused: set[bytes] = field(default_factory=set)
-    sent: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
-    seen: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
-    unpromised: set[bytes] = field(default_factory=set)
-    deleted: dict[TopicPartition, int] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-
-    def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
-        if value in self.unpromised:
-            return
-        known = self.acknowledged.setdefault(partition, {})
-        if known.setdefault(offset, value) != value:
-            self.violations.append(
-                f"{partition}: offset {offset} was given to {known[offset]!r} and to {value!r}"
-            )
-
-    def note_seen(self, partition: TopicPartition, offset: int, value: bytes) -> None:
-        known = self.seen.setdefault(partition, {})
-        if known.setdefault(offset, value) != value:
-            self.violations.append(
-                f"{partition}: at offset {offset} a reader saw {known[offset]!r}, then {value!r}"
-            )
-
-    def note_deleted(self, partition: TopicPartition, offset: int) -> None:
-        """Note that a client asks for the deletion of the records before an offset."""
-        self.deleted[partition] = max(offset, self.deleted.get(partition, 0))
-
-    def admit_loss(self, partition: TopicPartition, offset: int) -> None:
-        """Drop all promises from this offset on: other records may take its place.
-
-        An answer in flight may still acknowledge what is lost, so such answers do not count.
-        """
-        answered = self.refused.union(self.acknowledged.get(partition, {}).values())
-        self.unpromised.update(set(self.sent.get(partition, ())) - answered)
-        for known in (self.acknowledged, self.seen):
-            kept = {at: value for at, value in known.get(partition, {}).items() if at < offset}
-            known[partition] = kept
+END_INTERVAL_MS: Final = 600
+END_TIMEOUT_MS: Final = 10_000
 
 
 class SimulatedClient:
@@ -80,9 +41,18 @@ class SimulatedClient:
     def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
         self.cluster = cluster
         self.history = history
+        self.name = name
         self.process = SimulatedProcess(cluster.world, name)
-        self.is_told_to_stop = False
         self.is_done = False
+
+    @property
+    def is_told_to_stop(self) -> bool:
+        """Whether the program is to come to an end."""
+        return self.process.is_told_to_stop
+
+    @is_told_to_stop.setter
+    def is_told_to_stop(self, is_told: bool) -> None:
+        self.process.is_told_to_stop = is_told
 
     async def pause(self, ms: int) -> None:
         await pause(self.process.scheduler, ms)
@@ -130,7 +100,6 @@ class Writer(SimulatedClient):
             }
         )
         self.core = ProducerCore(self.process.runtime, config, self.process.loop.call_soon)
-        self.name = name
         self.unanswered = 0
 
     async def run(self, topic: str, interval_ms: int, burst: int = 1) -> None:
@@ -172,7 +141,8 @@ class Writer(SimulatedClient):
 class Reader(SimulatedClient):
     """A consumer of all partitions, from the beginning, that remembers what it saw.
 
-    With read_committed it sees no markers and no aborted records: offsets have gaps.
+    With read_committed it sees no markers and no aborted records: offsets have gaps. Each poll is
+    then compared with what the logs say of the records.
     """
 
     def __init__(
@@ -196,8 +166,11 @@ class Reader(SimulatedClient):
         )
         self.core = ConsumerCore(self.process.runtime, config)
         self.next_offsets: dict[TopicPartition, int] = {}
+        self._outcomes: dict[TopicPartition, CommittedRecords] = {}
 
     async def run(self, partitions: list[TopicPartition]) -> None:
+        if self.has_gaps:
+            self._outcomes = {each: CommittedRecords(self.cluster, each) for each in partitions}
         self.core.assign(partitions)
         while not self.is_told_to_stop:
             try:
@@ -207,14 +180,30 @@ class Reader(SimulatedClient):
                     self.history.violations.append(f"a reader failed: {error!r}")
                     return
                 continue
+            positions = self.core.positions()
             if isinstance(records, list):
+                self._check_outcomes(records, positions)
                 for record in records:
                     self._note(TopicPartition(record.topic, record.partition), record)
-            for partition, position in self.core.positions().items():
+            for partition, position in positions.items():
                 self.next_offsets[partition] = position.offset
             await asyncio.sleep(0)
         await self.core.close(Deadline(self.process.clock, 1_000))
         self.is_done = True
+
+    def _check_outcomes(
+        self, records: list[ConsumerRecord], positions: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        for partition, outcomes in self._outcomes.items():
+            start = self.next_offsets.get(partition, 0)
+            end = positions[partition].offset if partition in positions else start
+            if end != start:
+                shown = [
+                    record.offset
+                    for record in records
+                    if (record.topic, record.partition) == partition
+                ]
+                self.history.violations += outcomes.check_poll(start, end, shown)
 
     def may_meet(self, error: KafkaError) -> bool:
         """Whether the story has an error in store that is not over by itself."""
@@ -230,3 +219,63 @@ class Reader(SimulatedClient):
             )
         self.next_offsets[partition] = offset + 1
         self.history.note_seen(partition, offset, value)
+
+
+class EndReader(SimulatedClient):
+    """Asks for the ends of partitions all the time, and compares them with what it knew before.
+
+    A leader that does not know of its successor yet may tell an end from before it, but not to a
+    client that has heard of the successor.
+    """
+
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, history: History, isolation_level: str
+    ) -> None:
+        super().__init__(cluster, name, history)
+        config = ConsumerConfig.parse(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "request.timeout.ms": 5_000,
+                "isolation.level": isolation_level,
+            }
+        )
+        self._core = ConsumerCore(self.process.runtime, config)
+        self._is_committed = isolation_level == "read_committed"
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def run(self, partitions: list[TopicPartition]) -> None:
+        """Ask until told to stop."""
+        latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        while not self.is_told_to_stop:
+            before = {each: self._acknowledged_end(each) for each in partitions}
+            try:
+                deadline = Deadline(self.process.clock, END_TIMEOUT_MS)
+                ends = await self._core.list_offsets(latest, deadline)
+            except KafkaError:
+                ends = {}
+            for partition, end in ends.items():
+                if isinstance(end, ListOffsetsResult):
+                    least = self._ends.get(partition, 0)
+                    if not has_deposed_leader(self.cluster, partition):
+                        least = max(least, before[partition])
+                    self._compare(partition, end.offset, least)
+            await self.pause(self.process.runtime.random.randint(1, 2 * END_INTERVAL_MS))
+        await self._core.close(Deadline(self.process.clock, END_TIMEOUT_MS))
+        self.is_done = True
+
+    def _acknowledged_end(self, partition: TopicPartition) -> int:
+        """Behind all that was acknowledged; for committed records a transaction may be open there.
+
+        The same where a broker leads that should not: nothing is known then.
+        """
+        if self._is_committed or has_deposed_leader(self.cluster, partition):
+            return 0
+        return max(self.history.acknowledged.get(partition, ()), default=-1) + 1
+
+    def _compare(self, partition: TopicPartition, end: int, least: int) -> None:
+        if end < least:
+            self.history.violations.append(
+                f"{partition}: {self.process.host} was told that it ends at {end}; {least} were "
+                "there when it asked"
+            )
+        self._ends[partition] = max(end, self._ends.get(partition, 0))

@@ -105,12 +105,19 @@ class ProcessScheduler:
                 task.cancel()
 
 
+def usual_job_ms(chance: random.Random) -> int:
+    """How long a background job takes on a disk that is not slow."""
+    return chance.randint(0, MAX_JOB_MS)
+
+
 class ProcessBackground:
     """Background jobs: each runs in one step, at a random moment."""
 
     def __init__(self, scheduler: ProcessScheduler, chance: random.Random) -> None:
         self._scheduler = scheduler
         self._random = chance
+        self.job_ms: Callable[[random.Random], int] = usual_job_ms
+        """How long a job takes."""
 
     def submit(
         self,
@@ -127,7 +134,7 @@ class ProcessBackground:
             if on_done is not None:
                 self._scheduler.call_soon(lambda: on_done(result))
 
-        self._scheduler.call_later(self._random.randint(0, MAX_JOB_MS), run)
+        self._scheduler.call_later(self.job_ms(self._random), run)
 
     async def run(self, job: Callable[[], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -160,16 +167,19 @@ class SimulatedProcess:
         self.host = host
         self.disk = disk or MemoryDisk()
         self.state = ProcessState.RUNNING
+        self.is_told_to_stop = False
+        """Whether its program is to come to an end, when it next looks (SIGTERM)."""
         self.loop = loop or ProcessLoop.over(world.clock, world.agenda)
         self.clock = WallClock(world.clock)
         self.disk.now_ms = self.clock.now_ms
         self.scheduler = ProcessScheduler(self.loop, self.clock)
         chance = random.Random(world.random.getrandbits(64))
         self.network = ProcessNetwork(world.network, host, self.loop)
+        self.background = ProcessBackground(self.scheduler, chance)
         self.runtime = Runtime(
             clock=self.clock,
             scheduler=self.scheduler,
-            background=ProcessBackground(self.scheduler, chance),
+            background=self.background,
             disk=self.disk,
             network=self.network,
             random=chance,
