@@ -97,14 +97,22 @@ def require_distinct_ports(key: str, end_points: Iterable[EndPoint]) -> None:
         seen[end_point.port] = end_point
 
 
+LOOPBACK_NAME: Final = "localhost"
+OPENING: Final = frozenset(
+    {"host.name", "advertised.listeners", "advertised.host.name", "advertised.port"}
+)
+"""Who sets one of these without `listeners` has clients on other machines in mind."""
+
+
 class NetworkConfig(ConfigTable, group=True):
     """Listeners, sockets, connections and client quotas."""
 
     listeners: tuple[EndPoint, ...] = config_key(
-        default=("PLAINTEXT://:9092",),
+        default=("PLAINTEXT://localhost:9092",),
         type=LIST,
         importance=HIGH,
-        doc="Where the broker listens, as NAME://host:port; an empty host is every address.",
+        doc="Where the broker listens, as NAME://host:port; an empty host is every address. Unset: "
+        "for this machine alone, unless an advertised listener or host is set.",
     )
     advertised_listeners: tuple[EndPoint, ...] = config_key(
         default=None,
@@ -292,7 +300,8 @@ class NetworkConfig(ConfigTable, group=True):
         protocols = parse_protocol_map(key, values["listener_security_protocol_map"])
         values["listener_security_protocol_map"] = protocols
         if "listeners" not in given:
-            values["listeners"] = (f"PLAINTEXT://{values['host_name']}:{values['port']}",)
+            host = values["host_name"] if OPENING.intersection(given) else LOOPBACK_NAME
+            values["listeners"] = (f"PLAINTEXT://{host}:{values['port']}",)
         values["listeners"] = parse_listeners("listeners", values["listeners"], protocols)
         require_distinct_ports("listeners", values["listeners"])
         values["advertised_listeners"] = _advertised_listeners(values, protocols)

@@ -34,9 +34,12 @@ from ottla.log.log import Log
 from ottla.log.log_dir import (
     CLUSTER_METADATA_DIR,
     LOG_SUFFIX,
+    META_PROPERTIES_FILE,
     PARTITION_METADATA,
+    MetaProperties,
     parse_partition_dir,
     parse_segment_name,
+    read_owner,
     read_topic_id,
 )
 from ottla.record.record_batch import batches
@@ -165,7 +168,7 @@ def check_adoption(disk: Disk, config: BrokerConfig, is_wanted: bool) -> None:
         return
     found = find_partitions(disk, config.log_dirs)
     if found:
-        _check_wanted(found, config, is_wanted)
+        _check_wanted(found, config, is_wanted, owner_of(disk, config.log_dirs))
         logger.warning(
             "log.dirs=%s: %s are adopted. This cannot be undone: Apache Kafka does not start on "
             "the directory afterwards, and what is written from now on is not in its metadata",
@@ -174,15 +177,33 @@ def check_adoption(disk: Disk, config: BrokerConfig, is_wanted: bool) -> None:
         )
 
 
-def _check_wanted(found: Found, config: BrokerConfig, is_wanted: bool) -> None:
+def _check_wanted(
+    found: Found, config: BrokerConfig, is_wanted: bool, owner: MetaProperties | None
+) -> None:
     if is_wanted:
         return
+    whose = "which do not say whose they are"
+    if owner is not None:
+        whose = (
+            f"of broker {owner.broker_id} of cluster {owner.cluster_id}, which keeps its topics "
+            "elsewhere: a broker of Ottla or Kafka with zookeeper.connect, or one of KRaft"
+        )
     raise ConfigError(
         f"log.dirs={','.join(config.log_dirs)}: must be a directory of this broker, and has "
-        f"{_counted(found)} that its registry does not know, as one of Apache Kafka has. "
-        "`ottla broker --adopt-log-dirs` takes them over; Kafka cannot go back to the directory "
-        "then, so do it on a copy"
+        f"{_counted(found)} {whose}. Choose another directory for a broker of its own, or start "
+        "that broker with its zookeeper.connect. `ottla broker --adopt-log-dirs` takes the "
+        "partitions over; their owner cannot go back to the directory then, so do it on a copy"
     )
+
+
+def owner_of(disk: Disk, log_dirs: Iterable[str]) -> MetaProperties | None:
+    """The broker and the cluster that the first directory with such a note names."""
+    for log_dir in log_dirs:
+        with suppress(OSError, ConfigError):
+            found = read_owner(disk, f"{log_dir.rstrip('/')}/{META_PROPERTIES_FILE}")
+            if found is not None:
+                return found
+    return None
 
 
 def _counted(found: Found) -> str:
@@ -236,7 +257,8 @@ class Adoption:
         found = find_partitions(self.runtime.disk, self.config.log_dirs)
         if not found:
             return
-        _check_wanted(found, self.config, self.is_wanted)
+        owner = owner_of(self.runtime.disk, self.config.log_dirs)
+        _check_wanted(found, self.config, self.is_wanted, owner)
         metadata = self._read_metadata()
         for topic, partitions in sorted(found.items()):
             topic_id = self._topic_id(topic, partitions)

@@ -169,18 +169,7 @@ class LogDir:
 
     def read_meta_properties(self) -> MetaProperties | None:
         """The owner of the directory; None if it is new. ConfigError if it does not say."""
-        path = self.file(META_PROPERTIES_FILE)
-        if not self.disk.exists(path):
-            return None
-        text = self.disk.read_bytes(path).decode("utf-8", "replace")
-        lines = (line.strip() for line in text.splitlines())
-        fields = dict(line.split("=", 1) for line in lines if "=" in line and line[0] not in "#!")
-        try:
-            # Version 1, which KRaft wrote, has node.id in the place of broker.id.
-            broker_id = int(fields.get("broker.id", fields.get("node.id", "")))
-            return MetaProperties(broker_id, fields["cluster.id"])
-        except (ValueError, KeyError):
-            raise ConfigError(f"{path}: it has no broker.id or no cluster.id") from None
+        return read_owner(self.disk, self.file(META_PROPERTIES_FILE))
 
     def write_meta_properties(self, properties: MetaProperties) -> None:
         text = f"version=0\nbroker.id={properties.broker_id}\ncluster.id={properties.cluster_id}\n"
@@ -188,6 +177,21 @@ class LogDir:
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.disk, self.file(name))
+
+
+def read_owner(disk: Disk, path: str) -> MetaProperties | None:
+    """What a meta.properties says; None where there is none, ConfigError if it does not say."""
+    if not disk.exists(path):
+        return None
+    text = disk.read_bytes(path).decode("utf-8", "replace")
+    lines = (line.strip() for line in text.splitlines())
+    fields = dict(line.split("=", 1) for line in lines if "=" in line and line[0] not in "#!")
+    try:
+        # Version 1, which KRaft wrote, has node.id in the place of broker.id.
+        broker_id = int(fields.get("broker.id", fields.get("node.id", "")))
+        return MetaProperties(broker_id, fields["cluster.id"])
+    except (ValueError, KeyError):
+        raise ConfigError(f"{path}: it has no broker.id or no cluster.id") from None
 
 
 def with_fewest_logs(live_dirs: Sequence[LogDir]) -> LogDir:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.network_config import LOOPBACK_NAME
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import (
@@ -231,6 +232,11 @@ class Broker:
             self.runtime, self.processor, network, self.tls, self._sasl_listener
         )
         self.listeners.open(self.config)
+        if not self.config.is_given("listeners") and self.config.listeners[0].host == LOOPBACK_NAME:
+            logger.info(
+                "This machine alone is served, as no listeners are set; a line such as "
+                "listeners=PLAINTEXT://:9092 in the broker's file lets others in"
+            )
 
     async def _join_cluster(self) -> None:
         """Build coordinators, controller and handlers; then register and stand for election."""

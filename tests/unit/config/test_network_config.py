@@ -18,13 +18,27 @@ def shown(end_points) -> list[str]:
     return [str(end_point) for end_point in end_points]
 
 
-def test_default_is_one_listener_on_every_address():
-    """Port 9092, advertised without a host until the broker puts the machine's name there."""
+def test_default_is_one_listener_for_this_machine_alone():
+    """A broker that asks nobody who he is lets no other machine in before somebody says so."""
     config = BrokerConfig()
 
-    assert shown(config.listeners) == ["PLAINTEXT://:9092"]
-    assert shown(config.advertised_listeners) == ["PLAINTEXT://:9092"]
+    assert shown(config.listeners) == ["PLAINTEXT://localhost:9092"]
+    assert shown(config.advertised_listeners) == ["PLAINTEXT://localhost:9092"]
     assert config.inter_broker_listener_name == "PLAINTEXT"
+    assert shown(parsed(port="19092").listeners) == ["PLAINTEXT://localhost:19092"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"advertised_listeners": "PLAINTEXT://broker.example:9092"},
+        {"advertised_host_name": "broker.example"},
+        {"host_name": ""},
+    ],
+)
+def test_broker_that_is_advertised_listens_on_every_address(settings):
+    """Clients are told to come to it from elsewhere."""
+    assert shown(parsed(**settings).listeners) == ["PLAINTEXT://:9092"]
 
 
 def test_old_form_names_host_and_port_apart():

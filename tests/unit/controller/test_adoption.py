@@ -108,10 +108,22 @@ def test_directory_without_a_registry_is_checked_before_anything_is_written(capl
     check_adoption(disk, config, is_wanted=False)
     disk.make_dirs("/more/t-0")
 
-    with pytest.raises(ConfigError, match="Kafka cannot go back"):
+    with pytest.raises(ConfigError, match=r"which do not say whose they are.*cannot go back"):
         check_adoption(disk, config, is_wanted=False)
     check_adoption(disk, config, is_wanted=True)
     assert "1 partition(s) of 1 topic(s) are adopted. This cannot be undone" in caplog.text
+
+
+def test_directory_of_another_cluster_is_named_as_what_it_is():
+    """A broker that is tried out after a cluster finds the cluster's directory at the default."""
+    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/data"})
+    disk.make_dirs("/data/t-0")
+    disk.replace("/data/meta.properties", b"version=0\nbroker.id=3\ncluster.id=abc\n")
+
+    with pytest.raises(
+        ConfigError, match="of broker 3 of cluster abc, which keeps its topics"
+    ):
+        check_adoption(disk, config, is_wanted=False)
 
 
 def test_directory_with_a_registry_needs_no_permission():
