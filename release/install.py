@@ -16,6 +16,12 @@ import subprocess
 import venv
 from pathlib import Path
 
+# What Ottla needs without any of its extras, a line for each.
+NEEDS = """
+from importlib.metadata import requires
+print(*(each for each in requires("ottla") or () if "extra ==" not in each), sep="\\n")
+"""
+
 
 def install(home: Path) -> None:
     """Make the environment unless another start has just done so."""
@@ -28,12 +34,17 @@ def install(home: Path) -> None:
         print(f"setting up {place}, once", flush=True)
         venv.create(place, clear=True, with_pip=True)
         version = home.joinpath("VERSION").read_text().strip()
-        pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet", "--prefer-binary"]
-        pip += ["--disable-pip-version-check", "--find-links", home / "libs", f"ottla=={version}"]
+        python = [place / "bin" / "python", "-P"]
+        pip = [*python, "-m", "pip", "install", "--quiet", "--prefer-binary"]
+        pip += ["--disable-pip-version-check", "--find-links", home / "libs"]
+        # Ottla itself comes from libs alone: an index may have a stranger's package of its name.
+        subprocess.run([*pip, "--no-index", "--no-deps", f"ottla=={version}"], check=True)
+        needs = subprocess.run([*python, "-c", NEEDS], capture_output=True, text=True, check=True)
+        wanted = needs.stdout.split("\n")[:-1]
         # The wheels in libs are enough where they fit this Python; then no network is needed.
-        alone = subprocess.run([*pip, "--no-index"], capture_output=True, check=False)
+        alone = subprocess.run([*pip, "--no-index", *wanted], capture_output=True, check=False)
         if alone.returncode != 0:
-            subprocess.run(pip, check=True)
+            subprocess.run([*pip, *wanted], check=True)
         ready.write_text(f"{sys.version}\n")
 
 

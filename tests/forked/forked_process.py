@@ -112,7 +112,7 @@ def can_be_forked(given: Mapping[str, Any], environment: Mapping[str, str]) -> b
     return (
         sys.platform == "linux"
         and not isinstance(words, str | bytes | os.PathLike)
-        and list(words[1:2]) == ["-m"]
+        and list(words[1:2]) == ["-m"]  # with -P as well it is a program of its own
         and not given["shell"]
         and given["preexec_fn"] is None
         and not given["pass_fds"]

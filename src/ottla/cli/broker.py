@@ -49,6 +49,7 @@ class BrokerCommand(Command):
             from ottla.cli.doctor import warn_at_start
             from ottla.config.broker_config import BrokerConfig
             from ottla.config.known_keys import shown
+            from ottla.runtime.disk import claim_shared_folder
 
             settings = server_settings(arguments)
             config = BrokerConfig.parse(settings)
@@ -57,6 +58,8 @@ class BrokerCommand(Command):
             for key, value in settings.items():
                 logger.info("Property %s is overridden to %s", key, shown(key, value))
 
+            for log_dir in config.log_dirs:
+                claim_shared_folder(log_dir, "log.dirs")
             warn_at_start(config)
             from ottla.server.broker import run_broker
 

@@ -16,6 +16,8 @@ from typing import IO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_servers import require_free
+from ottla.errors import ConfigError
+from ottla.runtime.disk import claim_folder
 from ottla.runtime.network import free_port
 from ottla.structs import Value
 
@@ -138,10 +140,10 @@ class ClusterLayout:
 def lock(data_dir: Path) -> IO[str]:
     """Held while the cluster runs: two ZooKeepers on one directory would ruin it."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        claim_folder(str(data_dir), "--data-dir")
         file = (data_dir / CLUSTER_LOCK).open("w", encoding="utf-8")
-    except FileExistsError:
-        raise CommandError(f"--data-dir {data_dir}: it is a file, not a folder") from None
+    except ConfigError as error:
+        raise CommandError(error.message) from None
     except OSError as error:
         raise CommandError(f"--data-dir {data_dir}: {error.strerror}") from error
     try:
@@ -197,7 +199,14 @@ class Child:
     @property
     def command(self) -> list[str]:
         """What the process runs."""
-        return [sys.executable, "-m", "ottla", self.server.command, str(self.server.properties)]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "ottla",
+            self.server.command,
+            str(self.server.properties),
+        ]
 
     @property
     def is_running(self) -> bool:

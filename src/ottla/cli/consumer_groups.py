@@ -27,7 +27,7 @@ from ottla.cli.options import (
     require,
     timestamp_ms,
 )
-from ottla.cli.output import MISSING, TEXT, Row, add_format, show_rows
+from ottla.cli.output import MISSING, TEXT, Row, add_format, one_line, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal
 from ottla.cli.topic_views import with_leaders
@@ -709,7 +709,8 @@ def _print_state(group: GroupDescription, verbose: bool, terminal: Terminal) -> 
 
 def columns(fields: Sequence[str], widths: Sequence[int]) -> str:
     """Fields padded to their widths, a blank between them; the last one is not padded."""
-    return " ".join(f"{field:<{width}}" for field, width in zip(fields, widths, strict=True))
+    texts = map(one_line, fields)
+    return " ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
 
 
 def _width(texts: Sequence[str]) -> int:

@@ -34,8 +34,9 @@ def server_processes(command: str, proc: Path, folder: str, user: int) -> Iterat
             words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
         except OSError:  # it has just ended
             continue
-        # python -m ottla broker ..., or python .../bin/ottla broker ...
-        first = words[1:3] if words[1:2] != ["-m"] else words[2:4]
+        # python -P -m ottla broker ..., or python .../bin/ottla broker ...
+        words = [words[0], *(word for word in words[1:3] if word not in ("-P", "-m")), *words[3:]]
+        first = words[1:3]
         is_ottla = len(first) == 2 and first[0].rpartition("/")[2] == "ottla"
         if is_ottla and first[1] in names and os.path.dirname(words[0]) == folder:
             yield int(entry.name)

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import Terminal, escape_of
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord as Record
@@ -83,6 +83,7 @@ def _number_decoder(number: Struct, name: str) -> Decode:
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+LINE_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Control characters that a terminal acts on, but for tab and line feed."""
 
 
@@ -229,7 +230,12 @@ def visible(data: bytes) -> bytes:
         text = data.decode()
     except UnicodeDecodeError:
         return b"0x" + data.hex().encode()
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
+    return CONTROL.sub(lambda found: escape_of(found[0]), text).encode()
+
+
+def one_line(text: str) -> str:
+    """A text as a part of a line: whatever would begin another one is escaped as well."""
+    return LINE_CONTROL.sub(lambda found: escape_of(found[0]), text)
 
 
 def timestamp_text(record: Record) -> str:
@@ -322,14 +328,14 @@ def cell(name: str, value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.1f}"
-    return visible(str(value).encode()).decode()
+    return one_line(str(value))
 
 
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[object]], terminal: Terminal
 ) -> None:
     """Columns as kafka-transactions.sh prints them: padded, with a tab behind each."""
-    lines = [list(header), *([str(cell) for cell in row] for row in rows)]
+    lines = [list(header), *([one_line(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
         terminal.print(

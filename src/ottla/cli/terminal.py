@@ -6,6 +6,7 @@ Tests hand in their own streams and clients; the real ones are made when first a
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from ottla.cli.command_error import CommandError
 
@@ -31,6 +32,11 @@ BAR_WIDTH = 16
 REDRAW_MS = 100
 SHORT_MS = 300
 """Work that is done sooner shows no progress: a line that flashes up tells nothing."""
+ACTING: Final = re.compile(
+    "(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+"""Characters on which a terminal acts, or that turn what it shows round. Ottla's own sequences for
+bold, faint and cyan letters are none of them."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -58,6 +64,17 @@ class Clients:
 
         check_reachable(servers)
         return Consumer(servers, without_servers(settings))
+
+
+def escape_of(character: str) -> str:
+    """`\\x1b` for the character ESC; `\\u202e` for one beyond ASCII, as JSON escapes it too."""
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}"
+
+
+def harmless(text: str) -> str:
+    """A text in which names that clients have chosen cannot act on the terminal."""
+    return ACTING.sub(lambda found: escape_of(found[0]), text)
 
 
 class Terminal:
@@ -128,12 +145,12 @@ class Terminal:
     def print(self, text: str = "") -> None:
         """A line of the command's result."""
         self.make_room()
-        self.out.write(text + "\n")
+        self.out.write(harmless(text) + "\n")
 
     def note(self, text: str) -> None:
         """A line beside the result: a warning or a count."""
         self.make_room()
-        self.err.write(text + "\n")
+        self.err.write(harmless(text) + "\n")
 
     def remark(self, text: str) -> None:
         """A line on stderr for a person; scripts do not get it."""

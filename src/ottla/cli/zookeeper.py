@@ -170,7 +170,9 @@ class ZooKeeperServer:
     def start(self) -> None:
         """Start the process; `wait_until_ready` says when it serves."""
         from ottla.cli.cluster_servers import die_with_parent
+        from ottla.runtime.disk import claim_shared_folder
 
+        claim_shared_folder(self.settings["dataDir"], "dataDir")
         command = self._command(java(), zookeeper_jars())
         require_free(self.host, self.port)
         # Its output goes to stderr; stdout only has the line that says that it is ready.

@@ -96,7 +96,14 @@ class ForkServer:
             listener.bind(path)
             listener.listen()
             number = listener.fileno()
-            words = ["-m", "ottla.pipelines.python_daemon", "serve", str(number), self._folder]
+            words = [
+                "-P",
+                "-m",
+                "ottla.pipelines.python_daemon",
+                "serve",
+                str(number),
+                self._folder,
+            ]
             self._process = subprocess.Popen(
                 [sys.executable, *words],
                 stdin=subprocess.PIPE,
@@ -190,7 +197,7 @@ def run(job: Job) -> None:
     # PySpark is there already: its zip files would be read again for what is not.
     own = environment.get("PYTHONPATH", "").split(os.pathsep)
     own = [path for path in own if path and not PYSPARK_ZIP.search(path)]
-    sys.path[0:1] = [folder, *(path for path in own if path not in sys.path)]
+    sys.path[:0] = [folder, *(path for path in own if path not in sys.path)]
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

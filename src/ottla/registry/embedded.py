@@ -398,6 +398,7 @@ class EmbeddedRegistry(TreeRegistry):
         """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
         disk, clock = self.runtime.disk, self.runtime.clock
         _make_dirs_durably(disk, self.directory)
+        disk.make_private(self.directory)  # it has the users' SCRAM credentials
         try:
             self._lock = disk.lock(f"{self.directory}/.lock")
         except OSError as error:
@@ -411,6 +412,7 @@ class EmbeddedRegistry(TreeRegistry):
             self.tree = SessionTree(clock, nodes, first_id)
             await self._journal.append(Write(WriteKind.OPEN, first_id, clock.now_ms(), "/"))
             self._journal.waits_for_room = True
+            disk.make_private(self.directory)
         except BaseException:
             self._lock.release()
             self._lock = None

@@ -7,12 +7,14 @@ and no more: bytes after `fsync` of the file, names after `fsync_dir` of the dir
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
-from stat import S_ISDIR
+import stat
 from typing import Protocol, TypeAlias
 
+from ottla.errors import ConfigError
 from ottla.structs import Value
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -102,6 +104,10 @@ class Disk(Protocol):
 
     def make_dirs(self, path: str) -> None:
         """Make the directory and those above it where they are missing."""
+        ...
+
+    def make_private(self, path: str) -> None:
+        """Keep the directory and the files in it from all users but the one who runs this."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -375,6 +381,12 @@ class LocalDisk:
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
+    def make_private(self, path: str) -> None:
+        os.chmod(path, 0o700)
+        for entry in os.scandir(path):
+            if entry.is_file(follow_symlinks=False):
+                os.chmod(entry.path, 0o600)
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
@@ -388,7 +400,7 @@ class LocalDisk:
 
     def is_dir(self, path: str) -> bool:
         try:
-            return S_ISDIR(os.stat(path).st_mode)
+            return stat.S_ISDIR(os.stat(path).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
@@ -414,3 +426,35 @@ class LocalDisk:
 
     def lock(self, path: str) -> DiskLock:
         return LocalDiskLock(path)
+
+
+# Folders in places such as /tmp, where every user of the machine may make one first.
+
+
+def claim_shared_folder(path: str, key: str) -> None:
+    """Make a folder below a place that all users write to so that it is this user's alone.
+
+    In other places nothing is done. ConfigError, with the setting's `key`, as `claim_folder`.
+    """
+    parent = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(parent) and os.stat(parent).st_mode & stat.S_IWOTH:
+        claim_folder(path, key)
+
+
+def claim_folder(path: str, key: str) -> None:
+    """Make a folder for this user alone, unless it is there.
+
+    ConfigError where another user has it or may write to it: files that this user writes there
+    might be links to others of its own.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{key}={path}: must be a folder, and no link to one")
+    if found.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{key}={path}: belongs to the user with id {found.st_uid}; name another folder"
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise ConfigError(f"{key}={path}: every user may write to it; chmod 700 it")

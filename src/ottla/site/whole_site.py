@@ -302,7 +302,7 @@ class WholeSite:
             if name == SPARK:
                 words += ["--master", self.options.master]
             module = ["ottla.site.spark_readers"] if name == SPARK else ["ottla.site.readers", name]
-            command = [sys.executable, "-m", *module, *words]
+            command = [sys.executable, "-P", "-m", *module, *words]
             log = self.options.folder / f"{name}.log"
             self._processes[name] = _Process(name, command, log)
             if name != LATE_JOINER:

@@ -347,6 +347,10 @@ class MemoryDisk:
         parent, name = self._parent(path)
         del parent.entries[name]
 
+    def make_private(self, path: str) -> None:
+        self.check("make_private", path)
+        self._directory(path)  # it has no users
+
     def make_dirs(self, path: str) -> None:
         self.check("make_dirs", path)
         directory = self.root

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from ottla.cli.cluster_servers import Child, Server
+from ottla.cli.cluster_servers import CLUSTER_LOCK, Child, Server, lock
+from ottla.cli.command_error import CommandError
 
 HEEDS = "import signal; print(' ready at ', flush=True); signal.pause()"
 IGNORES = f"import signal; signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN); {HEEDS}"
@@ -59,3 +61,18 @@ def test_server_that_takes_too_long_is_killed_after_a_word(start):
     assert not child.stop(lambda: said.append("delay"), 0.1, 0.2)
     assert child.process.returncode == -signal.SIGKILL
     assert said == ["delay"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_cluster_does_not_write_into_a_folder_of_another_user(tmp_path):
+    """Its files could be links to those of the user who starts the cluster."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    folder = tmp_path / "ottla-cluster"
+    folder.mkdir()
+    (folder / CLUSTER_LOCK).symlink_to(precious)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(CommandError, match="belongs to the user with id 65534"):
+        lock(folder)
+
+    assert precious.read_text() == "precious"

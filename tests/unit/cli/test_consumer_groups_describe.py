@@ -310,3 +310,16 @@ def test_committed_offset_of_a_partition_that_is_gone_has_no_log_end(tool, clust
 
     assert [row[4] for row in rows if row[1:3] == ["a", "1"]] == ["-"]
     assert [row[4] for row in rows if row[1:3] == ["a", "0"]] == ["10"]
+
+
+@pytest.mark.parametrize("words", [(), ("--members",), ("--state",), ("--format", "table")])
+def test_client_cannot_add_lines_of_its_own(tool, cluster, words):
+    """A client id with a line feed would look like another member, or another group."""
+    evil = MemberDescription("c-3", None, "c\ng  a  0  10  10  0", "/127.0.0.1", [A0])
+    plain = MemberDescription("c-3", None, "c", "/127.0.0.1", [A0])
+    counts = []
+    for member in (plain, evil):
+        cluster.add_group("g", "Stable", member)
+        counts.append(len(tool("consumer-groups", "--describe", "--group", "g", *words).lines))
+
+    assert counts[0] == counts[1]

@@ -17,7 +17,7 @@ HERE = os.path.dirname(sys.executable)
 PROCESSES = {
     11: [f"{HERE}/python", "-m", "ottla", "broker", "server.properties"],
     12: [f"{HERE}/python3", f"{HERE}/ottla", "broker"],
-    13: [f"{HERE}/python", "-m", "ottla", "kafka-server-start.sh", "server.properties"],
+    13: [f"{HERE}/python", "-P", "-m", "ottla", "kafka-server-start.sh", "server.properties"],
     14: [f"{HERE}/python", "-m", "ottla", "zookeeper", "zookeeper.properties"],
     15: [f"{HERE}/python", "-m", "ottla", "broker-stop"],
     16: ["/elsewhere/bin/python", "-m", "ottla", "broker"],

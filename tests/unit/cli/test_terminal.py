@@ -143,3 +143,26 @@ def test_progress_of_a_script_is_silent(clock, monkeypatch):
         progress.begin()
 
     assert (pipe.getvalue(), dumb.getvalue(), progress.is_shown) == ("", "", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("app\x1b]0;title\x07", "app\\x1b]0;title\\x07"),
+        ("\x1b[2K\x1b[1A\x1b[31mno lag", "\\x1b[2K\\x1b[1A\\x1b[31mno lag"),
+        ("a\rb", "a\\x0db"),
+        ("\x9b31m", "\\u009b31m"),
+        ("safe\u202eexe", "safe\\u202eexe"),
+        ("ünïcödé 漢字 🙂", "ünïcödé 漢字 🙂"),
+        ("\x1b[1mbold\x1b[0m", "\x1b[1mbold\x1b[0m"),
+    ],
+)
+def test_names_of_clients_do_not_act_on_the_terminal(name, shown):
+    """Whatever a client calls itself is shown as text; Ottla's own bold letters stay."""
+    out, err = StringIO(), StringIO()
+    terminal = Terminal(out=out, err=err)
+    terminal.print(f"group {name}")
+    terminal.note(f"Error: {name}")
+
+    assert out.getvalue() == f"group {shown}\n"
+    assert err.getvalue() == f"Error: {shown}\n"

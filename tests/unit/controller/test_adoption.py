@@ -120,9 +120,7 @@ def test_directory_of_another_cluster_is_named_as_what_it_is():
     disk.make_dirs("/data/t-0")
     disk.replace("/data/meta.properties", b"version=0\nbroker.id=3\ncluster.id=abc\n")
 
-    with pytest.raises(
-        ConfigError, match="of broker 3 of cluster abc, which keeps its topics"
-    ):
+    with pytest.raises(ConfigError, match="of broker 3 of cluster abc, which keeps its topics"):
         check_adoption(disk, config, is_wanted=False)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
+from ottla.errors import ConfigError
 from ottla.runtime import FileRegion, LocalDisk, LocalFile
+from ottla.runtime.disk import claim_shared_folder
 
 
 @pytest.fixture
@@ -224,3 +227,59 @@ def test_tail_that_was_just_written_counts_as_cached(tmp_path):
     file.close()
 
     assert file.is_cached(100, 0)  # a look would be refused, since the file is closed
+
+
+def test_private_folder_is_kept_from_other_users(tmp_path):
+    """What lies in it has credentials."""
+    folder = tmp_path / "registry"
+    folder.mkdir(mode=0o755)
+    (folder / "journal").write_text("salt and keys")
+    (folder / "journal").chmod(0o644)
+    LocalDisk().make_private(str(folder))
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "journal").stat().st_mode) == 0o600
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A place such as /tmp, where all users may make folders."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o1777)
+    return place
+
+
+def test_folder_in_a_shared_place_is_made_for_its_user_alone(shared):
+    """Nobody else can put a link into it, or read it."""
+    claim_shared_folder(f"{shared}/logs", "log.dirs")
+    claim_shared_folder(f"{shared}/logs", "log.dirs")
+
+    assert stat.S_IMODE((shared / "logs").stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_folder_of_another_user_is_refused(shared):
+    """It may be full of links to files of who starts a server in it."""
+    (shared / "logs").mkdir(mode=0o700)
+    os.chown(shared / "logs", 65534, 65534)
+    with pytest.raises(ConfigError, match=r"log\.dirs=.*/logs: belongs to the user with id 65534"):
+        claim_shared_folder(f"{shared}/logs", "log.dirs")
+
+
+def test_folder_that_everybody_may_write_to_is_refused(shared):
+    """As is a link, which another user may have made."""
+    (shared / "open").mkdir()
+    (shared / "open").chmod(0o777)
+    with pytest.raises(ConfigError, match="every user may write to it"):
+        claim_shared_folder(f"{shared}/open", "dataDir")
+    (shared / "link").symlink_to(shared / "open")
+    with pytest.raises(ConfigError, match="must be a folder, and no link to one"):
+        claim_shared_folder(f"{shared}/link", "dataDir")
+
+
+def test_folder_elsewhere_is_left_as_it_is(tmp_path):
+    """An operator has made the places of /var for the broker's user."""
+    claim_shared_folder(f"{tmp_path}/data/logs", "log.dirs")
+
+    assert not (tmp_path / "data").exists()

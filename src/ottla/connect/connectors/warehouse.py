@@ -207,7 +207,7 @@ class WarehouseSink(SinkConnector):
         topics = self.context.properties.get("topics", "").replace(" ", "")
         if not topics:
             raise ConfigError("topics: must be set; topics.regex is not loaded by a WarehouseSink")
-        words = [sys.executable, "-m", "ottla", "warehouse", "load", "--continuous"]
+        words = [sys.executable, "-P", "-m", "ottla", "warehouse", "load", "--continuous"]
         options: dict[str, Any] = {
             "--bootstrap-server": settings.bootstrap_servers,
             "--topic": topics,
