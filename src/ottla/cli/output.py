@@ -234,7 +234,7 @@ def visible(data: bytes) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """A text as a part of a line: whatever would begin another one is escaped as well."""
+    """A text as a part of a line: what would begin another one is escaped as well."""
     return LINE_CONTROL.sub(lambda found: escape_of(found[0]), text)
 
 
