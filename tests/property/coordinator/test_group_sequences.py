@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from group_world import INITIAL_DELAY_MS, MemoryOffsetsLog, Reply, World
+from group_world import IN_THE_LOG, INITIAL_DELAY_MS, MemoryOffsetsLog, Reply, World
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -173,9 +173,10 @@ class GroupSequences(RuleBasedStateMachine):
         self.world.log.release(in_order)
         self.read_answers()
 
-    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]))
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, *IN_THE_LOG]))
     def set_write_error(self, error: ErrorCode) -> None:
         self.world.log.error = error
+        self.world.log.is_replicated = error is not ErrorCode.REQUEST_TIMED_OUT
 
     @precondition(lambda self: not self.world.log.hold)
     @rule()
@@ -252,7 +253,7 @@ class GroupSequences(RuleBasedStateMachine):
         """Left alone, the coordinator answers everything that is still open."""
         if not hasattr(self, "world"):
             return
-        self.world.log.error = ErrorCode.NONE
+        self.set_write_error(ErrorCode.NONE)
         self.release_writes(in_order=True)
         self.world.advance(NEW_MEMBER_JOIN_TIMEOUT_MS + 200_000)
         self.read_answers()

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.group.group import NOBODY
-from ottla.coordinator.group.group_metadata_manager import TOMBSTONE_RETRY_MS
+from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
@@ -149,7 +149,7 @@ class OffsetSequences(RuleBasedStateMachine):
         self.release(in_order=True)
         for producer_id, commit in list(self.unended.items()):
             self.end_transaction(producer_id, commit)
-        self.world.advance(2 * TOMBSTONE_RETRY_MS + SETTLE_MS)
+        self.world.advance(2 * WRITE_AGAIN_MS + SETTLE_MS)
         assert self.manager.differences(0) == []
 
     @invariant()

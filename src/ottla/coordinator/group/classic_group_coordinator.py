@@ -65,6 +65,8 @@ class _Before(NamedTuple):
     protocols: Sequence[SupportedProtocol]
     rebalance_timeout_ms: int
     session_timeout_ms: int
+    client_id: str
+    client_host: str
 
 
 class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
@@ -228,6 +230,8 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
             member.protocols,
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
+            member.client_id,
+            member.client_host,
         )
         group.replace_static_member(member, member_id)
         member.is_new = False
@@ -297,6 +301,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         group.update_protocols(member, before.protocols)
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
+        member.client_id, member.client_host = before.client_id, before.client_host
         self._rebalancer.sessions.restart(group, member)
 
     # -- getting an assignment, and leaving

@@ -277,10 +277,40 @@ class PartitionLoader(StepwiseLoader):
             self._transactions.setdefault(producer_id, set()).add(key.group)
 
 
+def replay(log: CoordinatorLog, partition: int, now_ms: int) -> dict[str, Group]:
+    """The groups of a partition by id, as its log has them now."""
+    loader = PartitionLoader(partition, log.read(partition))
+    while loader.step():
+        pass
+    return {group.group_id: group for group in loader.groups(now_ms)}
+
+
+Tombstone = tuple[bytes, TopicPartition | None]
+"""The key of a record to be deleted, with the partition if it is that of an offset."""
+
+
+def offset_tombstones(group: Group, partitions: Iterable[TopicPartition]) -> Iterator[Tombstone]:
+    """Those that delete the group's offsets of these partitions."""
+    for partition in partitions:
+        yield offset_key(group.group_id, partition), partition
+
+
+def tombstones_batch(keys: Iterable[bytes], now_ms: int) -> BatchBuilder:
+    """A batch that begins with records without values for these keys."""
+    builder = BatchBuilder()
+    for key in keys:
+        builder.append(now_ms, key, None)
+    return builder
+
+
 OnStored = Callable[[ErrorCode], object]
 
 TOMBSTONES_PER_BATCH: Final = 1000
-TOMBSTONE_RETRY_MS: Final = 1000
+WRITE_AGAIN_MS: Final = 1000
+# A batch that was answered so is in the log of its leader, and counts or may count later.
+IN_THE_LOG: Final = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+)
 
 # What a failed write of the log means to a member of a group (SyncGroup) ...
 STORE_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -351,7 +381,7 @@ class OwedTombstones:
                 self._pay_present(group.group_id)
             elif group.group_id not in self._waiting:
                 self._waiting.add(group.group_id)
-                self._scheduler.call_later(TOMBSTONE_RETRY_MS, lambda: try_again(group.group_id))
+                self._scheduler.call_later(WRITE_AGAIN_MS, lambda: try_again(group.group_id))
 
         def try_again(group_id: str) -> None:
             self._waiting.discard(group_id)
@@ -498,19 +528,47 @@ class GroupMetadataManager:
         self, group: ClassicGroup, assignment: Mapping[str, bytes], on_stored: OnStored
     ) -> None:
         """Write the generation of the group with the assignment of its members."""
+
+        def on_answer(error: ErrorCode) -> None:
+            on_stored(STORE_GROUP_ERRORS.get(error, error))
+            if error in IN_THE_LOG:
+                self._store_again(group)
+
+        self._append_group(group, assignment, on_answer)
+
+    def _store_again(self, group: ClassicGroup) -> None:
+        """Write a stable group over what the log has of it, though that was given up here."""
+        before = group.generation_id
+
+        def store() -> None:
+            present = self._groups.get(group.group_id)
+            if (
+                present is group
+                and group.is_in(GroupState.STABLE)
+                and before == group.generation_id
+            ):
+                assignment = {each.member_id: each.assignment for each in group.members.values()}
+                self._append_group(
+                    group, assignment, lambda error: self._store_again(group) if error else None
+                )
+
+        self._scheduler.call_later(WRITE_AGAIN_MS, store)
+
+    def _append_group(
+        self, group: ClassicGroup, assignment: Mapping[str, bytes], on_answer: OnStored
+    ) -> None:
         owed = list(group.owed_tombstones)
-        builder = self._tombstones(owed)
+        builder = tombstones_batch(owed, self._clock.now_ms())
         builder.append(
             self._clock.now_ms(), group_key(group.group_id), group_value(group, assignment)
         )
 
-        def on_done(error: ErrorCode) -> None:
-            if not error:
+        def on_settled(place: int) -> None:
+            if place != NO_OFFSET:
                 for key in owed:
                     group.owed_tombstones.pop(key, None)
-            on_stored(STORE_GROUP_ERRORS.get(error, error))
 
-        self._append(group, builder, lambda place: None, on_done)
+        self._append(group, builder, on_settled, on_answer)
 
     def store_offsets(
         self,
@@ -538,7 +596,7 @@ class GroupMetadataManager:
             return
         # A tombstone that is written only later would delete these offsets as well.
         owed = group.offsets.payable_tombstones()
-        self._append_tombstones(group, [*self._offset_keys(group, owed)], lambda error: None)
+        self._append_tombstones(group, [*offset_tombstones(group, owed)], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
         self._transactions.setdefault(key, set()).add(group.group_id)
@@ -662,10 +720,7 @@ class GroupMetadataManager:
         It reads the whole partition: for tests and simulated clusters. What is on its way into the
         log, or will be in it only when a rebalance is over, is not compared.
         """
-        loader = PartitionLoader(partition, self.log.read(partition))
-        while loader.step():
-            pass
-        replayed = {group.group_id: group for group in loader.groups(self._clock.now_ms())}
+        replayed = replay(self.log, partition, self._clock.now_ms())
         known = {
             group.group_id: group
             for group in self.groups()
@@ -692,7 +747,7 @@ class GroupMetadataManager:
             logger.info("Nothing is left of group %s", group.group_id)
             self._delete(group, partitions, on_stored)
         else:
-            self._append_tombstones(group, [*self._offset_keys(group, partitions)], on_stored)
+            self._append_tombstones(group, [*offset_tombstones(group, partitions)], on_stored)
 
     def _delete(
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
@@ -709,20 +764,14 @@ class GroupMetadataManager:
             else:
                 self._pay_tombstones(group)
 
-        tombstones = [*self._offset_keys(group, partitions)]
+        tombstones = [*offset_tombstones(group, partitions)]
         tombstones += [(key, None) for key in group.tombstone_keys()]
         self._append_tombstones(group, tombstones, on_stored, on_end)
-
-    def _offset_keys(
-        self, group: Group, partitions: Iterable[TopicPartition]
-    ) -> Iterator[tuple[bytes, TopicPartition | None]]:
-        for partition in partitions:
-            yield offset_key(group.group_id, partition), partition
 
     def _append_tombstones(
         self,
         group: Group,
-        tombstones: Sequence[tuple[bytes, TopicPartition | None]],
+        tombstones: Sequence[Tombstone],
         on_stored: OnStored,
         on_end: Callable[[bool], object] = lambda is_written: None,
     ) -> None:
@@ -756,14 +805,8 @@ class GroupMetadataManager:
             else:
                 on_stored(ErrorCode.NONE)
 
-        self._append(group, self._tombstones([key for key, _ in chunk]), on_settled, on_answer)
-
-    def _tombstones(self, keys: Iterable[bytes]) -> BatchBuilder:
-        builder = BatchBuilder()
-        now_ms = self._clock.now_ms()
-        for key in keys:
-            builder.append(now_ms, key, None)
-        return builder
+        batch = tombstones_batch([key for key, _ in chunk], self._clock.now_ms())
+        self._append(group, batch, on_settled, on_answer)
 
     def _append_offsets(
         self, group: Group, write: OffsetsWrite, builder: BatchBuilder, on_stored: OnStored

@@ -1,8 +1,10 @@
 """Member ids that must be claimed (KIP-394), and members that keep their place (KIP-345)."""
 
+import group_world
 import pytest
 from group_world import COMPLETING, INITIAL_DELAY_MS, PREPARING, SESSION_MS, STABLE, World
 
+from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.rebalancer import PendingMembers
 from ottla.errors import ErrorCode
 
@@ -270,3 +272,29 @@ def test_members_leave_in_one_request_each_with_its_own_result(world):
         UNKNOWN,
         ErrorCode.NONE,
     ]
+
+
+def test_replacement_that_failed_and_is_in_the_log_is_taken_back_there(world):
+    """The instance was told of an error; the next coordinator would not know its old member id."""
+    old, _ = world.stable_group("one", None)
+    world.log.error, world.log.is_replicated = ErrorCode.REQUEST_TIMED_OUT, False
+    assert world.join(instance="one").error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.group().static_members == {"one": old}
+    world.advance(2 * WRITE_AGAIN_MS)
+    world.log.error, world.log.is_replicated = ErrorCode.NONE, True
+    world.advance(WRITE_AGAIN_MS)
+
+    assert world.state is STABLE
+    assert world.coordinator.manager.differences(0) == []
+
+
+def test_replacement_that_was_refused_leaves_the_member_as_it_was(world, monkeypatch):
+    """With all that is stored of it, also the client's id."""
+    old, _ = world.stable_group("one", None)
+    other = group_world.CLIENT._replace(client_id="other", client_host="/10.0.0.2")
+    monkeypatch.setattr(group_world, "CLIENT", other)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.join(instance="one").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    assert world.group().members[old].client_id == "app"
+    assert world.coordinator.manager.differences(0) == []

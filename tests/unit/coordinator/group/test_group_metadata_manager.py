@@ -7,7 +7,7 @@ from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffse
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.group.group import NOBODY, GroupState, group_key
-from ottla.coordinator.group.group_metadata_manager import TOMBSTONE_RETRY_MS, offset_key
+from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS, offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
@@ -288,12 +288,12 @@ def test_deletion_of_offsets_of_a_deleted_topic_is_tried_until_it_is_written(wor
     world.commit(6, topic="kept")
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.coordinator.manager.drop_topics({"t"})
-    world.advance(10 * TOMBSTONE_RETRY_MS)
+    world.advance(10 * WRITE_AGAIN_MS)
     assert (world.committed(), world.committed(topic="kept")) == (None, 6)
     assert world.coordinator.manager.differences(0) != []
 
     world.log.error = ErrorCode.NONE
-    world.advance(TOMBSTONE_RETRY_MS)
+    world.advance(WRITE_AGAIN_MS)
     assert world.coordinator.manager.differences(0) == []
     assert restarted(world).committed() is None
 
@@ -307,7 +307,7 @@ def test_refused_tombstones_are_tried_once_in_a_while_however_many_topics_go(wor
         world.coordinator.manager.drop_topics({f"t{number}"})
     append, tries = world.log.append, []
     world.log.append = lambda *arguments: [tries.append(arguments), append(*arguments)]
-    world.advance(10 * TOMBSTONE_RETRY_MS)
+    world.advance(10 * WRITE_AGAIN_MS)
 
     assert len(tries) == 10
 
@@ -323,7 +323,7 @@ def test_offset_of_a_deleted_topic_is_gone_before_one_of_the_new_topic_is_staged
     )
     assert restarted(world).committed() is None
 
-    world.advance(10 * TOMBSTONE_RETRY_MS)
+    world.advance(10 * WRITE_AGAIN_MS)
     assert world.group().offsets.staged() == {7: {T0: CommittedOffset(1)}}
     assert world.coordinator.manager.differences(0) == []
 
