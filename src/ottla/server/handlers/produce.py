@@ -93,8 +93,8 @@ class TransactionalProduce:
         def on_verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             nonlocal is_answered
             is_answered = True
-            self._note_refusals(errors)
             refused = {tp: unverified(error, api_version) for tp, error in errors.items()}
+            note_refusals(self.replica_manager, refused)
             self.replica_manager.append_records(
                 body.timeout_ms,
                 body.acks,
@@ -114,12 +114,13 @@ class TransactionalProduce:
             if not is_answered:  # the request's bytes are valid only during this call
                 entries.update({tp: memoryview(bytearray(data)) for tp, data in entries.items()})
 
-    def _note_refusals(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Batches that are refused come again, while others of the same pipeline arrive."""
-        for topic_partition, error in errors.items():
-            partition = self.replica_manager.partitions.get(topic_partition)
-            if partition and partition.leadership and error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
-                partition.leadership.note_refusal()
+
+def note_refusals(replica_manager: ReplicaManager, refused: AppendResults) -> None:
+    """Batches that are refused may come again, while others of the same pipeline arrive."""
+    for topic_partition, result in refused.items():
+        partition = replica_manager.partitions.get(topic_partition)
+        if result.error.retriable and partition and partition.leadership:
+            partition.leadership.note_refusal()
 
 
 def _transactional(
@@ -195,6 +196,9 @@ class ProduceHandler:
                     entries[topic_partition] = records
                 else:
                     refused[topic_partition] = self._append_nothing(topic_partition)
+
+        if refused:
+            note_refusals(self.replica_manager, refused)
 
         def respond(appended: AppendResults) -> None:
             answer(context, body, {**refused, **appended} if refused else appended, self.leaders)

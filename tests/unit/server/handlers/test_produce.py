@@ -272,3 +272,21 @@ def test_large_batch_is_recompressed_in_the_background():
 
     assert [answer.error_code for answer in answers] == [0]
     assert world.stored()[0].value == bytes(range(256)) * 400
+
+
+@pytest.mark.parametrize("cut", [20, 70])
+def test_batch_behind_one_that_was_cut_off_on_its_way_is_sent_again_in_order(cut):
+    """Whether the handler or the log refuses what was damaged, the client sends that one again."""
+    world = ProduceWorld()
+
+    def batch(sequence):
+        header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        return build_batch(rows(1), **header)
+
+    assert world.error(batch(0)) is ErrorCode.NONE
+    damaged = bytearray(batch(1))
+    damaged[-1] ^= 1
+    assert world.error(damaged[:cut] if cut < 61 else damaged) is ErrorCode.CORRUPT_MESSAGE
+
+    assert world.error(batch(2)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [world.error(batch(sequence)) for sequence in (1, 2)] == [ErrorCode.NONE] * 2
