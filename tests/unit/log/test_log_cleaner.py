@@ -558,3 +558,67 @@ def test_rename_that_fails_takes_the_directory_offline(compacted):
     compacted.log().update_high_watermark(10)
     compacted.clean()
     assert values(compacted.records()) == [b"8", b"9"]
+
+
+def test_compaction_makes_records_without_timestamps_no_younger(compacted):
+    """Their age is that of the file: a log that is compacted often would never lose the oldest."""
+    began_ms = compacted.runtime.clock.now_ms()
+    for number in range(20):
+        compacted.put((b"%d" % number, b"v", -1))
+    compacted.runtime.advance(50_000)
+    compacted.roll()
+    for number in range(10):
+        compacted.put((b"%d" % number, b"w", -1))
+    compacted.roll()
+    compacted.clean()
+    assert len(compacted.records()) == 20
+
+    first = compacted.log().segments.first
+    assert compacted.log().cleaned_offset > 0
+    assert first.largest_timestamp_ms() == began_ms
+    assert compacted.restart(clean=True).segments.first.largest_timestamp_ms() == began_ms
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_swap_that_is_given_up_and_cannot_be_removed_ends_the_directory(compacted, error):
+    """A later start would finish it, and put old records into the place of newer ones."""
+    for number in range(12):
+        compacted.put((b"%d" % (number % 3), b"%d" % number))
+    compacted.roll()
+    compacted.runtime.scheduler.run_ready()
+    calls = []
+
+    def fail_after_the_rename(operation, path):
+        calls.append((operation, path))
+        if operation == "fsync_dir" and any(name == "rename" for name, _ in calls):
+            raise OSError(error, "planted", path)
+        if operation == "unlink" and path.endswith(".swap"):
+            raise OSError(error, "planted", path)
+
+    compacted.disk.on_call = fail_after_the_rename
+    compacted.cleaner.clean_filthiest()
+    compacted.runtime.advance(1000)
+    compacted.disk.on_call = None
+
+    assert any(name == "unlink" for name, _ in calls)
+    assert compacted.log().log_dir.is_offline
+
+
+def test_copy_left_behind_does_not_spoil_the_swap_of_another_segment(compacted):
+    """A crash in the middle of a swap, with files of an older round that could not be removed."""
+    for number in range(24):
+        compacted.put((b"%d" % (number % 3), b"%d" % number))
+    compacted.roll()
+    compacted.runtime.scheduler.run_ready()
+    second = compacted.log().segments.items[1]
+    directory = compacted.log().dir
+    disk = compacted.disk
+    for suffix in (".log", ".index", ".timeindex"):
+        path = f"{directory}/{second.base_offset:020d}{suffix}"
+        file = disk.open(f"{path}.swap", create=True)
+        file.pwrite(disk.read_bytes(path), 0)
+        disk.rename(path, f"{path}.deleted")
+        disk.open(f"{directory}/{0:020d}{suffix}.cleaned", create=True)
+    wanted = [b"%d" % number for number in range(24)]
+
+    assert [record.value for record in read_all(compacted.restart())] == wanted

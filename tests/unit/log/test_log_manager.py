@@ -513,3 +513,57 @@ def test_checkpoint_that_is_missing_is_written_again(world: LogWorld):
     world.runtime.advance(6_000)
 
     assert checkpoint(world, "replication-offset-checkpoint") == {PARTITION: 5}
+
+
+def test_directory_that_cannot_be_claimed_is_left_out():
+    """The others are this broker's all the same."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.disk.fail("replace", "/data/a/meta.properties", error=errno.ENOSPC)
+    world.manager.claim(1, "cluster")
+    assert [each.is_offline for each in world.manager.dirs] == [True, False]
+
+    properties = world.manager.dirs[1].read_meta_properties()
+    assert (properties.broker_id, properties.cluster_id) == (1, "cluster")
+
+
+def test_checkpoint_that_made_the_code_fail_is_written_the_next_time(
+    world: LogWorld, caplog, monkeypatch
+):
+    """Each write waits for the one before it: none was made any more."""
+    world.append_many(3)
+    high_watermarks = world.manager.dirs[0].high_watermarks
+    failures = [ValueError("planted")]
+
+    write = OffsetCheckpoint.write
+
+    def fail_once(each, offsets):
+        if each is high_watermarks and failures:
+            raise failures.pop()
+        write(each, offsets)
+
+    monkeypatch.setattr(OffsetCheckpoint, "write", fail_once)
+    for _ in range(2):
+        world.manager.checkpoints.write_high_watermarks()
+        world.runtime.scheduler.run_ready()
+
+    assert "cannot be written" in caplog.text
+    assert high_watermarks.read() == {PARTITION: 3}
+    assert world.manager.checkpoints.are_on_disk
+
+
+def test_retention_of_one_log_keeps_no_other_back(world: LogWorld, caplog, monkeypatch):
+    """Whatever it makes the code raise; it is named."""
+    world.configure(retention_ms=1000)
+    for partition in range(2):
+        log = world.log(partition)
+        log.append_as_leader(memoryview(bytearray(new_batch(b"x"))), 0, now_ms=NOW_MS)
+        log.update_high_watermark(1)
+    world.runtime.advance(5000)
+    monkeypatch.setattr(
+        type(world.log().segments.first),
+        "largest_timestamp_ms",
+        lambda segment: 1 // (segment.directory != world.log().dir),
+    )
+
+    assert world.manager.delete_old_segments() == 1
+    assert "Retention of topic-0 has failed" in caplog.text

@@ -388,3 +388,18 @@ def test_file_that_is_cut_while_it_is_copied_breaks_no_directory():
 
     with pytest.raises(SourceCutError):
         piece()
+
+
+def test_moved_records_without_timestamps_are_as_old_as_before():
+    """Their age is that of the file, and the copy is not younger than what was copied."""
+    world = two_dirs()
+    world.configure(retention_ms=3_600_000)
+    world.append_many(40, timestamp_ms=-1)
+    world.runtime.advance(3_000_000)
+    move(world, B)
+    settle(world)
+    assert world.log().dir == f"{B}/topic-0"
+    assert delete_old_segments(world.log(), world.runtime.clock.now_ms()) == 0
+    world.runtime.advance(600_001)
+
+    assert delete_old_segments(world.log(), world.runtime.clock.now_ms()) > 2

@@ -22,10 +22,17 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.message import encode
-from ottla.server.controller_orders import ControllerOrders
+from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node, TopicPartition
+from ottla.structs import (
+    LeaderAndIsr,
+    MetadataUpdate,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
 
 ID = UUID(int=7)
 T0 = TopicPartition("t", 0)
@@ -263,3 +270,27 @@ def test_refused_leadership_changes_nothing_for_the_coordinator(world):
     world.lead(leader=2, leader_epoch=3, topic=OFFSETS)
 
     assert world.groups.heard == [("elected", 0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("planted"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "x"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_own_broker_that_fails_is_a_broker_that_refuses(world, error, expected):
+    """The event of the controller goes on: what is left of it is sent to the other brokers."""
+    orders, answers = OrdersToOwnBroker(world.orders, 1), []
+
+    def fail(*arguments):
+        raise error
+
+    world.replicas.stop_replica = world.replicas.become_leader_or_follower = fail
+    tp = TopicPartition("t", 0)
+    orders.stop_replica(5, 1, [StopReplicaPartition(tp, 0, True)], answers.append)
+    state = PartitionState(tp, ID, 5, LeaderAndIsr(1, 0, (1,)), (1,))
+    orders.leader_and_isr(5, 1, [state], [], answers.append)
+    orders.update_metadata(4, 1, MetadataUpdate())  # of an older controller
+
+    assert answers == [{tp: expected}] * 2
