@@ -176,6 +176,10 @@ def follow(world: LogWorld) -> None:
         log.update_high_watermark(log.log_end_offset)
 
 
+def follow_after_a_start(world: LogWorld) -> None:
+    follow(world)
+
+
 def truncate(world: LogWorld) -> None:
     log = world.log()
     world.runtime.scheduler.run(world.manager.truncate(log, 9))
@@ -227,6 +231,7 @@ CHANGES = {
         append_after_a_start,
         transactions,
         follow,
+        follow_after_a_start,
         truncate,
         truncate_at_once,
         restart_elsewhere,
@@ -241,7 +246,10 @@ CHANGES = {
 
 def prepared(change: Callable[[LogWorld], None]) -> LogWorld:
     world = begin()
-    return another_life(world, copy_of(world.disk)) if change is append_after_a_start else world
+    if change not in (append_after_a_start, follow_after_a_start):
+        return world
+    world.stop()
+    return another_life(world, copy_of(world.disk))
 
 
 def outcomes(change: Callable[[LogWorld], None], error: int):
@@ -400,6 +408,27 @@ def test_directory_is_clean_only_when_all_of_it_is_on_disk(error):
             disk.crash()
             found = another_life(world, disk).log()
             assert values(read_all(found)) == [b"%d" % number for number in range(24)], struck
+
+
+def test_abort_that_readers_cannot_be_told_of_is_not_acknowledged():
+    """The coordinator writes the marker again, where another replica leads."""
+    world = begin()
+    world.disk.fail("open", "*.txnindex", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        transactions(world)
+
+    assert world.log().log_dir.is_offline
+
+
+def test_stop_without_its_checkpoints_leaves_no_clean_mark():
+    """A log would begin before the records that were deleted, and nothing would look at it."""
+    world = begin()
+    world.log().maybe_increment_log_start_offset(15)
+    world.disk.fail("replace", "*log-start-offset-checkpoint", error=errno.ENOSPC, times=9)
+    world.stop()
+
+    assert not world.disk.exists("/data/a/.kafka_cleanshutdown")
+    assert world.disk.exists("/data/b/.kafka_cleanshutdown")
 
 
 def test_partitions_of_other_directories_do_not_notice():

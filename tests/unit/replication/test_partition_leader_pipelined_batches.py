@@ -168,8 +168,10 @@ def test_leader_of_records_that_are_there_may_have_refused_some(world, is_new):
     world.advance(500)
     world.elect(2, topic_partition=other)
     state = world.states[other]
-    world.states[other] = state._replace(is_new=is_new)
-    world.elect(1, topic_partition=other)
+    epoch = state.leader_epoch + 1
+    elected = state.leader_and_isr._replace(leader=1, leader_epoch=epoch, version=9)
+    world.states[other] = state._replace(leader_and_isr=elected, is_new=is_new)
+    world.tell(other)
     header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 41}
     answers = world.append(1, b"y", topic_partition=other, **header)
     world.advance(500)
