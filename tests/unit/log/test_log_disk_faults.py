@@ -150,12 +150,16 @@ def transactions(world: LogWorld) -> None:
     for number in range(4):
         header = {"producer_id": 9, "producer_epoch": 0, "base_sequence": number}
         world.append(b"t%d" % number, is_transactional=True, **header)
-        marker = build_end_transaction_marker(
-            EndTransactionMarker(ControlRecordType.ABORT, 0), NOW_MS, 9, 0
-        )
-        log, data = world.log(), memoryview(bytearray(marker))
-        log.append_as_leader(data, 2, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-        log.update_high_watermark(log.log_end_offset)
+        abort(world)
+
+
+def abort(world: LogWorld) -> None:
+    marker = build_end_transaction_marker(
+        EndTransactionMarker(ControlRecordType.ABORT, 0), NOW_MS, 9, 0
+    )
+    log, data = world.log(), memoryview(bytearray(marker))
+    log.append_as_leader(data, 2, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.update_high_watermark(log.log_end_offset)
 
 
 def follow(world: LogWorld) -> None:
@@ -285,6 +289,9 @@ def check_same(log: Log, found: Log, struck: str) -> None:
     assert theirs.epochs == ours.epochs, struck
     assert theirs.producers == ours.producers, struck
     assert theirs.aborted == ours.aborted, struck
+    for segment in log.segments:
+        positions = [each.position for each in segment.offset_index.entries()]
+        assert positions == sorted(set(positions)), struck
 
 
 @pytest.mark.parametrize("error", [*ERRORS, *SHORT])
@@ -410,12 +417,34 @@ def test_directory_is_clean_only_when_all_of_it_is_on_disk(error):
             assert values(read_all(found)) == [b"%d" % number for number in range(24)], struck
 
 
+@pytest.mark.parametrize("index", ["*.index", "*.timeindex"])
+def test_batch_that_cannot_be_indexed_is_not_written(index):
+    """The indexes of a log that was just loaded are read when the first entry is added."""
+    world = LogWorld()
+    world.append(b"0")
+    world.restart(clean=True)
+    world.disk.fail("read_bytes", index, error=errno.EMFILE)
+    refused = 0
+    for number in range(1, 9):
+        try:
+            world.append(b"%d" % number, timestamp_ms=NOW_MS + number)
+        except KafkaError:
+            refused = number
+    log = world.log()
+    check_same(log, another_life(world, copy_of(world.disk)).log(), index)
+
+    assert refused
+    assert values(read_all(log)) == [b"%d" % number for number in range(9) if number != refused]
+
+
 def test_abort_that_readers_cannot_be_told_of_is_not_acknowledged():
     """The coordinator writes the marker again, where another replica leads."""
     world = begin()
+    header = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    world.append(b"t", is_transactional=True, **header)
     world.disk.fail("open", "*.txnindex", error=errno.ENOSPC)
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
-        transactions(world)
+        abort(world)
 
     assert world.log().log_dir.is_offline
 
