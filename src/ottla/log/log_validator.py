@@ -164,7 +164,7 @@ ValidBatch = tuple[RecordBatch, int, int]
 Validated = ValidBatch | KafkaError
 E = TypeVar("E", bound=BaseException)
 
-UNPACKED_FLOOR_BYTES: Final = 6 * 1024 * 1024
+UNPACKED_FLOOR_BYTES: Final = 4 * 1024 * 1024
 MAX_UNPACKED_RATIO: Final = 24
 """Text of logs becomes a twentieth; small batches may be of any ratio, up to the floor."""
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
 from functools import cache, partial
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -75,16 +76,21 @@ BROKERS_ONLY: Final = (
 
 
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
-LARGE_FRAMES: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""Of clients; `socket.request.max.bytes` limits them."""
+LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024
+LARGE_FRAMES: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""With subscriptions and assignments; records have `socket.request.max.bytes` alone."""
 LONG_FRAME_BYTES: Final = 16 * 1024
 MAX_ELEMENTS: Final = 25_000
 MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     **dict.fromkeys(BROKERS_ONLY, UNLIMITED),
     ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
+    ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
     # What follows is not answered in slices: it is done as a whole or not at all.
     ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
     ApiKey.DELETE_RECORDS: 4_000,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 3_000,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 5_000,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 10_000,
     **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),
     **dict.fromkeys((ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.CREATE_DELEGATION_TOKEN), 500),
@@ -141,25 +147,27 @@ class Slicing(NamedTuple):
         """A request of so many bytes needs no slices: an element has a byte at least."""
         return 0 if self.names_once else self.most
 
-    def cut(self, body: Request) -> list[list[Any]]:
-        """The entries for each slice; a repeated one only once, where that holds."""
+    def cut(self, body: Request) -> Iterator[list[Any]]:
+        """The entries for each slice, as they are wanted; repeated ones once, where that holds."""
         entries = getattr(body, self.entries[0])
         if self.names_once and len(entries) > 1:
             entries = once(entries, self.entries[1:])
             setattr(body, self.entries[0], entries)
         if len(self.entries) == 1:
-            return [entries[n : n + self.most] for n in range(0, len(entries), self.most)]
-        slices: list[list[Any]] = [[]]
+            for place in range(0, len(entries), self.most):
+                yield entries[place : place + self.most]
+            return
+        part: list[Any] = []
         room = self.most
         for entry in entries:
             for piece in pieces(entry, self.entries[1:], room, self.most):
                 weight = weigh(piece, self.entries[1:])
-                if weight > room and slices[-1]:
-                    slices.append([])
-                    room = self.most
-                slices[-1].append(piece)
+                if weight > room and part:
+                    yield part
+                    part, room = [], self.most
+                part.append(piece)
                 room -= weight
-        return slices
+        yield part
 
     def join(self, whole: Response, more: Response) -> None:
         """Put the results of one more slice behind the others."""
@@ -369,7 +377,7 @@ class Api(NamedTuple):
         if key in BROKERS_ONLY:
             handler = partial(_exempt, handler)
         slicings = SLICED.get(key, ())
-        has_large = key in LARGE_FRAMES or key in BROKERS_ONLY
+        max_bytes = LARGE_FRAME_BYTES if key in LARGE_FRAMES else MAX_FRAME_BYTES
         return cls(
             handler,
             min_version,
@@ -377,7 +385,7 @@ class Api(NamedTuple):
             slicings,
             min((each.whole_bytes for each in slicings), default=UNLIMITED),
             MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS),
-            UNLIMITED if has_large else MAX_FRAME_BYTES,
+            UNLIMITED if key in BROKERS_ONLY else max_bytes,
         )
 
 
@@ -577,8 +585,10 @@ class Apis:
             for slicing in api.slicings:
                 if getattr(body, slicing.entries[0]):
                     slices = slicing.cut(body)
-                    if len(slices) > 1:
-                        handler = partial(self._in_slices, api.handler, slicing, slices)
+                    first = list(islice(slices, 2))
+                    if len(first) > 1:
+                        rest = chain(first, slices)
+                        handler = partial(self._in_slices, api.handler, slicing, rest)
                     break
         self._call(handler, context, body, size)
 
@@ -586,7 +596,7 @@ class Apis:
         self,
         handler: Handler,
         slicing: Slicing,
-        slices: list[list[Any]],
+        slices: Iterator[list[Any]],
         context: RequestContext,
         body: Request,
     ) -> Response | None:

@@ -260,7 +260,7 @@ def test_cut_loses_and_repeats_nothing(seed):
             for index in topic.partition_indexes
         ]
 
-    slices = slicing.cut(OffsetFetchRequest(groups=groups))
+    slices = list(slicing.cut(OffsetFetchRequest(groups=groups)))
     assert list(chain(*map(named, slices))) == named(groups)
     assert {group.group_id for part in slices for group in part} == {g.group_id for g in groups}
     for part in slices:

@@ -47,6 +47,8 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, T
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
+MAX_CREATIONS_A_SECOND = 50
+"""Of topics that clients only name: each takes files, and the registry's time."""
 
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
@@ -73,6 +75,7 @@ class MetadataHandler:
         self._built: dict[tuple[str, str, bool], list[MetadataResponsePartition]] = {}
         self._built_after = cache.update_count
         self.max_request_partitions = max_request_partitions
+        self._creation_second = self._creation_count = 0
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -96,7 +99,17 @@ class MetadataHandler:
         if not allowed or not body.topics:
             return []
         names = {topic.name for topic in body.topics if topic.name and topic.topic_id == NO_UUID}
-        return sorted(name for name in names if self.cache.topic(name) is None)
+        missing = sorted(name for name in names if self.cache.topic(name) is None)
+        return missing[: self._creations_left(context, len(missing))] if missing else missing
+
+    def _creations_left(self, context: RequestContext, count: int) -> int:
+        """How many of so many topics may be created now: clients ask again for the others."""
+        second = context.received_ms // 1000
+        if second != self._creation_second:
+            self._creation_second, self._creation_count = second, 0
+        left = MAX_CREATIONS_A_SECOND - self._creation_count
+        self._creation_count += min(count, left)
+        return left
 
     async def _create_then_answer(
         self, context: RequestContext, body: MetadataRequest, missing: list[str]

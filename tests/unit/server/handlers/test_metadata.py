@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -18,14 +19,14 @@ from ottla.protocol.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
-from ottla.server.handlers.metadata import MetadataHandler
+from ottla.server.handlers.metadata import MAX_CREATIONS_A_SECOND, MetadataHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import BrokerEndPoints, EndPoint, LeaderAndIsr, PartitionState, TopicPartition
 
 MOST = 5
-INSIDE = SimpleNamespace(api_version=12, listener_name="INSIDE")
-OUTSIDE = SimpleNamespace(api_version=12, listener_name="OUTSIDE")
-OLD = SimpleNamespace(api_version=5, listener_name="OUTSIDE")
+INSIDE = SimpleNamespace(api_version=12, listener_name="INSIDE", received_ms=0)
+OUTSIDE = SimpleNamespace(api_version=12, listener_name="OUTSIDE", received_ms=0)
+OLD = SimpleNamespace(api_version=5, listener_name="OUTSIDE", received_ms=0)
 
 
 def broker(broker_id, *listeners):
@@ -164,7 +165,7 @@ def test_described_partition_has_what_metadata_tells(cache, handler):
     """A leader without the client's listener is none, with an error that says so."""
     cache.update(led_by(2), BROKERS)
     request = DescribeTopicPartitionsRequest()
-    context = SimpleNamespace(api_version=0, listener_name="OUTSIDE")
+    context = SimpleNamespace(api_version=0, listener_name="OUTSIDE", received_ms=0)
     (topic,) = handler.handle_describe_topic_partitions(context, request).topics
     (partition,) = topic.partitions
 
@@ -178,7 +179,7 @@ def test_described_partition_has_what_metadata_tells(cache, handler):
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_every_version_of_describe_cluster_lists_the_brokers(handler, version):
     """Of ZooKeeper's cluster none is fenced, whether the client asks for such or not."""
-    context = SimpleNamespace(api_version=version, listener_name="INSIDE")
+    context = SimpleNamespace(api_version=version, listener_name="INSIDE", received_ms=0)
     request = DescribeClusterRequest(include_fenced_brokers=version > 1)
     answer = handler.handle_describe_cluster(context, request)
 
@@ -189,8 +190,29 @@ def test_every_version_of_describe_cluster_lists_the_brokers(handler, version):
 @pytest.mark.parametrize("version", [12, 13])
 def test_metadata_of_the_newest_version_has_no_error(handler, version):
     """v13 has an error for the whole request (KIP-1102), which only proxies set."""
-    context = SimpleNamespace(api_version=version, listener_name="INSIDE")
+    context = SimpleNamespace(api_version=version, listener_name="INSIDE", received_ms=0)
     answer = handler.handle_metadata(context, MetadataRequest(topics=None))
 
     assert encode(answer, version)
     assert (answer.error_code, [topic.name for topic in answer.topics]) == (0, ["t"])
+
+
+def test_few_topics_are_created_for_being_named(cache):
+    """In a second, whoever names them: a request that names thousands creates the first of them."""
+    created = []
+
+    async def create(name):
+        created.append(name)
+
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+    names = [f"new-{number:03}" for number in range(2 * MAX_CREATIONS_A_SECOND)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    answer = asyncio.run(handler.handle_metadata(INSIDE, request))
+    again = handler.handle_metadata(INSIDE, request)
+
+    assert created == names[:MAX_CREATIONS_A_SECOND]
+    assert len(answer.topics) == len(again.topics) == len(names)
+    later = SimpleNamespace(**{**vars(INSIDE), "received_ms": 1000})
+    request.topics = request.topics[-10:]
+    asyncio.run(handler.handle_metadata(later, request))
+    assert created[MAX_CREATIONS_A_SECOND:] == names[-10:]

@@ -1,0 +1,255 @@
+"""Requests of every API with hostile sizes, and a watch on what each of them costs a broker.
+
+A request is valid by its schema: one of its arrays is large, its names repeat or are long, its
+numbers are extreme. What holds: no step of the loop has more work than a step may have, and no
+request takes more memory than four times its bytes and 16 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import threading
+import time
+import tracemalloc
+from asyncio import events
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from ottla.errors import LocalProtocolError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import encode_request
+from ottla.protocol.message import Request, request_class
+from ottla.protocol.types import Array, Bytes, Field, Fixed, Float64, Records, String, StructType
+from ottla.security.principal import KafkaPrincipal
+from ottla.testing import InProcessBroker
+
+MEMORY_FACTOR, MEMORY_BYTES = 4, 16 * 1024 * 1024
+NAMES = ["t", "g", "t", "none", "a.b", "a_b", "", "*", "__consumer_offsets", "é\x1b[2J\n", ".*a.*"]
+NUMBERS = [0, 1, -1, 2, 3, 7, 100, 30_000, 2**15 - 1, 2**31 - 1, 2**63 - 1, -(2**31), -(2**63)]
+IDS = [UUID(int=0), UUID(int=1), UUID(int=2**128 - 1)]
+BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
+WITHOUT = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""The login is fuzzed by a test of its own."""
+SETTLE_TURNS = 3
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+"""As `socket.request.max.bytes` has it."""
+
+
+class RequestFuzzer:
+    """Makes requests by chance, of the APIs that a broker serves."""
+
+    def __init__(self, seed: int, served: list[tuple[int, int, int]], sizes: list[int]) -> None:
+        self.chance = random.Random(seed)
+        self.served = [each for each in served if each[0] not in WITHOUT]
+        self.sizes = sizes
+        self._focus: Field | None = None
+
+    def request(self) -> tuple[Request, int]:
+        """A request and its version."""
+        key, first, last = self.chance.choice(self.served)
+        version = self.chance.randint(first, last)
+        cls = request_class(key)
+        self._focus = self.chance.choice(list(arrays_of(cls, version)) or [None])
+        return self._struct(cls, version), version
+
+    def frame(self) -> tuple[bytes, str]:
+        """The bytes of a request without its size, and what it is."""
+        while True:
+            request, version = self.request()
+            try:
+                frame = encode_request(version, 7, "fuzzer", request)[4:]
+            except LocalProtocolError:  # a name too long for a string, or the like
+                continue
+            if len(frame) > MAX_FRAME_BYTES:
+                continue
+            focus = self._focus.name if self._focus else "-"
+            return frame, f"{type(request).__name__} v{version} {focus} {len(frame)} bytes"
+
+    def _struct(self, cls: StructType, version: int) -> Any:
+        values = {
+            field.name: self._value(field, field.type, version)
+            for field in cls.fields
+            if version in field.versions
+        }
+        return cls(**values)
+
+    def _value(self, field: Field, type_: Any, version: int) -> Any:
+        if version in field.nullable and self.chance.random() < 0.1:
+            return None
+        if isinstance(type_, Array):
+            size = self.chance.choice([0, 1, 1, 2])
+            if field is self._focus:
+                size = self.chance.choice(self.sizes)
+            return self._list(field, type_.element, size, version)
+        if isinstance(type_, StructType):
+            return self._struct(type_, version)
+        return self._scalar(type_)
+
+    def _list(self, field: Field, element: Any, size: int, version: int) -> list[Any]:
+        """Its elements are all the same, numbered, or each made by chance."""
+        kind = self.chance.randrange(3)
+
+        def make(type_: Any, version: int) -> Any:
+            is_struct = isinstance(type_, StructType)
+            return self._struct(type_, version) if is_struct else self._scalar(type_)
+
+        if kind == 0 and size:
+            return [make(element, version)] * size
+        found = [make(element, version) for _ in range(size)]
+        if kind == 1 and element is String:
+            return [f"{name[:100]}{number}" for number, name in enumerate(found)]
+        if kind == 1 and isinstance(element, Fixed) and element.code in BITS:
+            return [number % 2 ** BITS[element.code] for number in range(size)]
+        return found
+
+    def _scalar(self, type_: Any) -> Any:
+        chance = self.chance
+        if type_ is String:
+            name = chance.choice(NAMES)
+            return name * chance.choice([3000, 300]) if chance.random() < 0.01 else name
+        if type_ is Bytes:
+            return chance.randbytes(chance.choice([0, 1, 100, 5000]))
+        if type_ is Records:
+            return chance.randbytes(chance.choice([0, 1, 61, 100, 5000]))
+        if type_ is Float64:
+            return chance.choice([0.0, -1.0, 1e308, float("inf"), float("nan")])
+        if type_.code == "?":
+            return chance.random() < 0.5
+        if type_.code in BITS:
+            most = 2 ** BITS[type_.code]
+            return max(-most, min(most - 1, chance.choice(NUMBERS)))
+        return chance.choice(IDS)
+
+
+def arrays_of(cls: StructType, version: int) -> Iterator[Field]:
+    """The fields that are arrays, at any depth."""
+    for field in cls.fields:
+        if version in field.versions:
+            type_ = field.type
+            if isinstance(type_, Array):
+                yield field
+                type_ = type_.element
+            if isinstance(type_, StructType):
+                yield from arrays_of(type_, version)
+
+
+class Client:
+    """What the broker sees of a client: enough of a connection for any handler."""
+
+    def __init__(self, principal: KafkaPrincipal, number: int) -> None:
+        self.principal = principal
+        self.client_host, self.client_port = "10.0.0.1", 1
+        self.id, self.number = f"client-{number}", number
+        self.listener_name = "PLAINTEXT"
+        self.software = ("", "")
+        self.authenticator = None
+        self.is_answer_due = True
+        self.is_closing = False
+        self.operation: Any = None
+        self.transport = None
+
+    def send(self, parts: Any) -> None:
+        """Nobody reads it."""
+
+    def send_last(self, parts: Any, reason: str) -> None:
+        """Nobody reads it."""
+
+    def no_response(self) -> None:
+        """The request has ended."""
+
+    def mute_until(self, deadline_ms: int) -> None:
+        """A quota would hold it."""
+
+    def wait_for(self, operation: Any) -> None:
+        self.operation = operation
+
+    def close(self, reason: str = "") -> None:
+        """End what it waits for, as a connection does."""
+        self.is_closing = True
+        if self.operation is not None:
+            self.operation.cancel()
+            self.operation = None
+
+
+class Watch:
+    """Measures each callback of the broker's loop, and the memory of each request."""
+
+    def __init__(self, broker: InProcessBroker) -> None:
+        self.broker = broker
+        self.worst = 0.0
+        self._numbers = 0
+
+    def send(self, frame: bytes, principal: KafkaPrincipal) -> None:
+        """Hand a request over, have its slices done, and hang up."""
+        self._numbers += 1
+        self.broker.run(self._ask(frame, Client(principal, self._numbers)))
+
+    async def _ask(self, frame: bytes, client: Client) -> None:
+        apis, view = self.broker.broker.apis, memoryview(bytearray(frame))
+        await asyncio.sleep(0)  # so that the request has a step of its own
+        asyncio.get_running_loop().call_soon(lambda: apis.on_request(client, view))
+        idle = 0
+        while idle < SETTLE_TURNS:
+            await asyncio.sleep(0)
+            self.broker.broker.replica_manager.complete_delayed()
+            idle = 0 if apis.slices._waiting else idle + 1
+        client.close()
+
+
+@contextmanager
+def steps_measured(watch: Watch, measure: Callable[[Callable[[], None]], float]) -> Iterator[None]:
+    """Have the worst step of the broker's loop noted, as `measure` sees it."""
+    run = events.Handle._run
+    thread = watch.broker.run(current_thread())
+
+    def measured(handle: events.Handle) -> None:
+        if threading.get_ident() != thread:
+            run(handle)
+        else:
+            watch.worst = max(watch.worst, measure(lambda: run(handle)))
+
+    events.Handle._run = measured
+    try:
+        yield
+    finally:
+        events.Handle._run = run
+
+
+async def current_thread() -> int:
+    return threading.get_ident()
+
+
+def cpu_ms(work: Callable[[], None]) -> float:
+    """The time of the processor that it takes: others on the machine do not count."""
+    began = time.thread_time()
+    work()
+    return (time.thread_time() - began) * 1000
+
+
+def calls(work: Callable[[], None]) -> float:
+    """How many functions it calls: the same on every machine."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def memory_of(work: Callable[[], Any]) -> int:
+    """The most bytes that it holds at a time."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    work()
+    return tracemalloc.get_traced_memory()[1] - before

@@ -1,0 +1,78 @@
+"""What a request costs the broker is bounded, whatever it names and however often.
+
+The long run, with the clock of the processor, is in tests/soak.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from request_fuzzer import (
+    MEMORY_BYTES,
+    MEMORY_FACTOR,
+    RequestFuzzer,
+    Watch,
+    calls,
+    memory_of,
+    steps_measured,
+)
+
+from ottla.security.principal import KafkaPrincipal
+from ottla.testing import InProcessBroker
+
+GUARDED = {
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "super_users": "User:admin",
+}
+REQUESTS = 80
+SIZES = [3, 700, 2_500]
+HUGE = [30_000]
+MOST_CALLS = 150_000
+"""Of functions in one step of the loop: some 50 ms, where nothing else runs."""
+EVE, ADMIN = KafkaPrincipal.user("eve"), KafkaPrincipal.user("admin")
+
+
+@pytest.fixture(scope="module", params=[{}, GUARDED], ids=["open", "guarded"])
+def broker(request: pytest.FixtureRequest) -> Iterator[InProcessBroker]:
+    """A broker where everybody may do everything, and one where most may do nothing."""
+    with InProcessBroker(**request.param) as broker:
+        broker.create_topic("t", partitions=5)
+        yield broker
+
+
+@pytest.mark.parametrize("principal", [EVE, ADMIN], ids=["eve", "admin"])
+def test_no_step_has_more_work_than_a_step_may_have(broker, principal):
+    """Of any request: the functions that a step calls are counted, as seconds depend on others."""
+    fuzzer = RequestFuzzer(1, broker.broker.apis.supported(), SIZES)
+    watch = Watch(broker)
+    too_long = []
+    with steps_measured(watch, calls):
+        for _ in range(REQUESTS):
+            frame, what = fuzzer.frame()
+            watch.worst = 0
+            watch.send(frame, principal)
+            if watch.worst > MOST_CALLS:
+                too_long.append(f"{what}: {watch.worst} calls")
+
+    assert too_long == []
+
+
+@pytest.mark.parametrize(("sizes", "count"), [(SIZES, REQUESTS), (HUGE, 25)], ids=["many", "huge"])
+def test_no_request_takes_more_memory_than_it_may(broker, sizes, count):
+    """Four times its bytes and 16 MB, with its answer and what is kept of it."""
+    fuzzer = RequestFuzzer(2, broker.broker.apis.supported(), sizes)
+    watch = Watch(broker)
+    frames = [fuzzer.frame() for _ in range(count)]
+    too_much = []
+    tracemalloc.start()
+    try:
+        for frame, what in frames:
+            most = memory_of(lambda frame=frame: watch.send(frame, EVE))
+            if most > MEMORY_FACTOR * len(frame) + MEMORY_BYTES:
+                too_much.append(f"{what}: {most} bytes")
+    finally:
+        tracemalloc.stop()
+
+    assert too_much == []
