@@ -131,6 +131,21 @@ def test_unreadable_notification_is_passed_over(world, caplog):
     assert "nonsense" in caplog.text
 
 
+def test_change_that_makes_the_code_fail_is_passed_over(world, caplog):
+    """Whoever follows it raised what nobody expects: those behind it are followed all the same."""
+
+    def fail_with_one(topic):
+        if topic == "poison":
+            raise ValueError("planted")
+
+    world.dynamic.on_topic_change(fail_with_one)
+    world.write("topics", "poison", {"segment.bytes": "50"})
+    world.write("topics", "t", {"segment.bytes": "60"})
+
+    assert world.dynamic.topic_config("t").segment_bytes == 60
+    assert "cannot follow the change" in caplog.text
+
+
 def test_old_notifications_are_cleared_away(world):
     """After a quarter of an hour everybody has seen them."""
     world.write("topics", "t", {"segment.bytes": "50"})
