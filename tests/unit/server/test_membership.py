@@ -181,11 +181,14 @@ def test_session_that_ends_again_is_left_to_the_next(world, caplog):
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_attempt_that_failed_after_registering_is_repeated(world, monkeypatch):
+@pytest.mark.parametrize(
+    "failure", [KafkaError.of(ErrorCode.NOT_CONTROLLER, "no"), ValueError("planted")], ids=repr
+)
+def test_attempt_that_failed_after_registering_is_repeated(world, monkeypatch, failure):
     """The node of the first attempt is this broker's own, and no namesake's."""
     world.run(world.membership.join())
     world.run(world.registry.expire())
-    startup, failures = world.controller.startup, [KafkaError.of(ErrorCode.NOT_CONTROLLER, "no")]
+    startup, failures = world.controller.startup, [failure]
 
     async def fail_once():
         if failures:
