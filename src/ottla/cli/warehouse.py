@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from argparse import ArgumentParser, Namespace
@@ -26,6 +27,7 @@ from ottla.cli.options import (
     one_of,
 )
 from ottla.cli.terminal import Progress, Terminal, check_reachable, interruptible
+from ottla.config.connect_config import SPARK_CONF
 
 if TYPE_CHECKING:
     from ottla.warehouse.loads import Table
@@ -313,7 +315,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
         spark = spark_session(
             f"ottla warehouse {options.name}",
             master=arguments.master or "local[2]",
-            settings=key_values(arguments.conf),
+            settings=key_values([*os.environ.get(SPARK_CONF, "").splitlines(), *arguments.conf]),
             short_run=not arguments.continuous,
             log_path=log,
         )

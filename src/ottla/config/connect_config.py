@@ -46,6 +46,8 @@ HANDED_ON: Final = (
     "config.providers",
 )
 STANDALONE: Final = "standalone"
+SPARK_CONF: Final = "OTTLA_SPARK_CONF"
+"""The variable of the environment by which a sink hands settings of Spark on, a line for each."""
 
 
 class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):

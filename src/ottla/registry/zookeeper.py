@@ -222,6 +222,11 @@ class ZooKeeperSession:
         self._slots = asyncio.Semaphore(settings.max_in_flight_requests)
         self._waiting: set[asyncio.Future[Any]] = set()
         digest = (settings.digest_username, settings.digest_password)
+        if digest[1] is not None and settings.tls is None:
+            logger.warning(
+                "zookeeper.digest.password goes over the network in clear text; "
+                "zookeeper.ssl.client.enable=true encrypts it"
+            )
         self._tls = None if settings.tls is None else TlsHandler(settings.tls)
         self._client = KazooClient(
             hosts=",".join(settings.addresses),

@@ -164,8 +164,12 @@ class TokenRules(Value, frozen=True):
         """
         expires_ms = self._check_times(claims, now_ms)
         name = claims.get(self.principal_claim)
-        if not isinstance(name, str) or not name.strip():
-            raise TokenError(f"the claim {self.principal_claim} must be a text that names somebody")
+        if not isinstance(name, str) or not name or name != name.strip():
+            # Without its blanks it would be the name of another one.
+            raise TokenError(
+                f"the claim {self.principal_claim} must be a text that names somebody, without "
+                "blanks around it"
+            )
         if self.issuer and claims.get("iss") != self.issuer:
             raise TokenError(f"the claim iss must be {self.issuer}, not {claims.get('iss')!r}")
         if self.audience and not self.audience & _texts(claims.get("aud")):
@@ -175,7 +179,7 @@ class TokenRules(Value, frozen=True):
         if not self.required_scope <= scope:
             wanted = " ".join(sorted(self.required_scope))
             raise TokenError(f"its scope must have {wanted}", INSUFFICIENT_SCOPE, wanted)
-        return OAuthBearerToken(name.strip(), expires_ms, scope)
+        return OAuthBearerToken(name, expires_ms, scope)
 
     def _check_times(self, claims: Mapping[str, Any], now_ms: int) -> int:
         expires_ms = _time_ms(claims, "exp")
@@ -285,6 +289,14 @@ class ListenerTokens:
             self._rules = _unsecured_rules(options)
             return
         require_jwt(JWKS_URL)
+        if not (
+            settings.sasl_oauthbearer_expected_audience
+            and settings.sasl_oauthbearer_expected_issuer
+        ):
+            logger.warning(
+                "sasl.oauthbearer.expected.audience or .issuer is not set: tokens that were issued "
+                "for other services, or by others, may be taken"
+            )
         self._keys = Jwks(url, settings.sasl_oauthbearer_jwks_endpoint_refresh_ms)
         self._rules = TokenRules(
             principal_claim=settings.sasl_oauthbearer_sub_claim_name,

@@ -354,7 +354,7 @@ class AuditLog:
             record.errors = [ErrorCode.UNKNOWN_SERVER_ERROR.name]
         elif outcome is not None:
             record.errors = sorted(error_names(outcome))
-        self._put(record)
+        self._put(record, is_of_administrator=True)
 
     def _record_of(self, context: RequestContext) -> AuditRecord:
         """The record of a request: that of before, if it was noted already."""
@@ -380,8 +380,12 @@ class AuditLog:
 
     # The queue
 
-    def _put(self, record: AuditRecord) -> None:
-        if len(self._queue) >= self._max_queued:
+    def _put(self, record: AuditRecord, *, is_of_administrator: bool = False) -> None:
+        """Queue a record, or count it as dropped where too many wait.
+
+        What administrators do has as much room again: a flood of denials cannot hide it.
+        """
+        if len(self._queue) >= self._max_queued * (2 if is_of_administrator else 1):
             if not self._missing:
                 logger.warning("audit records are dropped: %d wait already", self._max_queued)
             self._missing += 1

@@ -102,6 +102,13 @@ def first(token: str, authzid: str = "", more: str = "") -> bytes:
 # Messages
 
 
+@pytest.mark.parametrize("name", [" admin", "admin ", " admin ", "\tadmin", "admin\u00a0", " ", ""])
+def test_name_with_blanks_around_it_is_refused(authority, name):
+    """Without them it would be the name of another user."""
+    with pytest.raises(TokenError, match="without blanks around it"):
+        TokenRules().check(authority.claims(sub=name), authority.now_s * 1000)
+
+
 def test_a_good_token_names_the_client_until_it_expires(authority):
     """One message of the client, and an empty answer."""
     rules = TokenRules()

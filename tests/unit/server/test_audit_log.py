@@ -407,6 +407,23 @@ def test_full_queue_drops_and_says_how_many(world, caplog):
     assert "missing" not in world.records[-1]
 
 
+def test_flood_of_denials_does_not_hide_what_administrators_do(world):
+    """Their requests have room of their own in the queue."""
+    world.error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "x")
+    for _ in range(MAX_QUEUED + 5):
+        world.deny()
+    world.ask(DELETE, lambda context, body: topics.DeleteTopicsResponse())
+    world.runtime.scheduler.run_ready()
+    assert world.audit.dropped_count == 5
+    world.error = None
+    for _ in range(3):
+        world.runtime.scheduler.advance(MAX_RETRY_MS)
+
+    assert [each["resources"] for each in world.records if "missing" not in each][MAX_QUEUED:] == [
+        ["Topic:orders"]
+    ]
+
+
 def test_batch_that_is_too_large_is_cut(world):
     """Until it fits; nothing is lost."""
     world.max_bytes = 400

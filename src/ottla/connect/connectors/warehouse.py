@@ -37,6 +37,7 @@ from ottla.config.config_type import (
     not_empty,
     one_of,
 )
+from ottla.config.connect_config import SPARK_CONF
 from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import needed
 from ottla.connect.data import SinkRecord
@@ -131,7 +132,10 @@ class WarehouseSinkSettings(ConfigTable):
 class LoadProcess:
     """A driver in a process group of its own, which ends with the thread that has started it."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], spark_conf: Sequence[str] = ()) -> None:
+        """`spark_conf` may have keys of object stores, which no other user may see in a list of
+        processes: it is handed on by the environment.
+        """
         is_linux = sys.platform.startswith("linux")
         self._process = subprocess.Popen(
             words,
@@ -140,7 +144,7 @@ class LoadProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1", SPARK_CONF: "\n".join(spark_conf)},
             start_new_session=True,
             preexec_fn=_end_with_parent if is_linux else None,  # noqa: PLW1509 # takes no lock
         )
@@ -223,8 +227,7 @@ class WarehouseSink(SinkConnector):
             options["--fields"] = settings.fields
         if settings.max_records:
             options["--max-records"] = settings.max_records
-        pairs = [*options.items(), *(("--conf", pair) for pair in settings.spark_conf)]
-        words += [str(word) for pair in pairs for word in pair]
+        words += [str(word) for pair in options.items() for word in pair]
         return [*words, "--headers"] if settings.with_headers else words
 
     def _supervise(self, words: Sequence[str]) -> None:
@@ -233,7 +236,7 @@ class WarehouseSink(SinkConnector):
         failures = 0
         last: deque[str] = deque(maxlen=LINES_KEPT)
         while not self._is_over():
-            self._process = process = LoadProcess(words)
+            self._process = process = LoadProcess(words, self.settings.spark_conf)
             if self._is_over():
                 process.stop()
             for line in process.lines():

@@ -15,7 +15,7 @@ import pytest
 from contexts import LoneContext
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from ottla.connect.connectors.warehouse import WarehouseSink
+from ottla.connect.connectors.warehouse import LoadProcess, WarehouseSink
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
@@ -148,10 +148,11 @@ def test_settings_become_options():
 
     line = " ".join(words[1:])
     assert line.startswith(
-        "-m ottla warehouse load --continuous --bootstrap-server h:1 --topic t,u"
+        "-P -m ottla warehouse load --continuous --bootstrap-server h:1 --topic t,u"
     )
     assert "--table lake/t --name warehouse --partition-by day" in line
-    assert line.endswith("--fields path string --max-records 5 --conf a=1 --conf b=2 --headers")
+    assert line.endswith("--fields path string --max-records 5 --headers")
+    assert "a=1" not in line, "every user of the machine sees the words of a process"
     with pytest.raises(ConfigError, match=r"topics\.regex is not loaded"):
         WarehouseSink(settings, LoadContext()).command()
 
@@ -160,3 +161,13 @@ def test_offsets_are_the_tables():
     """Nobody sets them by REST."""
     with pytest.raises(ConfigError, match="ottla warehouse rewind"):
         WarehouseSink.alter_offsets(None, {PLACE: 0})
+
+
+def test_settings_of_spark_are_handed_on_by_the_environment():
+    """They may have the keys of an object store."""
+    program = "import os; print(os.environ['OTTLA_SPARK_CONF'])"
+    process = LoadProcess([sys.executable, "-c", program], ["a=1 2", "fs.s3a.secret.key=x"])
+    try:
+        assert list(process.lines()) == ["a=1 2", "fs.s3a.secret.key=x"]
+    finally:
+        process.stop()

@@ -390,7 +390,7 @@ OF_THE_BROKER = {
     "metric.reporters": "module:Reporter",
 }
 OF_ONE_BROKER = {
-    "listeners": "PLAINTEXT://:9092,EXTRA://:9093",
+    "listeners": "PLAINTEXT://localhost:9092,EXTRA://:9093",
     "advertised.listeners": "PLAINTEXT://h:9092",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT",
     "listener.name.new.ssl.keystore.type": "PEM",
@@ -407,6 +407,7 @@ OF_ONE_BROKER = {
 }
 NEEDED = {
     "listeners": {PROTOCOLS: OF_ONE_BROKER[PROTOCOLS]},
+    "advertised.listeners": {"listeners": "PLAINTEXT://localhost:9092"},
     "listener.name.new.ssl.keystore.password": {"listener.name.new.ssl.keystore.type": "PKCS12"},
     "listener.name.new.ssl.truststore.password": {
         "listener.name.new.ssl.truststore.type": "PKCS12"
