@@ -176,8 +176,10 @@ class Slicing(NamedTuple):
 
 def is_long(body: Any) -> bool:
     """Whether a Produce is answered in slices, for which its frame has to stay."""
-    (slicing,) = SLICED[ApiKey.PRODUCE]
-    return sum(len(topic.partition_data) + 1 for topic in body.topic_data) > slicing.most
+    topics = body.topic_data
+    if len(topics) == 1:
+        return len(topics[0].partition_data) >= PRODUCE_PARTITIONS
+    return sum(len(topic.partition_data) + 1 for topic in topics) > PRODUCE_PARTITIONS
 
 
 def weigh(entry: Any, lists: tuple[str, ...]) -> int:
@@ -251,9 +253,14 @@ def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
 
 
 TOPICS: Final = ("topics", "partitions")
+PRODUCE_PARTITIONS: Final = 200
 SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
     ApiKey.PRODUCE: (
-        Slicing(("topic_data", "partition_data"), ("responses", "partition_responses"), 200),
+        Slicing(
+            ("topic_data", "partition_data"),
+            ("responses", "partition_responses"),
+            PRODUCE_PARTITIONS,
+        ),
     ),
     ApiKey.METADATA: (Slicing(("topics",), ("topics",), 50, names_once=True),),
     ApiKey.LIST_OFFSETS: (Slicing(TOPICS, TOPICS),),
@@ -517,12 +524,15 @@ class Apis:
                 self._begin_long(api, context, frame, position)
                 return
             body = decode_request(header, frame, position, api.max_elements)
-            if size > api.whole_bytes and header.api_key == ApiKey.PRODUCE and is_long(body):
-                body = decode_request(header, bytearray(frame), position)  # views of a copy
+            may_be_long = size > api.whole_bytes
+            if may_be_long and header.api_key == ApiKey.PRODUCE:
+                may_be_long = is_long(body)
+                if may_be_long:
+                    body = decode_request(header, bytearray(frame), position)  # views of a copy
         except RemoteProtocolError as error:
             self._refuse_bytes(connection, frame, error)
             return
-        self._serve(api, context, body, size)
+        self._serve(api, context, body, size, may_be_long)
         if quotas is not None:
             context.quota.end_step()
 
@@ -578,10 +588,17 @@ class Apis:
                 return
         refuse(connection, f"malformed request: {error.message}")
 
-    def _serve(self, api: Api, context: RequestContext, body: Request, size: int) -> None:
+    def _serve(
+        self,
+        api: Api,
+        context: RequestContext,
+        body: Request,
+        size: int,
+        may_be_long: bool = True,
+    ) -> None:
         """Hand a request to its handler, in slices where it is large."""
         handler = api.handler
-        if size > api.whole_bytes:
+        if may_be_long:
             for slicing in api.slicings:
                 if getattr(body, slicing.entries[0]):
                     slices = slicing.cut(body)

@@ -127,6 +127,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             has.create_topic,
             validate_topic_name,
             config.max_request_partition_size_limit,
+            has.apis.slices.pause,
         ),
         *of_topics(has),
         *of_users(has),

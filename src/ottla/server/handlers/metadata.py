@@ -17,7 +17,7 @@ Gaps: no eligible leader replicas (KIP-966): their lists are empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
@@ -47,6 +47,7 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, T
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
+SLICE_PARTITIONS = 2000
 MAX_CREATIONS_A_SECOND = 50
 """Of topics that clients only name: each takes files, and the registry's time."""
 
@@ -66,7 +67,9 @@ class MetadataHandler:
         create_topic: CreateTopic,
         validate_name: Callable[[str], object],
         max_request_partitions: int,
+        pause: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`pause` lets other requests be served between the slices of a long answer."""
         self.cache = cache
         self.auto_create = auto_create
         self.create_topic = create_topic
@@ -76,6 +79,7 @@ class MetadataHandler:
         self._built_after = cache.update_count
         self.max_request_partitions = max_request_partitions
         self._creation_second = self._creation_count = 0
+        self._pause = pause
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -90,7 +94,29 @@ class MetadataHandler:
         missing = self._creatable(context, body)
         if missing:
             return self._create_then_answer(context, body, missing)
+        if self._pause is not None and asks_for_all(context, body):
+            topics = list(self.cache.topics())
+            if sum(len(topic.partitions) for topic in topics) > SLICE_PARTITIONS:
+                return self._answer_all(context, body, topics, self._pause)
         return self._answer(context, body, {})
+
+    async def _answer_all(
+        self,
+        context: RequestContext,
+        body: MetadataRequest,
+        topics: list[TopicMetadata],
+        pause: Callable[[], Awaitable[None]],
+    ) -> MetadataResponse:
+        """All topics of a cluster that has many."""
+        operations = topic_operations(body.include_topic_authorized_operations)
+        responses, count = [], 0
+        for topic in topics:
+            responses.append(self._known_topic(topic, operations, context))
+            count += 1 + len(topic.partitions)
+            if count > SLICE_PARTITIONS:
+                count = 0
+                await pause()
+        return self._response(context, body, responses)
 
     def _creatable(self, context: RequestContext, body: MetadataRequest) -> list[str]:
         allowed = self.auto_create and (
@@ -127,13 +153,19 @@ class MetadataHandler:
         self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
     ) -> MetadataResponse:
         operations = topic_operations(body.include_topic_authorized_operations)
-        wanted = body.topics
-        if wanted is None or (not wanted and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
+        if asks_for_all(context, body):
             topics = [
                 self._known_topic(topic, operations, context) for topic in self.cache.topics()
             ]
         else:
+            wanted = body.topics or ()
             topics = [self._topic_response(topic, operations, errors, context) for topic in wanted]
+        return self._response(context, body, topics)
+
+    def _response(
+        self, context: RequestContext, body: MetadataRequest, topics: list[MetadataResponseTopic]
+    ) -> MetadataResponse:
+        """The topics with what there is of the cluster."""
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
@@ -311,6 +343,12 @@ class MetadataHandler:
             ],
             topic_authorized_operations=topic_operations(True),
         )
+
+
+def asks_for_all(context: RequestContext, body: MetadataRequest) -> bool:
+    """Whether a client wants to know of every topic."""
+    is_old = context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL
+    return body.topics is None or (is_old and not body.topics)
 
 
 def _with_eligible_leaders(

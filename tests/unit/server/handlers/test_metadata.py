@@ -19,7 +19,11 @@ from ottla.protocol.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
-from ottla.server.handlers.metadata import MAX_CREATIONS_A_SECOND, MetadataHandler
+from ottla.server.handlers.metadata import (
+    MAX_CREATIONS_A_SECOND,
+    SLICE_PARTITIONS,
+    MetadataHandler,
+)
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import BrokerEndPoints, EndPoint, LeaderAndIsr, PartitionState, TopicPartition
 
@@ -216,3 +220,23 @@ def test_few_topics_are_created_for_being_named(cache):
     request.topics = request.topics[-10:]
     asyncio.run(handler.handle_metadata(later, request))
     assert created[MAX_CREATIONS_A_SECOND:] == names[-10:]
+
+
+@pytest.mark.parametrize(("count", "pauses"), [(5, 0), (3 * SLICE_PARTITIONS, 3)])
+def test_all_topics_of_a_large_cluster_are_told_in_slices(cache, handler, count, pauses):
+    """Others are served between them; the answer is that of one step."""
+    waited = []
+
+    async def pause():
+        waited.append(1)
+
+    for name in "abc":
+        of_topics(cache, **{name: count // 3})
+    slow = MetadataHandler(cache, False, None, validate_topic_name, MOST, pause)
+    request = MetadataRequest(topics=None)
+    answer = slow.handle_metadata(INSIDE, request)
+
+    if asyncio.iscoroutine(answer):
+        answer = asyncio.run(answer)
+    assert answer == handler.handle_metadata(INSIDE, request)
+    assert len(waited) == pauses
