@@ -342,3 +342,23 @@ def test_requests_between_brokers_are_not_held(apis, connection):
     limit(apis, request_percentage=1)
     ask(apis, connection, LeaderAndIsrRequest(), 4)
     assert connection.muted_until_ms == 0
+
+
+def test_refused_request_of_a_pretended_broker_is_charged(apis, connection):
+    """Only who may ask what brokers ask is exempt: a refusal takes time as well."""
+
+    def refuse(handler):
+        def handle(context, body):
+            apis.runtime.clock.advance(60_000)
+            raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "it is no broker")
+
+        return handle
+
+    apis.register(Family(ApiKey.LEADER_AND_ISR, lambda context, body: LeaderAndIsrResponse()))
+    apis.wrap(ApiKey.LEADER_AND_ISR, refuse)
+    apis.runtime.clock.advance(1)
+    limit(apis, request_percentage=1)
+    answer = ask(apis, connection, LeaderAndIsrRequest(), 4)
+
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert connection.muted_until_ms > apis.runtime.clock.monotonic_ms()
