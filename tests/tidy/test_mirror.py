@@ -87,7 +87,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/server/handlers/test_transactions.py",
         "a verification is asked for by a produce and answered by the coordinator",
-        "coordinator/transaction/transaction_verifier server/own_transactions",
+        "server/own_transactions",
     ),
     Elsewhere(
         "tests/unit/coordinator/group/consumer/test_group_migration.py",
