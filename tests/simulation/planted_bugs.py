@@ -11,30 +11,45 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.clients.consumer.positions import PositionValidator
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.partition_state_machine import StoredStates
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.transaction.marker_sender import TxnMarker
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.offsets import GroupOffsets
+from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkerWriter, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
-from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
+from ottla.log import producer_state_manager, recovery
+from ottla.log.cleaning import OffsetMap
+from ottla.log.leader_epoch_cache import LeaderEpochCache
+from ottla.log.log import Log, UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.log_dir import LogDir
+from ottla.log.log_manager import LogManager
 from ottla.protocol.api_keys import ApiKey
+from ottla.record.plain_compaction import KeptRecords
+from ottla.record.record_batch import assign_offset, batches
 from ottla.registry.tree import Set
-from ottla.replication import replica_requests
+from ottla.replication import follower_partition, replica_requests
 from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
-from ottla.replication.partition_leader import PartitionLeader
+from ottla.replication.partition import Partition
+from ottla.replication.partition_leader import InSyncReplicas, PartitionLeader
 from ottla.security.acls import AclTable
 from ottla.server import access_checks, fetch_session
 from ottla.server.controller_orders import ControllerOrders
-from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, NO_UUID, TopicPartition
+from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.guarded_story import GuardedStory
+from ottla.testing.simulation.lives_story import LivesStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.stories import kind_of, tell
-from ottla.testing.simulation.story import Story
+from ottla.testing.simulation.story import Story, UncleanStory
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -198,6 +213,156 @@ def decisions_outlive_their_acls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AclTable, "_after_change", forget_denials_only)
 
 
+# One for each thing that is compared when the cluster is at rest, or at each look and each poll.
+
+
+def followers_write_their_own_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A follower stamps the epoch that it is in on batches of an older one: no CRC covers it."""
+
+    def append_restamped(log, records, leader_epoch, now_ms):
+        data, position = bytearray(records), 0
+        for batch in batches(bytes(data)):
+            assign_offset(data, position, batch.base_offset, leader_epoch)
+            position += batch.size_in_bytes
+        return append_as_follower(log, data, leader_epoch, now_ms)
+
+    patch.setattr(follower_partition, "append_as_follower", append_restamped)
+
+
+def leaders_shrink_by_themselves(patch: pytest.MonkeyPatch) -> None:
+    """A leader commits without a replica from the moment on that it wants it out (KIP-497)."""
+
+    def propose(self, isr):
+        self.is_in_flight = True
+        self.maximal = frozenset(isr)
+
+    patch.setattr(InSyncReplicas, "propose", propose)
+
+
+def epochs_outlive_a_truncation(patch: pytest.MonkeyPatch) -> None:
+    """What a log has lost is still in the leader epochs that it knows."""
+    patch.setattr(LeaderEpochCache, "truncate_from_end", lambda self, end_offset: None)
+
+
+def producers_are_known_from_the_snapshot_only(patch: pytest.MonkeyPatch) -> None:
+    """What was written behind the last snapshot is not read when a log is loaded."""
+    patch.setattr(recovery, "_replay_segment", lambda manager, segment, end_offset: None)
+
+
+def refused_commits_count(patch: pytest.MonkeyPatch) -> None:
+    """Offsets are in the memory of the coordinator that did not get into its log."""
+    settle = GroupOffsets.settle
+
+    def settle_anyway(self, write, base_offset):
+        settle(self, write, 1 << 40 if base_offset == NO_OFFSET else base_offset)
+
+    patch.setattr(GroupOffsets, "settle", settle_anyway)
+
+
+def offsets_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is made again has the committed offsets of the deleted one."""
+    patch.setattr(GroupMetadataManager, "drop_topics", lambda self, topics: None)
+    patch.setattr(GroupMetadataManager, "drop_deleted_topics", lambda self: None)
+
+
+def refused_states_of_transactions_count(patch: pytest.MonkeyPatch) -> None:
+    """A transactional id goes on with a state that did not get into the log."""
+    patch.setattr(TransactionMetadata, "give_up", TransactionMetadata.complete)
+
+
+def deleted_replicas_keep_their_logs(patch: pytest.MonkeyPatch) -> None:
+    """A broker answers that a replica is deleted, and has its directory still."""
+    patch.setattr(LogManager, "delete_log", lambda self, partition: self._note_deletion())
+
+
+def clients_are_told_of_deleted_topics(patch: pytest.MonkeyPatch) -> None:
+    """What a broker tells its clients still has the topics that are gone."""
+    patch.setattr(MetadataCache, "_forget", lambda self, name: None)
+
+
+def marker_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    """One of several partitions never gets its marker, and the transaction hangs there."""
+    send = MarkerSender._send
+
+    def send_to_the_first(self, metadata, marker, partitions):
+        send(self, metadata, marker, frozenset(sorted(partitions)[:1]))
+
+    patch.setattr(MarkerSender, "_send", send_to_the_first)
+
+
+def marker_has_the_wrong_outcome(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is committed in one partition and aborted in another."""
+    write = MarkerWriter.write
+
+    def write_odd(self, marker, partitions, on_written):
+        if any(each.partition and each.topic not in INTERNAL_TOPICS for each in partitions):
+            marker = marker._replace(is_commit=False)
+        write(self, marker, partitions, on_written)
+
+    patch.setattr(MarkerWriter, "write", write_odd)
+
+
+def aborted_records_are_shown(patch: pytest.MonkeyPatch) -> None:
+    """Readers of committed records are not told which transactions were aborted."""
+    patch.setattr(Log, "aborted_transactions", lambda self, data, max_offset: [])
+
+
+def open_records_are_shown(patch: pytest.MonkeyPatch) -> None:
+    """Readers of committed records get all that is replicated."""
+    patch.setattr(Log, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def new_leader_tells_an_old_end(patch: pytest.MonkeyPatch) -> None:
+    """Before KIP-207 a new leader told the end that it knew of, which was lower than before."""
+    patch.setattr(Partition, "_check_end_is_known", lambda self, replica_id: None)
+
+
+def compaction_forgets_keys(patch: pytest.MonkeyPatch) -> None:
+    """The cleaner leaves out a batch with several records, whatever their keys are."""
+    keep = OffsetMap.keep
+
+    def keep_single(self, batch, payload, keep_tombstones):
+        if batch.record_count > 1:
+            return KeptRecords(b"", 0, NO_TIMESTAMP, False, 0)
+        return keep(self, batch, payload, keep_tombstones)
+
+    patch.setattr(OffsetMap, "keep", keep_single)
+
+
+def log_start_goes_back(patch: pytest.MonkeyPatch) -> None:
+    """A replica takes the start of its leader's log although its own is behind that."""
+
+    def start_at(self, offset):
+        if offset <= self.high_watermark:
+            self._start_at(offset)
+
+    patch.setattr(Log, "maybe_increment_log_start_offset", start_at)
+
+
+def disk_errors_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """A log directory stays in service in the middle of what has failed."""
+    patch.setattr(LogDir, "fail", lambda self, error: None)
+
+
+def sequences_do_not_wrap(patch: pytest.MonkeyPatch) -> None:
+    """The sequence number behind the largest one is not 0."""
+    patch.setattr(producer_state_manager, "next_sequence", lambda sequence: sequence + 1)
+
+
+def topic_is_known_by_its_name(patch: pytest.MonkeyPatch) -> None:
+    """A consumer keeps its position when the topic was made again."""
+
+    def stay(self, state):
+        state.topic_id = NO_UUID
+
+    patch.setattr(PositionValidator, "begin_again", stay)
+
+
+def unclean_elections_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """Nobody hears that a replica leads which was not in sync."""
+    patch.setattr(Controller, "unclean_elections", property(lambda self: 0))
+
+
 PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
@@ -211,21 +376,62 @@ PLANTS: dict[Plant, type[Story]] = {
     gap_after_refused_batches_looks_like_a_lost_record: PipelineStory,
     produce_forgets_to_ask: GuardedStory,
     decisions_outlive_their_acls: GuardedStory,
+    followers_write_their_own_epoch: Story,
+    leaders_shrink_by_themselves: Story,
+    epochs_outlive_a_truncation: Story,
+    producers_are_known_from_the_snapshot_only: Story,
+    new_leader_tells_an_old_end: Story,
+    disk_errors_are_passed_over: PipelineStory,
+    sequences_do_not_wrap: PipelineStory,
+    refused_commits_count: GroupStory,
+    refused_states_of_transactions_count: CopyStory,
+    compaction_forgets_keys: CopyStory,
+    marker_is_left_out: AppendStory,
+    marker_has_the_wrong_outcome: AppendStory,
+    aborted_records_are_shown: AppendStory,
+    open_records_are_shown: AppendStory,
+    deleted_replicas_keep_their_logs: OperationsStory,
+    clients_are_told_of_deleted_topics: OperationsStory,
+    log_start_goes_back: OperationsStory,
+    offsets_outlive_their_topic: LivesStory,
+    topic_is_known_by_its_name: LivesStory,
+    unclean_elections_are_not_told: UncleanStory,
 }
 """Each bug, and the kind of story that would show it."""
 
 SHOWN_BY: dict[Plant, int] = {
-    truncate_to_the_high_watermark: 177,
+    truncate_to_the_high_watermark: 97,
     acknowledge_before_the_in_sync_replicas_have_it: 49,
-    batch_is_cut_off_that_the_leaders_log_begins_within: 93,
-    forgotten_partitions_stay_in_fetch_sessions: 13,
-    no_fencing_of_transactional_ids: 116,
-    markers_before_the_decision_is_in_the_log: 12,
+    controllers_without_epochs: 65,
+    batch_is_cut_off_that_the_leaders_log_begins_within: 29,
+    forgotten_partitions_stay_in_fetch_sessions: 21,
+    no_fencing_of_transactional_ids: 60,
+    markers_before_the_decision_is_in_the_log: 4,
     partitions_given_away_before_they_are_revoked: 26,
     commits_of_stale_epochs_are_taken: 74,
     gap_after_refused_batches_looks_like_a_lost_record: 275,
     produce_forgets_to_ask: 57,
     decisions_outlive_their_acls: 57,
+    followers_write_their_own_epoch: 1,
+    leaders_shrink_by_themselves: 65,
+    epochs_outlive_a_truncation: 1,
+    producers_are_known_from_the_snapshot_only: 193,
+    new_leader_tells_an_old_end: 1,
+    disk_errors_are_passed_over: 27,
+    sequences_do_not_wrap: 3,
+    refused_commits_count: 50,
+    refused_states_of_transactions_count: 12,
+    compaction_forgets_keys: 68,
+    marker_is_left_out: 8,
+    marker_has_the_wrong_outcome: 8,
+    aborted_records_are_shown: 8,
+    open_records_are_shown: 8,
+    deleted_replicas_keep_their_logs: 5,
+    clients_are_told_of_deleted_topics: 21,
+    log_start_goes_back: 53,
+    offsets_outlive_their_topic: 90,
+    topic_is_known_by_its_name: 90,
+    unclean_elections_are_not_told: 15,
 }
 """A seed that has shown the bug, with which the search for it begins. Whatever changes how a world
 goes may take the bug away from it: then the others are searched, from the first one on."""

@@ -15,7 +15,7 @@ from ottla.testing.simulation.stories import keep_garbage, tell
 from ottla.testing.simulation.story import Outcome
 
 SHOWN = 6
-LIFE = 20
+LIFE = 10
 """So many seeds, about, are told in a process; its end costs less than to collect its garbage."""
 SILENT = logging.CRITICAL + 1
 

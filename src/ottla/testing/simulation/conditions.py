@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.clients.producer import transaction_manager
-from ottla.coordinator.transaction import transaction_metadata
+from ottla.coordinator.transaction import transaction_coordinator, transaction_metadata
 from ottla.log.log_dir import LOG_SUFFIX, PARTITION_METADATA, segment_path, write_topic_id
 from ottla.registry import paths
 from ottla.registry.tree import Create
@@ -78,6 +78,7 @@ ENDS: Final = (
     (fetch_session, "MAX_EPOCH", 40),
     (follower_partition, "MAX_EPOCH", 40),
     (transaction_metadata, "LAST_EPOCH", 9),
+    (transaction_coordinator, "LAST_EPOCH", 9),
     (transaction_manager, "MAX_EPOCH", 3),
 )
 """Where the epochs of fetch sessions, of transactional ids and of other producers end."""

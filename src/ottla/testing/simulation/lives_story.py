@@ -38,7 +38,7 @@ from ottla.testing.simulation.invariants import (
     replicas_of,
 )
 from ottla.testing.simulation.operations_story import Administrator
-from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, REPLICAS
+from ottla.testing.simulation.story import PARTITIONS, REPLICAS
 from ottla.testing.simulation.workload import POLL_MS, SimulatedClient
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 LIVES: Final = "lives"
 GROUP: Final = "of-lives"
 READERS: Final = ("reader", "member0", "member1")
+LAST_LIFE_LIMIT_MS: Final = 60_000
 NEW_LIFE_WEIGHT: Final = 4
 """How much likelier a new life is than another fault."""
 
@@ -180,7 +181,7 @@ class LivesStory(AppendStory):
         self._await_records("group", self._readers[1:])
 
     def _await_records(self, name: str, readers: list[LifeReader]) -> None:
-        if not self.world.run_until(lambda: not self._missing(readers), PEACE_LIMIT_MS):
+        if not self.world.run_until(lambda: not self._missing(readers), LAST_LIFE_LIMIT_MS):
             missing = sorted(self._missing(readers))[:5]
             self.history.violations.append(f"{LIVES}: the {name} has not read {missing}")
 

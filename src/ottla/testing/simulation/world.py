@@ -24,7 +24,7 @@ from ottla.testing.virtual_loop import MockClock
 T = TypeVar("T")
 
 MAX_JOB_MS = 20
-CLOSING_ROUNDS: Final = 3
+CLOSING_ROUNDS: Final = 20
 CLOSING_ROUND_MS: Final = 60_000
 
 
@@ -67,6 +67,11 @@ class ProcessLoop(AgendaLoop):
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether some task has not ended."""
+        return bool(self._tasks)
 
     def cancel_tasks(self) -> None:
         """Cancel the tasks that wait, before the loop is discarded."""
@@ -290,7 +295,10 @@ class World:
                 process.network.close_all()
                 process.loop.wake_up()
             for _ in range(CLOSING_ROUNDS):
-                for process in self.processes:
+                busy = [each for each in self.processes if each.loop.has_tasks]
+                if not busy:
+                    break
+                for process in busy:
                     process.loop.cancel_tasks()
                     process.loop.run_ready()
                 self.clock.advance(CLOSING_ROUND_MS)
