@@ -16,7 +16,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.sasl_config import OAUTHBEARER, SaslSettings, users_of
@@ -518,8 +518,16 @@ class Handshakes:
 EARLIEST_LOGIN: Final = 0.85
 """Clients log in again after this share of a session, at the earliest (KIP-368)."""
 
-UserSettings = Callable[[str], Mapping[str, str]]
-"""What the registry has of a user: among it, SCRAM credentials by mechanism."""
+
+class UserSettings(NamedTuple):
+    """What the registry has of users: among it, SCRAM credentials by mechanism."""
+
+    of: Callable[[str], Mapping[str, str]]
+    names: Callable[[], Iterable[str]]
+
+
+NO_USERS: Final = UserSettings(lambda name: {}, tuple)
+"""As before any user is made: nobody can log in by SCRAM."""
 
 
 def _refuse_from_now_on(endpoint: socket.socket) -> None:
@@ -533,15 +541,10 @@ def _refuse_from_now_on(endpoint: socket.socket) -> None:
     endpoint.close()
 
 
-def no_user_settings(name: str) -> Mapping[str, str]:
-    """As before any user is made: nobody can log in by SCRAM."""
-    return {}
-
-
 def network_config(
     config: BrokerConfig,
     tls: BrokerTls,
-    user_settings: UserSettings = no_user_settings,
+    user_settings: UserSettings = NO_USERS,
     tokens: TokenTable | None = None,
 ) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
@@ -615,12 +618,12 @@ def _mechanism(
 
             return partial(PlainServer, users_of(settings.entries[name]))
         case "SCRAM-SHA-256" | "SCRAM-SHA-512":
-            from ottla.security.scram import ScramServer, no_tokens, stored_credential  # if used
+            from ottla.security.scram import ScramServer, UserCredentials, no_tokens  # if used
 
             return partial(
                 ScramServer,
                 name,
-                partial(stored_credential, user_settings, name),
+                UserCredentials(name, *user_settings),
                 find_token=no_tokens if tokens is None else tokens.login,
             )
         case "GSSAPI":

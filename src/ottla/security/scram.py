@@ -14,7 +14,8 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
 from secrets import token_bytes, token_urlsafe
 from typing import Final, NamedTuple, Self
 
@@ -128,19 +129,6 @@ def no_tokens(mechanism: str, token_id: str) -> TokenLogin | None:
     return None
 
 
-def stored_credential(
-    user_settings: Callable[[str], Mapping[str, str]], mechanism: str, name: str
-) -> ScramCredential | None:
-    """The credential of a user, read from its settings as they are now; None where it has none."""
-    text = user_settings(name).get(mechanism)
-    if text is None:
-        return None
-    try:
-        return ScramCredential.parse(text)
-    except ValueError as error:
-        raise SaslError(f"{mechanism} of user {name!r}: {error}") from None
-
-
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """PBKDF2: the only step that takes time."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
@@ -167,11 +155,61 @@ def new_nonce() -> str:
 
 
 _SALT_KEY: Final = token_bytes(32)
-"""Makes the salts of users that are not there."""
+"""Makes the salts of users that are not there, where there are no users at all."""
+DECOY_MODELS: Final = 16
+
+
+class UserCredentials:
+    """The SCRAM credentials of one mechanism, read from the users' settings as they are now.
+
+    `settings` has those of a user, `names` all users that have any.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        settings: Callable[[str], Mapping[str, str]],
+        names: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._mechanism = mechanism
+        self._settings = settings
+        self._names = names
+
+    def of(self, name: str) -> ScramCredential | None:
+        """The credential of a user; None where it has none."""
+        text = self._settings(name).get(self._mechanism)
+        if text is None:
+            return None
+        try:
+            return ScramCredential.parse(text)
+        except ValueError as error:
+            raise SaslError(f"{self._mechanism} of user {name!r}: {error}") from None
+
+    def decoy_of(self, name: str) -> ScramCredential:
+        """What a user that is not there looks like before its proof: as one of those that are.
+
+        It is made with a key that all brokers of the cluster share and keep over a restart, the
+        credential of the first of the users: a client cannot tell which names exist.
+        """
+        users = (each for each in self._names() if self._mechanism in self._settings(each))
+        known = list(filter(None, map(self._model, nsmallest(DECOY_MODELS, users))))
+        if not known:
+            salt = _hmac(self._mechanism, _SALT_KEY, name.encode())[:SALT_BYTES]
+            return ScramCredential(salt, b"", b"", MIN_ITERATIONS)
+        key = known[0].stored_key + known[0].server_key
+        digest = _hmac(self._mechanism, key, name.encode())
+        like = known[digest[-1] % len(known)]
+        return ScramCredential(digest[: len(like.salt)], b"", b"", like.iterations)
+
+    def _model(self, name: str) -> ScramCredential | None:
+        try:
+            return self.of(name)
+        except SaslError:
+            return None
 
 
 class ScramServer(SaslServer):
-    """One exchange: the name and a nonce, then the proof; `credential_of` finds what checks it.
+    """One exchange: the name and a nonce, then the proof; `users` have what checks it.
 
     A client says by the extension `tokenauth=true` that the name is the id of a delegation token.
     Some clients (librdkafka, kafka-python) cannot say so: a name that no user has may be one, too.
@@ -180,12 +218,12 @@ class ScramServer(SaslServer):
     def __init__(
         self,
         mechanism: str,
-        credential_of: Callable[[str], ScramCredential | None],
+        users: UserCredentials,
         nonce: Callable[[], str] = new_nonce,
         find_token: FindToken = no_tokens,
     ) -> None:
         self._mechanism = mechanism
-        self._credential_of = credential_of
+        self._users = users
         self._new_nonce = nonce
         self._find_token = find_token
         self._is_token = False
@@ -215,7 +253,7 @@ class ScramServer(SaslServer):
         self._credential = self._find(self._name, extensions)
         self._header = match["header"]
         self._nonce = match["nonce"] + self._new_nonce()
-        shown = self._credential or self._of_nobody()
+        shown = self._credential or self._users.decoy_of(self._name)
         answer = f"r={self._nonce},s={b64encode(shown.salt).decode()},i={shown.iterations}"
         self._begun = f"{match['bare']},{answer}"
         return answer
@@ -223,16 +261,12 @@ class ScramServer(SaslServer):
     def _find(self, name: str, extensions: dict[str, str]) -> ScramCredential | None:
         """The credential that the proof is checked with; None refuses every proof."""
         if extensions.get("tokenauth", "").lower() != "true":
-            credential = self._credential_of(name)
+            credential = self._users.of(name)
             if credential is not None:
                 return credential
         login = self._find_token(self._mechanism, name)
         self._is_token = login is not None
         return None if login is None else login.credential
-
-    def _of_nobody(self) -> ScramCredential:
-        salt = _hmac(self._mechanism, _SALT_KEY, self._name.encode())[:SALT_BYTES]
-        return ScramCredential(salt, b"", b"", MIN_ITERATIONS)
 
     def _check(self, text: str) -> str:
         match = re.fullmatch(_CLIENT_FINAL, text)

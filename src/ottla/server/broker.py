@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ from ottla.controller.controller import Controller
 from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
-from ottla.network.acceptor import network_config, sasl_listener
+from ottla.network.acceptor import UserSettings, network_config, sasl_listener
 from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
 from ottla.network.processor import Processor
 from ottla.network.tls_context import BrokerTls
@@ -103,7 +103,7 @@ class Broker:
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
-        self._network_config = network_config(config, self.tls, self._user_settings, table)
+        self._network_config = network_config(config, self.tls, self._users(), table)
 
     @property
     def end_points(self) -> list[EndPoint]:
@@ -112,11 +112,14 @@ class Broker:
 
     def _sasl_listener(self, config: BrokerConfig, listener_name: str) -> SaslListener:
         table = None if self.tokens is None else self.tokens.table
-        return sasl_listener(config, listener_name, self._user_settings, table)
+        return sasl_listener(config, listener_name, self._users(), table)
 
-    def _user_settings(self, name: str) -> Mapping[str, str]:
-        """Quotas and credentials of a user, as they are now."""
-        return self.dynamic_config.client_overrides(ClientEntity(user=name))
+    def _users(self) -> UserSettings:
+        """Quotas and credentials of users, as they are at each look."""
+        return UserSettings(
+            lambda name: self.dynamic_config.client_overrides(ClientEntity(user=name)),
+            lambda: [each.user for each in self.dynamic_config.client_entities if each.user],
+        )
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""

@@ -16,19 +16,22 @@ from ottla.protocol.message import request_class
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.security.principal import ANONYMOUS
 from ottla.security.sasl import Action, PlainServer, SaslAuthenticator, SaslListener, SaslState
-from ottla.security.scram import ScramCredential, ScramServer
+from ottla.security.scram import ScramCredential, ScramServer, UserCredentials
 from ottla.testing import MockClock
 
 MAX_FRAMES_OF_ONE = 8
 MAX_RECEIVE_BYTES = 524_288
 WAIT_S = 60
 PASSWORD = "not to be guessed"
-CREDENTIALS = {"alice": ScramCredential.of_password("SCRAM-SHA-256", PASSWORD)}
+ALICE = {"SCRAM-SHA-256": ScramCredential.of_password("SCRAM-SHA-256", PASSWORD).format()}
+USERS = UserCredentials(
+    "SCRAM-SHA-256", lambda name: ALICE if name == "alice" else {}, lambda: ["alice"]
+)
 LISTENER = SaslListener(
     {
         "PLAIN": lambda: PlainServer({"alice": PASSWORD}),
-        "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", CREDENTIALS.get),
-        "GSSAPI": lambda: ScramServer("SCRAM-SHA-256", CREDENTIALS.get),
+        "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", USERS),
+        "GSSAPI": lambda: ScramServer("SCRAM-SHA-256", USERS),
     },
     {},
     MAX_RECEIVE_BYTES,

@@ -17,12 +17,13 @@ from ottla.security.delegation_tokens import (
 )
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
 from ottla.security.sasl import SaslError
-from ottla.security.scram import ScramClient, ScramCredential, ScramServer
+from ottla.security.scram import ScramClient, ScramCredential, ScramServer, UserCredentials
 from ottla.structs import replace
 from ottla.testing import mock_runtime
 
 ALICE, BOB, CAROL, DAVE = map(KafkaPrincipal.user, ("alice", "bob", "carol", "dave"))
 SECRET = b"of all brokers"
+NO_USERS = UserCredentials("SCRAM-SHA-256", lambda name: {})
 LIFE_MS = 1000
 
 
@@ -47,7 +48,7 @@ class World:
         self.table.put(self.token)
 
     def log_in(self, password: str, *, says_so: bool = True, name: str = "") -> ScramServer:
-        server = ScramServer("SCRAM-SHA-256", lambda user: None, find_token=self.table.login)
+        server = ScramServer("SCRAM-SHA-256", NO_USERS, find_token=self.table.login)
         extensions = ",tokenauth=true" if says_so else ""
         client = ScramClient("SCRAM-SHA-256", name or self.token.token_id, password, extensions)
         proof = client.evaluate(server.evaluate(client.first()))
@@ -119,7 +120,7 @@ def test_token_is_refused_after_its_end(world):
 
 def test_token_that_ends_during_the_login_is_refused(world):
     """It is looked at again with the proof."""
-    server = ScramServer("SCRAM-SHA-256", lambda user: None, find_token=world.table.login)
+    server = ScramServer("SCRAM-SHA-256", NO_USERS, find_token=world.table.login)
     token = world.token
     client = ScramClient("SCRAM-SHA-256", token.token_id, token.password, ",tokenauth=true")
     proof = client.evaluate(server.evaluate(client.first()))
@@ -133,7 +134,12 @@ def test_token_that_ends_during_the_login_is_refused(world):
 def test_user_is_no_token_where_the_client_asks_for_one():
     """`tokenauth=true` never takes the password of a user of the same name."""
     credential = ScramCredential.of_password("SCRAM-SHA-256", "secret")
-    server = ScramServer("SCRAM-SHA-256", {"alice": credential}.get)
+    server = ScramServer(
+        "SCRAM-SHA-256",
+        UserCredentials(
+            "SCRAM-SHA-256", {"alice": {"SCRAM-SHA-256": credential.format()}}.__getitem__
+        ),
+    )
     client = ScramClient("SCRAM-SHA-256", "alice", "secret", ",tokenauth=true")
     proof = client.evaluate(server.evaluate(client.first()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 
 import pytest
 
@@ -18,8 +19,8 @@ from ottla.security.scram import (
     ScramClient,
     ScramCredential,
     ScramServer,
+    UserCredentials,
     salted_password,
-    stored_credential,
 )
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -29,8 +30,16 @@ CREDENTIAL = ScramCredential.of_password("SCRAM-SHA-256", "pencil", 4096, SALT)
 USERS = {"user": CREDENTIAL, "a,b=c": ScramCredential.of_password("SCRAM-SHA-256", "pencil")}
 
 
+def users_of(
+    credentials: Mapping[str, ScramCredential], mechanism: str = "SCRAM-SHA-256"
+) -> UserCredentials:
+    """Users with these credentials, as the registry has them."""
+    settings = {name: {mechanism: each.format()} for name, each in credentials.items()}
+    return UserCredentials(mechanism, lambda name: settings.get(name, {}), lambda: settings)
+
+
 def server(nonce: str = NONCES[1]) -> ScramServer:
-    return ScramServer("SCRAM-SHA-256", USERS.get, lambda: nonce)
+    return ScramServer("SCRAM-SHA-256", users_of(USERS), lambda: nonce)
 
 
 def client(name: str = "user", password: str = "pencil") -> ScramClient:
@@ -71,7 +80,7 @@ def test_example_of_rfc_7677():
 def test_both_sides_agree(mechanism, name):
     """With either hash, and names that must be escaped."""
     users = {name: ScramCredential.of_password(mechanism, "pässword,=")}
-    other = ScramServer(mechanism, users.get)
+    other = ScramServer(mechanism, users_of(users, mechanism))
     login = SaslLogin(mechanism, {"username": name, "password": "pässword,="})
     one = sasl_client(login)
 
@@ -93,12 +102,12 @@ def test_credential_is_kept_as_kafka_keeps_it():
         text,
     )
     assert ScramCredential.parse(text) == CREDENTIAL
-    assert stored_credential({"u": {"S": text}}.get, "S", "u") == CREDENTIAL
+    assert UserCredentials("S", {"u": {"S": text}}.get).of("u") == CREDENTIAL
 
 
 def test_user_without_a_credential_has_none():
     """Quotas may stand in its place."""
-    assert stored_credential({"u": {"producer_byte_rate": "1"}}.get, "S", "u") is None
+    assert UserCredentials("S", {"u": {"producer_byte_rate": "1"}}.get).of("u") is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,7 @@ def test_stored_text_that_is_none_is_refused_without_showing_it(text):
 
     assert "SECRET" not in str(caught.value)
     with pytest.raises(SaslError):
-        stored_credential({"u": {"S": text}}.get, "S", "u")
+        UserCredentials("S", {"u": {"S": text}}.get).of("u")
 
 
 def test_credential_shows_no_key():
@@ -280,3 +289,45 @@ def test_client_is_not_done_before_the_broker_has_proved_itself(message):
     with pytest.raises(SaslAuthenticationError, match="does not know the password"):
         one.evaluate(message)
     assert not one.is_complete
+
+
+# Whether a user exists
+
+
+def shown(name: str, users: Mapping[str, ScramCredential]) -> tuple[int, int, str]:
+    """What a broker tells of a name before the login: iterations, length of the salt, the salt."""
+    exchange = ScramServer("SCRAM-SHA-256", users_of(users))
+    answer = exchange.evaluate(client(name).first()).decode()
+    fields = dict(part.split("=", 1) for part in answer.split(","))
+    return int(fields["i"]), len(b64decode(fields["s"])), fields["s"]
+
+
+def test_users_that_are_not_there_look_like_those_that_are():
+    """Every broker says the same, also after a restart, and each name has a salt of its own."""
+    users = {
+        f"user-{number}": ScramCredential.of_password(
+            "SCRAM-SHA-256", "secret", 4096 * (1 + number % 2), b"s" * (16 + 8 * (number % 2))
+        )
+        for number in range(6)
+    }
+    names = [f"nobody-{number}" for number in range(40)]
+    one = [shown(name, users) for name in names]
+
+    assert one == [shown(name, dict(reversed(users.items()))) for name in names]
+    assert {each[:2] for each in one} == {(4096, 16), (8192, 24)}
+    assert len({salt for *_, salt in one}) == len(names)
+
+
+def test_credential_that_is_damaged_does_not_give_others_away():
+    """It is no model for those that are not there."""
+    settings = {"a": {"SCRAM-SHA-256": "damaged"}, "b": {"SCRAM-SHA-256": CREDENTIAL.format()}}
+    users = UserCredentials("SCRAM-SHA-256", lambda name: settings.get(name, {}), lambda: settings)
+
+    assert users.decoy_of("nobody").iterations == 4096
+    assert len(users.decoy_of("nobody").salt) == len(SALT)
+
+
+def test_where_there_are_no_users_nobody_can_be_told_apart():
+    """Each name keeps its salt as long as the broker runs."""
+    assert shown("a", {}) == shown("a", {})
+    assert shown("a", {})[2] != shown("b", {})[2]
