@@ -159,10 +159,9 @@ def test_unknown_user_gets_as_far_as_a_known_one():
         with pytest.raises(SaslError, match="no SCRAM-SHA-256 credential"):
             other.evaluate(last_message(firsts[-1]))
 
-    known = server("x").evaluate(client("a,b=c").first()).decode()
+    known = {len(b64encode(each.salt)) for each in USERS.values()}
     assert firsts[0] == firsts[1]
-    salts = [re.search(r"s=([^,]*)", text).group(1) for text in (firsts[0].decode(), known)]
-    assert len(salts[0]) == len(salts[1])
+    assert len(re.search(r"s=([^,]*)", firsts[0].decode()).group(1)) in known
     assert firsts[0].endswith(b",i=4096")
 
 

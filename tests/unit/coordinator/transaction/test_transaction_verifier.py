@@ -104,6 +104,7 @@ def test_nobody_is_asked_where_nothing_is_to_be_confirmed(world: World, partitio
 
 
 def test_only_partitions_without_an_open_transaction_are_asked_about(world: World) -> None:
+    """The others may be appended to at once, or are not here."""
     world.answers = [{SECOND: ErrorCode.NONE}]
     world.verify(OPEN, SECOND, ELSEWHERE)
 
