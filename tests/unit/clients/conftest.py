@@ -1,4 +1,4 @@
-"""A virtual world with a mock cluster in it."""
+"""A virtual world with a mock cluster in it; and a broker for what needs a real one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing import MockRuntime, mock_runtime
+from ottla.testing import InProcessBroker, MockRuntime, mock_runtime
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[InProcessBroker]:
+    """One broker in this process that all tests of the folder share: topics are their own."""
+    # Many records are of long ago: what is older than a week would go while a test still reads it.
+    with InProcessBroker(log_retention_check_interval_ms=24 * 3600 * 1000) as running:
+        yield running
 
 
 @pytest.fixture

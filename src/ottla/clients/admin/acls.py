@@ -175,7 +175,6 @@ class DelegationTokenAdmin:
             renewers=[TokenRenewer(**_named(each)) for each in renewers],
             max_lifetime_ms=max_lifetime_ms,
         )
-        request.owner_principal_type = request.owner_principal_name = None
         if owner is not None:
             request.owner_principal_type, request.owner_principal_name = owner
         made = await self._ask(request, low=0 if owner is None else FIRST_VERSION_WITH_OWNER)

@@ -234,11 +234,12 @@ def test_record_that_is_refused_makes_the_transaction_abortable(broker, unique):
     assert read_all(broker, topic) == ["fits too"]
 
 
-def test_transaction_whose_time_is_over_is_aborted_by_the_broker(start_broker):
+@pytest.mark.ottla_settings(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
+def test_transaction_whose_time_is_over_is_aborted_by_the_broker(ottla_fresh_broker):
     """The producer hears of it when it wants to go on."""
-    broker = start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
+    broker = ottla_fresh_broker
     create(broker, "late")
-    with new_producer(broker, "late", transaction_timeout_ms=3000) as producer:
+    with new_producer(broker, "late", transaction_timeout_ms=1000) as producer:
         producer.begin_transaction()
         producer.send("late", "nobody commits this").result(LIMIT_SECONDS)
         partition = TopicPartition("late", 0)
@@ -266,9 +267,9 @@ def copy(consumer, producer, crash=None) -> int:
     return len(records)
 
 
-def test_copy_survives_crashes_of_the_broker(start_broker):
+def test_copy_survives_crashes_of_the_broker(ottla_fresh_broker):
     """Killed within a transaction, and while one after the other runs: output equals input."""
-    broker = start_broker()
+    broker = ottla_fresh_broker
     create(broker, "source", 2)
     create(broker, "target", 2)
     values = [f"{number:05d}" for number in range(COPIED)]
@@ -326,9 +327,9 @@ def member_of_copiers(broker, number, is_over, failures) -> None:
         failures.append(failure)
 
 
-def test_copiers_share_the_work_through_a_rebalance_and_a_crash(start_broker):
+def test_copiers_share_the_work_through_a_rebalance_and_a_crash(ottla_fresh_broker):
     """Whoever has lost its partitions cannot commit them, so nothing is copied twice."""
-    broker = start_broker()
+    broker = ottla_fresh_broker
     create(broker, "source", 4)
     create(broker, "target", 4)
     with Producer(broker.bootstrap_servers) as plain:

@@ -15,15 +15,16 @@ from ottla.testing import wait_until
 PARTITIONS = 6
 
 
+pytestmark = pytest.mark.ottla_settings(
+    group_consumer_min_heartbeat_interval_ms=50,
+    group_consumer_heartbeat_interval_ms=50,
+)
+
+
 @pytest.fixture
-def servers(start_broker):
-    """A broker whose groups send heartbeats often."""
-    return start_broker(
-        group_consumer_min_heartbeat_interval_ms=100,
-        group_consumer_heartbeat_interval_ms=100,
-        group_initial_rebalance_delay_ms=0,
-        offsets_topic_num_partitions=1,
-    ).bootstrap_servers
+def servers(ottla_fresh_broker):
+    """The address of a broker whose groups send heartbeats often."""
+    return ottla_fresh_broker.bootstrap_servers
 
 
 class Member:

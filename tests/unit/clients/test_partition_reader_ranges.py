@@ -53,7 +53,7 @@ def test_reader_refuses_what_the_log_does_not_have(broker, partition):
     ):
         list(reader.read(partition, 5000, 5001))
     assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
-    with PartitionReader(broker.bootstrap_servers, default_api_timeout_ms=2000) as reader:
+    with PartitionReader(broker.bootstrap_servers, default_api_timeout_ms=500) as reader:
         assert offsets(reader.read(partition, 999, 1000))[-1] == 999
         with pytest.raises(KafkaTimeoutError, match="nothing at offset 1000"):
             list(reader.read(partition, 999, 1001))

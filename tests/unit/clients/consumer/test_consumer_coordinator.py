@@ -279,6 +279,9 @@ def test_partitions_that_appear_while_the_group_rebalances_are_read(ottla_fresh_
     assert [record.value for record in records] == [b"1"]
 
 
+HEARTBEATS_OFTEN = pytest.mark.ottla_settings(
+    group_consumer_heartbeat_interval_ms=50, group_consumer_min_heartbeat_interval_ms=50
+)
 PROTOCOLS = [
     {"partition_assignment_strategy": "range"},
     {"partition_assignment_strategy": "cooperative-sticky"},
@@ -286,6 +289,7 @@ PROTOCOLS = [
 ]
 
 
+@HEARTBEATS_OFTEN
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=["eager", "cooperative", "consumer"])
 def test_rebalance_hands_no_record_to_two_members(ottla_fresh_broker, protocol):
     """Who commits after each poll shares its records with nobody, whoever joins meanwhile."""
@@ -307,6 +311,7 @@ def test_rebalance_hands_no_record_to_two_members(ottla_fresh_broker, protocol):
     assert len(set(handled)) == len(handled) == PARTITIONS * 100
 
 
+@HEARTBEATS_OFTEN
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=["eager", "cooperative", "consumer"])
 def test_rebalance_does_not_commit_what_is_being_handled(ottla_fresh_broker, protocol):
     """With automatic commits, the records of a poll are committed by the next one, not before."""
