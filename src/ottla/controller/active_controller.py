@@ -120,14 +120,18 @@ class ActiveController:
         for broker_id in self.context.brokers:
             self.core.orders.remove_broker(broker_id)
 
-    def after_event(self) -> None:
-        """Send what the event has decided, and adjust watches and timers to what it has changed."""
+    async def after_event(self) -> None:
+        """Send what the event has decided, and adjust watches and timers to what it has changed.
+
+        The event ends when the own broker has carried it out.
+        """
         self.core.batch.send()
         self.topics.unwatch_removed()
         self.watch_brokers()
         self.watch_balance()
         if self.reassignment.deleted:
             self.enqueue_once("reassignments of deleted topics", self.reassignment.forget_deleted)
+        await self.core.orders.settle()
 
     def enqueue_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it as an event; it is dropped if this controller has resigned by then."""

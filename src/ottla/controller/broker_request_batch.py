@@ -30,7 +30,7 @@ class OrdersToBrokers(Protocol):
 
     A broker that was added is tried until it answers. One that was removed is sent nothing more,
     and its unanswered requests are dropped. The controller's own broker is called directly, and
-    has answered before the call returns.
+    has answered a short order before the call returns.
     """
 
     def add_broker(self, broker: BrokerEndPoints) -> None:
@@ -70,6 +70,10 @@ class OrdersToBrokers(Protocol):
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
         """The broker must tell this to its clients."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until the controller's own broker has carried out what it was sent."""
         ...
 
 

@@ -290,7 +290,7 @@ class Controller:
             raise self._not_controller() from error
         except KafkaError as error:
             if may_refuse and not isinstance(error, RegistryError):
-                active.after_event()
+                await active.after_event()
             else:
                 self._give_up(active)
             raise
@@ -298,7 +298,7 @@ class Controller:
             if active is not self._active:  # it has resigned meanwhile: end what began since
                 active.end()
         if active is self._active:
-            active.after_event()
+            await active.after_event()
         return result
 
     def _require_active(self) -> ActiveController:

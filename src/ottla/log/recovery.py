@@ -204,8 +204,10 @@ class _LogLoader:
         source = self.source
         self.has_new_names = not self.disk.is_dir(self.directory)
         self.disk.make_dirs(self.directory)
-        self._put_leftovers_away()
-        names = self.disk.list_dir(self.directory)
+        names: list[str] = []
+        if not self.has_new_names:  # most logs that are made come in thousands
+            self._put_leftovers_away()
+            names = self.disk.list_dir(self.directory)
         self.producers.find_snapshots(names)
         self._find_segments(names)
         has_epochs = self._load_epochs()

@@ -254,7 +254,7 @@ class Broker:
             None if link is None else link.connections,
             self.dynamic_config.group_config,
         )
-        orders = ControllerOrders(self.replica_manager, self.cache, coordinators)
+        orders = ControllerOrders(self.replica_manager, self.cache, coordinators, runtime.scheduler)
         local = OrdersToOwnBroker(orders, self.broker_id)
         to_all = local if link is None else link.orders_to_brokers(local)
         self.controller = Controller(runtime, self.registry, config, to_all, self.broker_id)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from ottla.controller.broker_request_batch import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Scheduler
 from ottla.server.coordinators import Coordinators
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
@@ -25,11 +30,79 @@ from ottla.structs import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Errors = dict[TopicPartition, ErrorCode]
+OnDone = Callable[[Errors], object]
+OnFailure = Callable[[Exception], object]
+Order = Iterator[None]
+"""The work of one order, with a pause behind each slice of it."""
+
+# How many partitions are in a slice: one that is new here gets a directory with files.
+PARTITIONS_AT_ONCE: Final = 640
+COST_OF_NEW: Final = 32
+COST_OF_DELETED: Final = 16
+METADATA_AT_ONCE: Final = 5_000
+
+
+class OrderQueue:
+    """Carries orders out, one after the other: of a long one a slice in each turn of the loop.
+
+    An order that finds nothing before it is begun at once, so that a short one has been carried out
+    when `put` returns.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._orders: deque[tuple[Order, OnFailure]] = deque()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def put(self, order: Order, on_failure: OnFailure) -> None:
+        """Carry it out behind all others; `on_failure` is called with what it raises."""
+        self._orders.append((order, on_failure))
+        if len(self._orders) == 1:
+            self._work()
+
+    async def settle(self) -> None:
+        """Wait until all orders have been carried out."""
+        if self._orders:
+            settled = asyncio.get_running_loop().create_future()
+            self._waiting.append(settled)
+            await settled
+
+    def _work(self) -> None:
+        """Do one slice."""
+        order, on_failure = self._orders[0]
+        try:
+            for _ in order:
+                self._scheduler.call_soon(self._work)
+                return
+        except Exception as error:
+            on_failure(error)
+        self._orders.popleft()
+        if self._orders:
+            self._scheduler.call_soon(self._work)
+            return
+        waiting, self._waiting = self._waiting, []
+        for settled in waiting:
+            if not settled.done():
+                settled.set_result(None)
+
+
+def slices(items: Sequence[T], cost: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in parts that each cost no more than a slice may."""
+    part: list[T] = []
+    room = PARTITIONS_AT_ONCE
+    for item in items:
+        room -= cost(item)
+        if room < 0 and part:
+            yield part
+            part, room = [], PARTITIONS_AT_ONCE - cost(item)
+        part.append(item)
+    yield part
 
 
 class ControllerOrders:
-    """Carries out LeaderAndIsr, StopReplica and UpdateMetadata.
+    """Carries out LeaderAndIsr, StopReplica and UpdateMetadata, in the order in which they come.
 
     Invariant: after a request of one controller epoch, requests of older epochs are refused.
     """
@@ -39,58 +112,146 @@ class ControllerOrders:
         replica_manager: ReplicaManager,
         cache: MetadataCache,
         coordinators: Coordinators,
+        scheduler: Scheduler,
     ) -> None:
         self.replica_manager = replica_manager
         self.cache = cache
         self.controller_epoch = 0
+        self.queue = OrderQueue(scheduler)
         self._coordinators = coordinators
         # The leader epoch of each partition that a coordinator took over: each is passed on once.
         self._elected: dict[TopicPartition, int] = {}
 
     def become_leader_or_follower(
-        self, controller_epoch: int, states: Sequence[PartitionState], brokers: Sequence[Node]
-    ) -> Errors:
-        """Lead or follow these partitions as they say; one result for each of them."""
-        self._check_epoch(controller_epoch)
-        nodes = {node.id: node for node in brokers}
-        errors = self.replica_manager.become_leader_or_follower(states, nodes)
-        for state in states:
-            if state.topic_partition.topic in INTERNAL_TOPICS:
-                self._tell_coordinator(state, errors.get(state.topic_partition, ErrorCode.NONE))
-        return errors
+        self,
+        controller_epoch: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[Node],
+        on_done: OnDone,
+        on_failure: OnFailure,
+    ) -> None:
+        """Lead or follow these partitions as they say; one result for each of them.
+
+        A partition that is new here is unknown until the slice with it was done.
+        """
+        self.queue.put(self._take_roles(controller_epoch, states, brokers, on_done), on_failure)
 
     def stop_replica(
         self,
         controller_epoch: int,
         partitions: Sequence[StopReplicaPartition],
-        on_done: Callable[[Errors], object],
+        on_done: OnDone,
+        on_failure: OnFailure,
     ) -> None:
         """Give these partitions up; one result for each of them.
 
         `on_done` is called when topics of the same names can be created: nothing on disk would be
         mistaken for theirs.
         """
-        self._check_epoch(controller_epoch)
-        errors = self._stop(partitions)
-        self.replica_manager.log_manager.when_deletions_are_noted(partial(on_done, errors))
+        self.queue.put(self._stop_all(controller_epoch, partitions, on_done), on_failure)
 
     def update_metadata(
-        self, controller_id: int, controller_epoch: int, update: MetadataUpdate
+        self,
+        controller_id: int,
+        controller_epoch: int,
+        update: MetadataUpdate,
+        on_done: OnDone,
+        on_failure: OnFailure,
     ) -> None:
         """Update the metadata for clients; topics that are gone are removed from it.
 
         A full update removes topics that it does not name: an earlier controller may have deleted
         them, and died before it sent that.
         """
+        order = self._tell_clients(controller_id, controller_epoch, update, on_done)
+        self.queue.put(order, on_failure)
+
+    def _take_roles(
+        self,
+        controller_epoch: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[Node],
+        on_done: OnDone,
+    ) -> Order:
+        self._check_epoch(controller_epoch)
+        nodes = {node.id: node for node in brokers}
+        known = self.replica_manager.partitions
+        errors: Errors = {}
+
+        def cost(state: PartitionState) -> int:
+            return 1 if state.topic_partition in known else COST_OF_NEW
+
+        for part in slices(states, cost):
+            if errors:
+                yield
+            self._check_not_stopping()
+            results = self.replica_manager.become_leader_or_follower(part, nodes)
+            for state in part:
+                if state.topic_partition.topic in INTERNAL_TOPICS:
+                    error = results.get(state.topic_partition, ErrorCode.NONE)
+                    self._tell_coordinator(state, error)
+            errors |= results
+        on_done(errors)
+
+    def _stop_all(
+        self,
+        controller_epoch: int,
+        partitions: Sequence[StopReplicaPartition],
+        on_done: OnDone,
+    ) -> Order:
+        self._check_epoch(controller_epoch)
+        errors: Errors = {}
+        for part in slices(partitions, lambda each: COST_OF_DELETED if each.delete else 1):
+            if errors:
+                yield
+            self._check_not_stopping()
+            errors |= self._stop(part)
+        self.replica_manager.log_manager.when_deletions_are_noted(partial(on_done, errors))
+
+    def _tell_clients(
+        self,
+        controller_id: int,
+        controller_epoch: int,
+        update: MetadataUpdate,
+        on_done: OnDone,
+    ) -> Order:
+        """A topic is never seen in part: a slice ends with a topic."""
         self._check_epoch(controller_epoch)
         gone = list(update.deleted_topics)
         if update.is_full:
             gone += self.cache.topics_beside(update.states)
-            self._give_strays_up(update.states)
-        self.cache.update(update.states, update.brokers, gone)
+        part: list[PartitionState] = []
+        is_first = True
+        for topic in self._by_topic(update.states):
+            if part and len(part) + len(topic) > METADATA_AT_ONCE:
+                self._show(part, update, gone if is_first else ())
+                part, is_first = [], False
+                yield
+            part += topic
+        self._show(part, update, gone if is_first else ())
         self.cache.is_complete |= update.is_full
         self.cache.controller_id = controller_id
         self._coordinators.on_topics_deleted(gone, is_full=update.is_full)
+        on_done({})
+
+    def _show(
+        self, states: Sequence[PartitionState], update: MetadataUpdate, gone: Iterable[str]
+    ) -> None:
+        if update.is_full:
+            self._give_strays_up(states)
+        self.cache.update(states, update.brokers, gone)
+
+    def _by_topic(self, states: Sequence[PartitionState]) -> Iterator[list[PartitionState]]:
+        if len(states) <= METADATA_AT_ONCE:
+            yield list(states)
+            return
+        for _, topic in groupby(states, attrgetter("topic_partition.topic")):
+            yield list(topic)
+
+    def _check_not_stopping(self) -> None:
+        """What is left of an order is not done when the logs are being closed."""
+        if self.replica_manager.log_manager.is_stopping:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping")
 
     def _stop(self, partitions: Sequence[StopReplicaPartition]) -> Errors:
         errors = self.replica_manager.stop_replica(partitions)
@@ -147,7 +308,12 @@ class ControllerOrders:
 
 
 class OrdersToOwnBroker:
-    """Carries LeaderAndIsr, StopReplica and UpdateMetadata out on this broker, at once."""
+    """Carries LeaderAndIsr, StopReplica and UpdateMetadata out on this broker: short ones at once.
+
+    An order that is refused because a newer controller is known is logged, and not answered. Any
+    other failure is one of each partition, as if another broker had answered: it must not end the
+    event of the controller that the order is a part of.
+    """
 
     def __init__(self, orders: ControllerOrders, broker_id: int) -> None:
         self.orders = orders
@@ -159,6 +325,10 @@ class OrdersToOwnBroker:
     def remove_broker(self, broker_id: int) -> None:
         """This broker needs no connection."""
 
+    async def settle(self) -> None:
+        """Wait until this broker has carried out what it was sent."""
+        await self.orders.queue.settle()
+
     def leader_and_isr(
         self,
         controller_epoch: int,
@@ -167,9 +337,10 @@ class OrdersToOwnBroker:
         brokers: Sequence[Node],
         on_answer: OnAnswer,
     ) -> None:
-        asked = [state.topic_partition for state in states]
-        with self._obeying(asked, on_answer):
-            on_answer(self.orders.become_leader_or_follower(controller_epoch, states, brokers))
+        on_failure = partial(_note_failure, [state.topic_partition for state in states], on_answer)
+        self.orders.become_leader_or_follower(
+            controller_epoch, states, brokers, on_answer, on_failure
+        )
 
     def stop_replica(
         self,
@@ -178,31 +349,28 @@ class OrdersToOwnBroker:
         partitions: Sequence[StopReplicaPartition],
         on_answer: OnAnswer,
     ) -> None:
-        asked = [stopped.topic_partition for stopped in partitions]
-        with self._obeying(asked, on_answer):
-            self.orders.stop_replica(controller_epoch, partitions, on_answer)
+        on_failure = partial(
+            _note_failure, [each.topic_partition for each in partitions], on_answer
+        )
+        self.orders.stop_replica(controller_epoch, partitions, on_answer, on_failure)
 
     def update_metadata(
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
-        with self._obeying((), lambda errors: None):
-            self.orders.update_metadata(self.broker_id, controller_epoch, update)
+        on_failure = partial(_note_failure, (), _ignore)
+        self.orders.update_metadata(self.broker_id, controller_epoch, update, _ignore, on_failure)
 
-    @contextmanager
-    def _obeying(self, asked: Iterable[TopicPartition], on_answer: OnAnswer) -> Iterator[None]:
-        """Log requests that are refused because a newer controller is known.
 
-        Any other failure is one of each partition, as if another broker had answered: it must not
-        end the event of the controller that this request is a part of.
-        """
-        try:
-            yield
-        except KafkaError as error:
-            if error.error is ErrorCode.STALE_CONTROLLER_EPOCH:
-                logger.warning("this broker obeys a newer controller than its own: %s", error)
-            else:
-                logger.error("this broker refuses its controller's request: %s", error)
-                on_answer(dict.fromkeys(asked, error.error))
-        except Exception:
-            logger.exception("this broker fails to carry out its controller's request")
-            on_answer(dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR))
+def _ignore(errors: object) -> None:
+    """There is nothing to be said of an UpdateMetadata."""
+
+
+def _note_failure(asked: Iterable[TopicPartition], on_answer: OnAnswer, error: Exception) -> None:
+    if not isinstance(error, KafkaError):
+        logger.error("this broker fails to carry out its controller's request", exc_info=error)
+        on_answer(dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR))
+    elif error.error is ErrorCode.STALE_CONTROLLER_EPOCH:
+        logger.warning("this broker obeys a newer controller than its own: %s", error)
+    else:
+        logger.error("this broker refuses its controller's request: %s", error)
+        on_answer(dict.fromkeys(asked, error.error))

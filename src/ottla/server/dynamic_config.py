@@ -139,6 +139,8 @@ class DynamicConfig:
         self.broker_name = str(broker_id)
         self.entities = EntityConfigs(registry)
         self._topics: dict[str, dict[str, str]] = {}
+        self._last_given: tuple[BrokerConfig, Mapping[str, str]] = (broker_config, {})
+        self._last_config = TopicConfig.of(*self._last_given)
         self._brokers: dict[str, dict[str, str]] = {}
         self._groups: dict[str, ConsumerGroupConfig] = {}
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
@@ -177,8 +179,14 @@ class DynamicConfig:
         return self._brokers.get(broker_name, {})
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """What is in force for a topic, whether it exists or not."""
-        return TopicConfig.of(self.broker_config, self.topic_overrides(topic))
+        """What is in force for a topic, whether it exists or not.
+
+        The last answer is kept: all partitions of a topic ask when they are made.
+        """
+        given = self.broker_config, self.topic_overrides(topic)
+        if self._last_given != given:
+            self._last_given, self._last_config = given, TopicConfig.of(*given)
+        return self._last_config
 
     def group_config(self, group_id: str) -> ConsumerGroupConfig:
         """What is in force for a consumer group, whether it exists or not."""

@@ -433,6 +433,10 @@ class OrdersToCluster:
         if sender is not None:
             sender.close()
 
+    async def settle(self) -> None:
+        """Wait until the controller's own broker has carried out what it was sent."""
+        await self._local.settle()
+
     async def drain(self, timeout_ms: int) -> None:
         """Wait until everything is answered, but no longer than this for each next answer."""
         deadline = Deadline(self._runtime.clock, timeout_ms)

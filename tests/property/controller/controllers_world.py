@@ -104,6 +104,9 @@ class DelayedChannel:
         order = partial(_obey_stop, partitions=partitions)
         self._send(broker_id, controller_epoch, order, on_answer)
 
+    async def settle(self):
+        """Every order is carried out at once."""
+
     def update_metadata(self, controller_epoch, broker_id, update) -> None:
         order = partial(_obey_metadata, update=update)
         self._send(broker_id, controller_epoch, order, lambda answers: None)

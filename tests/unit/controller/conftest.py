@@ -59,6 +59,9 @@ class RecordingOrders:
             error = self.refused.get(broker_id, ErrorCode.NONE)
             on_answer({each.topic_partition: error for each in partitions})
 
+    async def settle(self):
+        """Every order is carried out at once."""
+
     def update_metadata(self, controller_epoch, broker_id, update):
         self.metadata |= {state.topic_partition: state for state in update.states}
         self.brokers = list(update.brokers)

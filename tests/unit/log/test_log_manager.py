@@ -16,6 +16,7 @@ from ottla.log.log_dir import MetaProperties
 from ottla.log.log_manager import LogManager
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
+from ottla.testing.memory_disk import MemoryDisk
 
 TOPIC_ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 TWO_DIRS = "/data/a,/data/b"
@@ -46,6 +47,21 @@ def test_clean_stop_leaves_everything_on_disk(world: LogWorld):
     assert values(read_all(log)) == numbers(0, 60)
     assert log.recovery_point == log.high_watermark == 60
     assert not world.disk.exists(f"{DIR}/.kafka_cleanshutdown")
+
+
+def test_directory_of_a_new_log_is_not_searched(world: LogWorld, monkeypatch):
+    """There is nothing in it; topics are made with thousands of partitions."""
+    listed = []
+    list_dir = MemoryDisk.list_dir
+
+    def noted(disk, path):
+        listed.append(path)
+        return list_dir(disk, path)
+
+    monkeypatch.setattr(MemoryDisk, "list_dir", noted)
+    world.manager.get_or_create_log(TopicPartition("new", 0), NO_UUID)
+
+    assert listed == []
 
 
 def test_truncation_given_up_ends_no_write_of_others(world: LogWorld):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -22,7 +24,14 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.message import encode
-from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
+from ottla.server.controller_orders import (
+    COST_OF_DELETED,
+    COST_OF_NEW,
+    METADATA_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    ControllerOrders,
+    OrdersToOwnBroker,
+)
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
@@ -56,6 +65,8 @@ class Replicas:
     def become_leader_or_follower(self, states, brokers):
         self.led += states
         return {state.topic_partition: self.error for state in states}
+
+    is_stopping = False
 
     def stop_replica(self, partitions):
         self.stopped += partitions
@@ -91,7 +102,9 @@ class World:
             on_topics_deleted=self.groups.on_topics_deleted,
         )
         self.cache = MetadataCache("cluster")
-        self.orders = ControllerOrders(self.replicas, self.cache, coordinators)
+        self.turns = deque()
+        scheduler = SimpleNamespace(call_soon=self.turns.append)
+        self.orders = ControllerOrders(self.replicas, self.cache, coordinators, scheduler)
         self.handler = ControllerOrdersHandler(self.orders, lambda: 10)
 
     def ask(self, name, body, version, connection=1):
@@ -140,6 +153,18 @@ def test_older_controller_is_refused(world):
     assert len(world.replicas.led) == 1
     world.lead(controller_epoch=6)
     assert len(world.replicas.led) == 2
+
+
+def test_other_controller_is_refused_once_the_own_broker_was_elected(world):
+    """Its orders are called, and come on no connection."""
+    OrdersToOwnBroker(world.orders, 1).update_metadata(6, 1, MetadataUpdate())
+    for name, body in (
+        ("leader_and_isr", LeaderAndIsrRequest(controller_epoch=5)),
+        ("stop_replica", StopReplicaRequest(controller_epoch=5)),
+        ("update_metadata", UpdateMetadataRequest(controller_epoch=5)),
+    ):
+        assert world.ask(name, body, 0).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert world.replicas.led == []
 
 
 def test_order_that_comes_late_on_a_connection_given_up_is_refused(world):
@@ -294,3 +319,115 @@ def test_own_broker_that_fails_is_a_broker_that_refuses(world, error, expected):
     orders.update_metadata(4, 1, MetadataUpdate())  # of an older controller
 
     assert answers == [{tp: expected}] * 2
+
+
+MANY = 3 * PARTITIONS_AT_ONCE // COST_OF_NEW
+
+
+def states_of(topic, count):
+    """So many partitions of a topic, all led by broker 1."""
+    first = LeaderAndIsr(1, 0, (1,))
+    return [PartitionState(TopicPartition(topic, n), ID, 5, first, (1,)) for n in range(count)]
+
+
+def run_turns(world, watch=lambda: None):
+    """Run the loop until nothing is scheduled; returns how many turns that took."""
+    count = 0
+    while world.turns:
+        world.turns.popleft()()
+        watch()
+        count += 1
+    return count
+
+
+def test_long_order_is_carried_out_in_slices_and_keeps_its_place(world):
+    """What comes behind it waits, also where it is short; each is answered when all is done."""
+    own, answers = OrdersToOwnBroker(world.orders, 1), []
+    states = states_of("t", MANY)
+    own.leader_and_isr(5, 1, states, [], lambda errors: answers.append(("led", len(errors))))
+    stop = [StopReplicaPartition(T0, 0, False)]
+    own.stop_replica(5, 1, stop, lambda errors: answers.append(("stopped", len(errors))))
+    own.update_metadata(5, 1, MetadataUpdate(states))
+    steps = [len(world.replicas.led)]
+    assert (answers, world.replicas.stopped) == ([], [])
+    run_turns(world, lambda: steps.append(len(world.replicas.led)))
+
+    assert max(b - a for a, b in zip([0, *steps], steps, strict=False)) == MANY // 3
+    assert world.replicas.led == states
+    assert answers == [("led", MANY), ("stopped", 1)]
+    assert len(world.cache.topic("t").partitions) == MANY
+
+
+def test_partitions_that_are_known_cost_little(world):
+    """A broker that comes back is told of all its partitions."""
+    states = states_of("t", MANY)
+    world.replicas.partitions = {state.topic_partition: None for state in states}
+    own, answers = OrdersToOwnBroker(world.orders, 1), []
+    own.leader_and_isr(5, 1, states, [], answers.append)
+
+    assert len(answers[0]) == MANY
+    assert not world.turns
+
+
+def test_many_replicas_are_deleted_in_slices(world):
+    """Each is the renaming of a directory."""
+    count = 2 * PARTITIONS_AT_ONCE // COST_OF_DELETED
+    own, answers = OrdersToOwnBroker(world.orders, 1), []
+    gone = [StopReplicaPartition(TopicPartition("t", n), 0, True) for n in range(count)]
+    own.stop_replica(5, 1, gone, answers.append)
+    assert (len(world.replicas.stopped), answers) == (count // 2, [])
+    run_turns(world)
+
+    assert world.replicas.stopped == gone
+    assert [len(errors) for errors in answers] == [count]
+
+
+def test_clients_never_see_a_part_of_a_topic(world):
+    """A slice of an update ends with a topic, and the topics that are gone go first."""
+    own = OrdersToOwnBroker(world.orders, 1)
+    own.update_metadata(5, 1, MetadataUpdate(states_of("old", 1)))
+    topics = {"a": 3, "b": METADATA_AT_ONCE, "c": METADATA_AT_ONCE, "d": 4}
+    states = [state for topic, count in topics.items() for state in states_of(topic, count)]
+    own.update_metadata(5, 1, MetadataUpdate(states, is_full=True))
+    seen = []
+
+    def look():
+        seen.append({topic.name: len(topic.partitions) for topic in world.cache.topics()})
+        assert world.cache.is_complete == (len(seen[-1]) == len(topics))
+
+    look()
+    assert run_turns(world, look) > 1
+    assert seen[0] == {"a": 3}
+    assert seen[-1] == topics
+    assert all(shown.items() <= topics.items() for shown in seen)
+
+
+def test_order_that_fails_late_is_answered_and_those_behind_it_are_carried_out(world):
+    """The handler is told by another turn; the broker is stopping, and its logs are closed."""
+    own, answers = OrdersToOwnBroker(world.orders, 1), []
+    own.leader_and_isr(5, 1, states_of("t", MANY), [], answers.append)
+    own.leader_and_isr(4, 1, states_of("t", 1), [], answers.append)  # of an older controller
+    own.update_metadata(5, 1, MetadataUpdate(states_of("u", 1)))
+    world.replicas.log_manager.is_stopping = True
+    run_turns(world)
+
+    assert len(world.replicas.led) == MANY // 3
+    assert [set(errors.values()) for errors in answers] == [{ErrorCode.BROKER_NOT_AVAILABLE}]
+    assert world.cache.topic("u") is not None
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_event_of_the_controller_ends_when_its_own_broker_is_done(world, count):
+    """Who has made a topic finds its partitions."""
+
+    async def check():
+        own, answers = OrdersToOwnBroker(world.orders, 1), []
+        own.leader_and_isr(5, 1, states_of("t", count), [], answers.append)
+        settled = asyncio.ensure_future(own.settle())
+        await asyncio.sleep(0)
+        assert settled.done() == (count == 1)
+        run_turns(world)
+        await settled
+        assert len(answers[0]) == count
+
+    asyncio.run(check())

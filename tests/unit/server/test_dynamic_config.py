@@ -67,6 +67,17 @@ def test_override_of_a_topic_is_in_force_at_once(world):
     assert world.changed == ["t"]
 
 
+def test_partitions_of_a_topic_share_its_config_until_it_changes(world):
+    """A topic may be made with thousands of them; overrides and defaults still count at once."""
+    first = world.dynamic.topic_config("t")
+    assert world.dynamic.topic_config("t") is first
+    world.write("brokers", "3", {"log.retention.ms": "7"})
+    assert world.dynamic.topic_config("t").retention_ms == 7
+    world.write("topics", "t", {"retention.ms": "8"})
+    assert world.dynamic.topic_config("t").retention_ms == 8
+    assert world.dynamic.topic_config("other").retention_ms == 7
+
+
 def test_removed_override_is_forgotten(world):
     """As when the topic is deleted."""
     world.write("topics", "t", {"segment.bytes": "50"})

@@ -9,7 +9,9 @@ Version notes: see the messages.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from ottla.controller.controller import Controller
@@ -36,6 +38,7 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from ottla.protocol.message import error_response
 from ottla.server.apis import Handler
 from ottla.server.controller_orders import ControllerOrders, Errors
 from ottla.server.orders_to_cluster import (
@@ -46,7 +49,10 @@ from ottla.server.orders_to_cluster import (
 )
 from ottla.structs import NO_EPOCH, NO_UUID, LeaderAndIsr, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 FIRST_VERSION_WITH_TOPIC_IDS = 5
+OrderRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 
 class ControllerOrdersHandler:
@@ -65,17 +71,23 @@ class ControllerOrdersHandler:
             ApiKey.UPDATE_METADATA: self.handle_update_metadata,
         }
 
-    def handle_leader_and_isr(
-        self, context: RequestContext, body: LeaderAndIsrRequest
-    ) -> LeaderAndIsrResponse:
+    def handle_leader_and_isr(self, context: RequestContext, body: LeaderAndIsrRequest) -> None:
         self._check(context, body)
-        errors = self.orders.become_leader_or_follower(
-            body.controller_epoch, ordered_states(body), leader_nodes(body)
+
+        def respond(errors: Errors) -> None:
+            if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
+                context.respond(LeaderAndIsrResponse(partition_errors=partition_errors(errors)))
+                return
+            ids = {topic.topic_name: topic.topic_id for topic in body.topic_states}
+            context.respond(LeaderAndIsrResponse(topics=topic_errors(errors, ids)))
+
+        self.orders.become_leader_or_follower(
+            body.controller_epoch,
+            ordered_states(body),
+            leader_nodes(body),
+            respond,
+            partial(refuse, context, body),
         )
-        if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
-            return LeaderAndIsrResponse(partition_errors=partition_errors(errors))
-        ids = {topic.topic_name: topic.topic_id for topic in body.topic_states}
-        return LeaderAndIsrResponse(topics=topic_errors(errors, ids))
 
     def handle_stop_replica(self, context: RequestContext, body: StopReplicaRequest) -> None:
         self._check(context, body)
@@ -89,22 +101,24 @@ class ControllerOrdersHandler:
             ]
             context.respond(StopReplicaResponse(partition_errors=lines))
 
-        self.orders.stop_replica(body.controller_epoch, stopped_partitions(body), respond)
+        self.orders.stop_replica(
+            body.controller_epoch,
+            stopped_partitions(body),
+            respond,
+            partial(refuse, context, body),
+        )
 
-    def handle_update_metadata(
-        self, context: RequestContext, body: UpdateMetadataRequest
-    ) -> UpdateMetadataResponse:
+    def handle_update_metadata(self, context: RequestContext, body: UpdateMetadataRequest) -> None:
         self._check(context, body)
         self.orders.update_metadata(
-            body.controller_id, body.controller_epoch, metadata_update(body)
+            body.controller_id,
+            body.controller_epoch,
+            metadata_update(body),
+            lambda errors: context.respond(UpdateMetadataResponse()),
+            partial(refuse, context, body),
         )
-        return UpdateMetadataResponse()
 
-    def _check(
-        self,
-        context: RequestContext,
-        body: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
-    ) -> None:
+    def _check(self, context: RequestContext, body: OrderRequest) -> None:
         self._check_broker_epoch(body.broker_epoch)
         sender = body.controller_epoch, context.connection.number
         if sender < self._heard:
@@ -123,6 +137,18 @@ class ControllerOrdersHandler:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"the request is for epoch {broker_epoch} of this broker, which has {known} now",
             )
+
+
+def refuse(context: RequestContext, body: OrderRequest, error: Exception) -> None:
+    """Answer for all partitions with what an order, maybe turns later, has ended with."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if isinstance(error, KafkaError):
+        code = error.error
+    else:
+        logger.error("%s failed: %r", type(body).__name__, error, exc_info=error)
+    response = error_response(type(body), context.api_version, code)
+    assert response is not None, "all three have a place for an error"
+    context.respond(response)
 
 
 def partition_errors(errors: Errors) -> list[LeaderAndIsrPartitionError]:

@@ -54,6 +54,9 @@ class SilentOrders:
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
         on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
 
+    async def settle(self):
+        """Every order is carried out at once."""
+
     def update_metadata(self, controller_epoch, broker_id, update):
         pass
 

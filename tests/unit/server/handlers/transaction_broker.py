@@ -117,7 +117,9 @@ class TransactionBroker:
             )
             for topic in topics
         ]
-        orders = ControllerOrders(self.replica_manager, self.cache, self.coordinators)
+        orders = ControllerOrders(
+            self.replica_manager, self.cache, self.coordinators, runtime.scheduler
+        )
         to_broker = OrdersToOwnBroker(orders, 1)
         to_broker.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
