@@ -76,8 +76,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/controller/test_controller.py",
         "the parts of the controller are tested by what it makes of events",
-        "controller/broker_request_batch controller/controller_context controller/controller_core "
-        "controller/topic_changes",
+        "controller/controller_context controller/controller_core",
     ),
     Elsewhere(
         "tests/unit/coordinator/transaction/test_transaction_coordinator.py",

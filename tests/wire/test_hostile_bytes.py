@@ -43,6 +43,17 @@ def refused(cls: type[Message], version: int, data: bytes) -> bool:
     return False
 
 
+def peak_of(cls: type[Message], version: int, data: bytes) -> int:
+    """How much more memory was traced than before, at most, while these bytes were read.
+
+    For each message by itself: what the collector has not freed of those before does not count.
+    """
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    refused(cls, version, data)
+    return tracemalloc.get_traced_memory()[1] - before
+
+
 @pytest.mark.parametrize(("cls", "version"), CASES)
 def test_message_is_read_whole_or_not_at_all(cls: type[Message], version: int, fill: Any) -> None:
     """Cut at any byte it is refused; whole, it is itself again, also before a byte too many.
@@ -74,13 +85,11 @@ def test_lying_lengths_do_no_harm(cls: type[Message], version: int, fill: Any) -
         refused(cls, version, data[:position] + lie + data[position + len(lie) :])
     tracemalloc.start()
     try:
-        for position, lie in places:
-            refused(cls, version, data[:position] + lie)
-        _, peak = tracemalloc.get_traced_memory()
+        peaks = [peak_of(cls, version, data[:position] + lie) for position, lie in places]
     finally:
         tracemalloc.stop()
 
-    assert peak < 1_000_000
+    assert max(peaks, default=0) < 1_000_000
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES)

@@ -27,7 +27,6 @@ from ottla.cli.options import (
     one_of,
 )
 from ottla.cli.terminal import Progress, Terminal, check_reachable, interruptible
-from ottla.config.connect_config import SPARK_CONF
 
 if TYPE_CHECKING:
     from ottla.warehouse.loads import Table
@@ -292,6 +291,7 @@ DEFAULT_LOG = "warehouse-spark.log"
 def load(arguments: Namespace, terminal: Terminal) -> int:
     """Load, and print a line for each commit and one for all of them."""
     require_packages("deltalake")
+    from ottla.config.connect_config import SPARK_CONF
     from ottla.pipelines.runner import spark_session
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import OptionError

@@ -83,9 +83,6 @@ def _replicas(
     return tuple(chosen)
 
 
-# The source of the controller's random numbers.
-
-
 # Which names a topic may have.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import random
@@ -44,8 +45,10 @@ def test_hostile_frames_leave_nothing_behind() -> None:
     tracemalloc.start()
     try:
         attack(9, 1_000)
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         attack(9, 6_000)
+        gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -142,3 +142,94 @@ def test_older_tool_that_asks_for_too_much_is_answered(full_node, caplog):
     assert full_node.run(full_node.registry.exists(paths.REASSIGN_PARTITIONS)) is None
     assert "t-0 is not reassigned to (2, 3)" in caplog.text
     assert "/brokers/topics/t: more than ZooKeeper takes" in caplog.text
+
+
+def told(world, broker_id):
+    """The partitions whose leader the broker was told since the calls were cleared."""
+    return {
+        state.topic_partition: state
+        for to, states in world.orders.leader_and_isr_calls
+        if to == broker_id
+        for state in states
+    }
+
+
+def test_all_replicas_learn_of_a_reassignment_and_of_its_end(world):
+    """The leader must know whom to wait for; the others whom to follow."""
+    world.orders.leader_and_isr_calls.clear()
+    alter(world, (0, 2))
+    begun = {broker: told(world, broker).get(T0) for broker in (0, 1, 2)}
+    world.orders.leader_and_isr_calls.clear()
+    world.report_in_sync(T0, 0, 1, 2)
+    ended = {broker: told(world, broker).get(T0) for broker in (0, 2)}
+
+    assert {state.replicas for state in begun.values()} == {(0, 2, 1)}
+    assert begun[2].is_new
+    assert {state.replicas for state in ended.values()} == {(0, 2)}
+    assert world.orders.metadata[T0].replicas == (0, 2)
+    assert world.controller.context.assignment(T0).replicas == (0, 2)
+
+
+def test_no_trace_of_a_replica_that_has_moved_away_is_kept(world):
+    """Its broker may die and come back: it is told nothing of the partition."""
+    alter(world, (0, 2))
+    world.report_in_sync(T0, 0, 1, 2)
+    known = {
+        replica.broker_id
+        for replica in world.controller.context.replica_statuses
+        if replica.topic_partition == T0
+    }
+    world.orders.leader_and_isr_calls.clear()
+    world.kill(1)
+    world.come(1)
+
+    assert known == {0, 2}
+    assert told(world, 1) == {}
+
+
+def test_reassignment_that_would_leave_no_replica_in_sync_is_refused(world):
+    """Only the ones being added are: to take it back would lose what they alone have."""
+    alter(world, (2, 3))
+    world.report_in_sync(T0, 0, 2)
+    world.kill(0)
+    refusal = alter(world, None)
+
+    assert refusal.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "only replicas [2] are in sync" in refusal.message
+    assert world.state(T0).leader == 2
+
+
+def test_leader_that_is_not_wanted_by_a_new_target_gives_way_at_once(world):
+    """A reassignment that replaces another one drops the replicas that only that one added."""
+    alter(world, (2, 3))
+    world.report_in_sync(T0, 0, 2)
+    world.kill(0)
+    led_by = world.state(T0).leader
+    world.come(0)
+    world.report_in_sync(T0, 2, 0)
+    assert alter(world, (0, 3)) is None
+
+    assert led_by == 2
+    assert world.state(T0).leader == 0
+    assert (2, T0, True) in world.orders.stopped
+
+
+def test_leader_that_stays_is_not_elected_again(world):
+    """Its epoch rises once, for the new replicas, and not for an election."""
+    before = world.state(T0)
+    alter(world, (0, 1, 2))
+
+    after = world.state(T0)
+    assert (after.leader, after.leader_epoch) == (0, before.leader_epoch + 1)
+
+
+def test_node_of_an_older_tool_does_not_begin_again_what_is_on_its_way(world):
+    """The next controller finds the node, and the topic's node that says it has begun."""
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0, 2)}))
+    world.restart()
+    epoch = world.state(T0).leader_epoch
+    under_way = world.run(world.controller.list_partition_reassignments(None))
+    world.run(world.controller._active.reassignment.read_node())
+
+    assert under_way[T0].target == (0, 2)
+    assert world.state(T0).leader_epoch == epoch

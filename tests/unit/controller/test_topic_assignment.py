@@ -128,3 +128,38 @@ def test_too_many_replicas_are_refused_with_the_rule(brokers, rule):
     """`From 1 to 1` is no rule that anybody would write down."""
     with pytest.raises(KafkaError, match=f"replication factor 3: {rule}"):
         check_replication_factor(3, brokers)
+
+
+@pytest.mark.parametrize("count", [9, 10, 11])
+def test_list_that_is_shown_in_part_says_so(count):
+    """Up to ten numbers are the whole list."""
+    with pytest.raises(KafkaError) as caught:
+        check_assignment(dict.fromkeys(range(1, count + 1), (0,)), range(count), FIVE)
+
+    shown = ", ".join(str(number) for number in range(1, min(count, 10) + 1))
+    assert f"partitions {shown}{', ...' if count > 10 else ''} are given" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda: assign_new_topic(NO_RACKS, 1, 6, random.Random(1).randrange),
+        lambda: assign_more_partitions(dict.fromkeys([0, 1]), {0: (0, 1, 2)}, 2),
+        lambda: assign_new_topic({0: "a", 1: "b"}, 1, 3, random.Random(1).randrange),
+    ],
+)
+def test_more_replicas_than_live_brokers_are_refused(assign):
+    """Also for the partitions that a topic gets later, when brokers are away."""
+    with pytest.raises(KafkaError) as caught:
+        assign()
+
+    assert caught.value.error is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_too_many_partitions_of_a_hand_made_assignment_are_refused():
+    """As many as a request may ask for are taken, not one more."""
+    check_assignment(dict.fromkeys(range(10_000), (0,)), range(10_000), FIVE)
+    with pytest.raises(KafkaError) as caught:
+        check_assignment(dict.fromkeys(range(10_001), (0,)), range(10_001), FIVE)
+
+    assert caught.value.error is ErrorCode.INVALID_PARTITIONS

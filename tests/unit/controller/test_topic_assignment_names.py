@@ -21,3 +21,10 @@ def test_names_that_metrics_cannot_tell_apart_collide():
     refuse_collision("ab", ["a.b"])
     with pytest.raises(KafkaError, match=r"'a\.b_c'"):
         refuse_collision("a_b.c", ["x", "a.b_c"])
+
+
+@pytest.mark.parametrize(("name", "other"), [("a.b", "a_b"), ("a_b", "a.b")])
+def test_names_with_one_of_the_two_characters_collide(name, other):
+    """Whichever came first."""
+    with pytest.raises(KafkaError, match="differs from the topic"):
+        refuse_collision(name, [other])

@@ -38,3 +38,35 @@ def test_racks_matter_only_where_all_brokers_have_one():
     """One that has not said could be anywhere."""
     assert known_racks({0: "a", 1: None}) is None
     assert known_racks({0: "a", 1: "b"}) == {0: "a", 1: "b"}
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_racks_of_different_sizes_take_part_in_turn(start):
+    """A rack with one broker is passed over once that has had its turn."""
+    racks = {0: "a", 1: "a", 2: "a", 3: "b"}
+
+    assert alternate_racks(racks) == [0, 3, 1, 2]
+    for replicas in assign_over_racks(racks, range(8), 2, start, 0).values():
+        assert len({racks[each] for each in replicas}) == 2
+
+
+def test_followers_move_on_by_the_number_of_racks_with_each_round():
+    """Those of a lost broker fall to all the others, as without racks."""
+    racks = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
+
+    assert list(assign_over_racks(racks, range(14), 3, 0, 0).values()) == [
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4, 5),
+        (4, 5, 0),
+        (5, 0, 1),
+        (0, 4, 5),
+        (1, 5, 0),
+        (2, 0, 1),
+        (3, 1, 2),
+        (4, 2, 3),
+        (5, 3, 4),
+        (0, 2, 4),
+        (1, 3, 5),
+    ]
