@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 from mock_kafka import MockCluster
+from virtual_thread import virtual_threads
 
 from ottla import Admin, KafkaError
 from ottla.errors import ErrorCode
@@ -19,26 +20,11 @@ COORDINATOR = 2
 REQUEST_TIMEOUT_MS = 30_000
 
 
-class VirtualThread:
-    """In the place of the client's I/O thread: each call runs at once, in virtual time."""
-
-    def __init__(self, runtime: MockRuntime) -> None:
-        self.runtime = runtime
-
-    def run(self, call: Coroutine[Any, Any, Any], limit_ms: int | None = None) -> Any:
-        return self.runtime.scheduler.run(call)
-
-    begin_with = run
-
-    def close(self, close_core: Callable[[], object]) -> None:
-        close_core()
-
-
 def admin_of(
     runtime: MockRuntime, cluster: MockCluster, patch: pytest.MonkeyPatch, **settings: Any
 ) -> Admin:
     """An admin client of the cluster, whose calls run in virtual time."""
-    patch.setattr("ottla.clients.admin.admin.IoThread", lambda name: VirtualThread(runtime))
+    virtual_threads(patch, runtime, "ottla.clients.admin.admin")
     return Admin(cluster.bootstrap_servers, **settings)
 
 
