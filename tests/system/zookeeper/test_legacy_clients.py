@@ -18,20 +18,14 @@ from ottla.clients.legacy import (
     ConsumerConnector,
     FetchRequest,
     KafkaStream,
-    Message,
-    OffsetRequest,
     Producer,
     ProducerData,
-    ProducerRequest,
     SimpleConsumer,
     StringDecoder,
     StringEncoder,
-    SyncProducer,
     Whitelist,
 )
-from ottla.errors import ErrorCode
 from ottla.mirror.mirror_maker import MirrorMaker, open_source
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.runtime import SystemClock
 from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.processes import BrokerProcess
@@ -248,40 +242,6 @@ def test_a_broker_may_move_to_another_port(cluster, znodes, connect, start_broke
         assert next(stream).message == "there"
 
 
-def test_a_simple_consumer_reads_from_any_offset(shared):
-    """Chunk after chunk; the starts of segments are places to begin at."""
-    with SyncProducer("127.0.0.1", shared.broker.port) as producer:
-        for number in range(50):
-            producer.send("simple", [Message(b"%03d" % number * 40)], 0)
-        producer.multi_send([ProducerRequest("simple", p, [Message(b"x", b"key")]) for p in (1, 2)])
-        with pytest.raises(KafkaError, match="simple-77"):
-            producer.send("simple", [Message(b"x")], 77)
-        producer.send("other", [Message(b"anywhere")])
-
-    with SimpleConsumer("127.0.0.1", shared.broker.port) as consumer:
-        found, offset = [], 0
-        while chunk := list(consumer.fetch(FetchRequest("simple", 0, offset, 1000))):
-            found += [int(message.payload[:3]) for message, _ in chunk]
-            offset = chunk[-1].next_offset
-        assert found == list(range(50))
-
-        starts = consumer.get_offsets_before("simple", 0, OffsetRequest.LATEST_TIME, 100)
-        assert starts == sorted(starts, reverse=True)
-        assert (starts[0], starts[-1], len(starts) > 3) == (50, 0, True)
-        assert consumer.get_offsets_before("simple", 0, OffsetRequest.LATEST_TIME, 2) == starts[:2]
-        assert consumer.get_offsets_before("simple", 0, OffsetRequest.EARLIEST_TIME, 9) == [0]
-
-        sets = consumer.multifetch(
-            [FetchRequest("simple", p, o) for p, o in [(1, 0), (0, 48), (1, 0), (0, 99), (9, 0)]]
-        )
-        assert [m.key for m, _ in sets[0]] == [b"key"] == [m.key for m, _ in sets[2]]
-        assert [o for _, o in sets[1]] == [48, 49]
-        assert sets[3].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        assert sets[4].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answer = consumer.send(MetadataRequest(topics=[MetadataRequestTopic(name="simple")]))
-        assert {p.leader_id for p in answer.topics[0].partitions} == {0}
-
-
 class LastPartition:
     """Everything with a key goes to the last of the sorted partitions."""
 
@@ -328,22 +288,6 @@ def test_producers_send_at_once_and_by_a_queue(shared):
         spread = [values("async", partition) for partition in range(PARTITIONS)]
         assert all(spread)
         assert {v for part in spread for v in part} == {b"v%d" % n for n in range(5000)}
-
-
-def test_broker_list_fails_while_its_broker_is_down(cluster):
-    """Nobody else is asked, and when it is back the same producer goes on."""
-    config = {"broker.list": f"0:127.0.0.1:{cluster.port}", "num.retries": 0}
-    with Producer(config) as producer:
-        producer.send(ProducerData("pages", None, [b"a"]))
-        cluster.stop()
-        with pytest.raises(KafkaError, match=f"127.0.0.1:{cluster.port}"):
-            producer.send(ProducerData("pages", None, [b"b"]))
-        cluster.start()
-        producer.send(ProducerData("pages", None, [b"c"]))
-
-    with SimpleConsumer("127.0.0.1", cluster.port) as consumer:
-        sets = consumer.multifetch([FetchRequest("pages", p, 0) for p in range(PARTITIONS)])
-        assert {message.payload for each in sets for message, _ in each} == {b"a", b"c"}
 
 
 def test_mirror_of_07_reads_and_commits_through_zookeeper(shared, unique):
