@@ -139,16 +139,10 @@ ELSEWHERE = (
         "connect/topic_table connect/worker_group",
     ),
     Elsewhere(
-        "tests/unit/clients/admin",
-        "values that the calls take and return",
-        "clients/admin/descriptions",
-    ),
-    Elsewhere(
         "tests/unit/clients",
         "parts of several clients, tested by what the clients make of them",
-        "clients/client_settings clients/committed_offsets clients/topic_offsets "
-        "clients/group_coordination clients/consumer/consumer_core "
-        "clients/consumer/consumer_record clients/producer/producer_batch",
+        "clients/committed_offsets clients/topic_offsets clients/group_coordination "
+        "clients/consumer/consumer_core clients/producer/producer_batch",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

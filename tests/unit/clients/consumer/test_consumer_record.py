@@ -118,7 +118,7 @@ def test_damaged_batch_comes_after_those_before_it():
 def test_bytes_that_are_no_batch_are_an_error_after_the_batches():
     """As with a damaged one."""
     broken = stored(1, b"b")
-    broken[16] = 99  # the format that the batch is said to have
+    broken[8:12] = bytes(4)  # its length
     found = fetch(stored(0, b"a"), broken)
 
     assert offsets(found.take_batches()) == [0]
