@@ -196,13 +196,17 @@ class BrokerChanges:
                 brokers.add(decode_log_dir_event(data))
             except KafkaError as error:
                 logger.error("%s/%s is dropped: %s", paths.LOG_DIR_EVENTS, name, error)
-        self.on_log_dirs_failed(sorted(brokers))
+        await self.on_log_dirs_failed(sorted(brokers))
         await self.core.fenced.write_each(
             [(Delete(f"{paths.LOG_DIR_EVENTS}/{name}"),) for name in names]
         )
 
-    def on_log_dirs_failed(self, brokers: Iterable[int]) -> None:
-        """Send these brokers LeaderAndIsr again: their answers say which logs are offline."""
+    async def on_log_dirs_failed(self, brokers: Iterable[int]) -> None:
+        """Send these brokers LeaderAndIsr again: their answers say which logs are offline.
+
+        Deletions that wait for them are tried again, too: a log that a full disk had no room for
+        is offline without a failed directory, and the broker can give it up.
+        """
         live = [broker for broker in brokers if broker in self.context.brokers]
         self.core.replicas.bring_online(
             replica
@@ -210,6 +214,10 @@ class BrokerChanges:
             if self.context.replica_statuses.get(replica)
             in (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
         )
+        held_back = [each for each in self.context.held_back() if each.broker_id in live]
+        for partition, broker_id in held_back:
+            self.context.offline.get(broker_id, set()).discard(partition)
+        await self.core.deletion.release(dict.fromkeys(each[0].topic for each in held_back))
 
     async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
         """A broker has answered LeaderAndIsr, and so said which of its logs are offline."""

@@ -389,7 +389,7 @@ class Controller:
 
 
 async def _on_log_dir_failed(active: ActiveController, broker_id: int) -> None:
-    active.brokers.on_log_dirs_failed((broker_id,))
+    await active.brokers.on_log_dirs_failed((broker_id,))
 
 
 async def _nothing(_active: ActiveController) -> None:

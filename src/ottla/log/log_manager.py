@@ -42,6 +42,7 @@ from ottla.log.log_dir import (
     with_fewest_logs,
 )
 from ottla.log.log_retention import delete_old_segments, truncate_fully_and_start_at, truncate_to
+from ottla.log.log_segment import remove_later
 from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.scheduler import pause
@@ -733,12 +734,8 @@ class LogManager:
         await self.checkpoints.written(checkpoints)
 
     def remove_later(self, path: str) -> None:
-        """Finish a deletion that was under way when the broker stopped."""
-        runtime = self.runtime
-        runtime.scheduler.call_later(
-            self.config.log_segment_delete_delay_ms,
-            lambda: runtime.background.submit(lambda: runtime.disk.remove_tree(path)),
-        )
+        """Finish a deletion that was under way when the broker stopped, or was refused."""
+        remove_later(self.runtime, path, self.config.log_segment_delete_delay_ms)
 
     def update_topic_config(self, topic: str) -> None:
         """Let the logs of a topic follow its changed configuration."""

@@ -31,6 +31,7 @@ from ottla.log.log_dir import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    PASSING_ERRORS,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -752,11 +753,31 @@ def delete_directory(
 
     def finish() -> None:
         close()
-        if is_kept:
-            return
-        runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
+        if not is_kept:
+            remove_later(runtime, deleted_dir, 0)
 
     runtime.scheduler.call_later(delay_ms, finish)
+
+
+REMOVAL_RETRY_MS: Final = 15_000
+
+
+def remove_later(runtime: Runtime, directory: str, delay_ms: int) -> None:
+    """Remove a directory that nothing refers to, in the background.
+
+    Where the disk refuses it with an error that can pass, such as too many open files, it is tried
+    again and again: the next start of the broker, which would remove it, may be years away.
+    """
+
+    def remove() -> None:
+        runtime.background.submit(lambda: runtime.disk.remove_tree(directory), on_error=on_refusal)
+
+    def on_refusal(error: BaseException) -> None:
+        logger.warning("%s cannot be removed: %s", directory, error)
+        if isinstance(error, OSError) and error.errno in PASSING_ERRORS:
+            runtime.scheduler.call_later(REMOVAL_RETRY_MS, remove)
+
+    runtime.scheduler.call_later(delay_ms, remove)
 
 
 # The files of a segment as a whole: forcing them to disk, and renaming them.

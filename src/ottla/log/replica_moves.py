@@ -510,6 +510,8 @@ class ReplicaMove:
                 await self._runtime.background.run(partial(disk.remove_tree, directory))
         except OSError as error:
             self.target.refused(error, f"removing {directory}")
+            if not self.target.is_offline:
+                self._logs.remove_later(directory)
 
 
 class ReplicaMoves(LogAttachment):

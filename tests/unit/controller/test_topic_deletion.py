@@ -92,3 +92,20 @@ def test_deletion_ends_a_reassignment(world):
     world.settle()
 
     assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is None
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_deletion_waits_for_a_log_that_is_offline_until_the_broker_can_give_it_up(world, has_room):
+    """It tells of it again: the log was never made, or its directory works no more."""
+    world.orders.offline[1] = {T0}
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+    assert delete(world) == {"t": None}
+    waits = marked(world)
+    world.orders.refused[1] = ErrorCode.NONE if has_room else ErrorCode.KAFKA_STORAGE_ERROR
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+
+    assert waits == ["t"]
+    assert (1, T0, True) in world.orders.stopped
+    assert marked(world) == ([] if has_room else ["t"])

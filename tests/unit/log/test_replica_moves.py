@@ -300,6 +300,20 @@ def test_target_that_fails_does_not_harm_the_original(error):
         assert world.log().dir == f"{B}/topic-0"
 
 
+def test_copy_that_cannot_be_removed_now_is_removed_later():
+    """The move has failed, and the disk refuses even that; the next start may be years away."""
+    world = start_slowly()
+    world.disk.fail("pwrite", f"{B}/*-future/*", error=errno.ENOSPC)
+    world.disk.fail("remove_tree", f"{B}/*-future", error=errno.EMFILE, times=3)
+    world.runtime.advance(1_000)
+    left = held(world, B)
+    world.runtime.advance(300_000)
+
+    assert [name.endswith("-future") for name in left[0]] == [True]
+    assert held(world, B) == [[]]
+    assert not world.manager.dirs[1].is_offline
+
+
 def test_source_that_fails_leaves_the_copy_for_later():
     """Its partitions are offline; the target lives, and a start after the repair goes on."""
     world = start_slowly()

@@ -40,6 +40,9 @@ class SilentOrders:
 
     add_broker = remove_broker = update_metadata = stop_replica = leader_and_isr
 
+    async def settle(self):
+        """Every order is carried out at once."""
+
 
 class Registry(EmbeddedRegistry):
     """The embedded registry, with a session that can end."""

@@ -1,0 +1,62 @@
+"""Directories that nothing refers to are removed later, however often the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ottla.log.log_segment import REMOVAL_RETRY_MS, delete_directory, remove_later
+from ottla.testing import MockRuntime, mock_runtime
+
+GONE = "/data/t-0.-delete"
+
+
+@pytest.fixture
+def runtime() -> MockRuntime:
+    runtime = mock_runtime()
+    runtime.disk.make_dirs("/data/t-0")
+    runtime.disk.make_dirs(GONE)
+    return runtime
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.ENFILE, errno.EDQUOT])
+def test_removal_that_is_refused_is_tried_again(runtime, error, caplog):
+    """Until the disk agrees."""
+    runtime.disk.fail("remove_tree", GONE, error=error, times=3)
+    remove_later(runtime, GONE, 500)
+    runtime.advance(499 + 3 * REMOVAL_RETRY_MS)
+    remains = runtime.disk.exists(GONE)
+    runtime.advance(1)
+
+    assert remains
+    assert not runtime.disk.exists(GONE)
+    assert caplog.text.count(f"{GONE} cannot be removed") == 3
+
+
+def test_removal_from_a_broken_disk_is_not_tried_again(runtime, caplog):
+    """The next start with the directory removes it."""
+    runtime.disk.fail("remove_tree", GONE, error=errno.EIO)
+    remove_later(runtime, GONE, 500)
+    runtime.advance(10 * REMOVAL_RETRY_MS)
+
+    assert runtime.disk.exists(GONE)
+    assert caplog.text.count(f"{GONE} cannot be removed") == 1
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_deleted_log_is_closed_once_and_removed_unless_it_is_kept(runtime, is_kept):
+    """Under its new name from the first moment on."""
+    closed: list[int] = []
+    runtime.disk.fail("remove_tree", "/data/other", error=errno.EMFILE)
+    delete_directory(
+        runtime, "/data/t-0", "/data/other", 500, lambda: closed.append(1), is_kept=is_kept
+    )
+    is_renamed = runtime.disk.exists("/data/other") and not runtime.disk.exists("/data/t-0")
+    runtime.advance(500)
+    before = list(closed)
+    runtime.advance(2 * REMOVAL_RETRY_MS)
+
+    assert is_renamed
+    assert before == closed == [1]
+    assert runtime.disk.exists("/data/other") is is_kept
