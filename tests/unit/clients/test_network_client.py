@@ -20,6 +20,7 @@ from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.metadata import MetadataRequest
+from ottla.structs import Node
 
 
 @pytest.fixture
@@ -310,3 +311,56 @@ def test_another_broker_is_asked_while_one_throttles(runtime):
     runtime.scheduler.run(client.send(0, HeartbeatRequest()))
     connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
     assert connection.node.id == 1
+
+
+def test_connection_to_a_broker_that_has_left_or_moved_is_closed(runtime):
+    """Those to the others stay."""
+    cluster = MockCluster(runtime, 3)
+    client = client_of(runtime, cluster)
+    nodes = {n: Node(n, "mock", cluster[n].port) for n in range(3)}
+
+    async def connect() -> None:
+        client.update_nodes(nodes)
+        for node_id in nodes:
+            await client.ready(node_id)
+
+    async def change() -> None:
+        client.update_nodes({0: nodes[0], 1: Node(1, "mock", 9999)})
+
+    runtime.scheduler.run(connect())
+    assert [len(cluster[n].connections) for n in nodes] == [1, 1, 1]
+    runtime.scheduler.run(change())
+    runtime.advance(100)
+
+    assert [len(cluster[n].connections) for n in nodes] == [1, 0, 0]
+
+
+def test_bootstrap_addresses_may_change(runtime):
+    """Connections to addresses that are gone are closed; to those that stay, and brokers, not."""
+    cluster = MockCluster(runtime, 3)
+    client = client_of(runtime, cluster)
+    cluster[1].stop()
+    cluster[2].stop()
+
+    async def connect() -> None:
+        client.update_nodes({0: Node(0, "mock", cluster[0].port)})
+        await client.any_ready(Deadline(runtime.clock, 1000))
+        await client.ready(0)
+
+    async def change(*numbers: int) -> None:
+        client.update_bootstrap([f"mock:{cluster[n].port}" for n in numbers])
+
+    runtime.scheduler.run(connect())
+    opened = len(cluster[0].connections)
+    runtime.scheduler.run(change(0, 1, 2))
+    runtime.advance(100)
+    assert len(cluster[0].connections) == opened
+    runtime.scheduler.run(change(1))
+    runtime.advance(100)
+    assert len(cluster[0].connections) == 1
+    cluster[0].stop()
+    cluster[1].start()
+    runtime.advance(10_000)
+    found = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 5000)))
+
+    assert found.node.port == cluster[1].port

@@ -127,9 +127,10 @@ class ConsumerGroupMember:
             self._woken.set_result(None)
 
     def own(self, owned: Partitions) -> None:
-        """Set the partitions that the consumer reads now, and report them at once."""
-        self.owned = owned
-        self.wake()
+        """Set the partitions that the consumer reads now, and report a change at once."""
+        if owned != self.owned:
+            self.owned = owned
+            self.wake()
 
     async def join(self) -> None:
         """Join unless joined, with retries; raises only errors that are not retriable."""
@@ -350,12 +351,21 @@ class ReconcilingCoordinator(ConsumerCoordinator):
             await self._tell(RebalanceKind.ASSIGNED, added)
 
     async def _named(self, target: Partitions) -> dict[TopicPartition, PartitionId]:
-        """The partitions by their topics' names; those without a known name are left out."""
+        """The partitions by their topics' names; those without a known name are left out.
+
+        A new metadata request is waited for only once: a name may be missing for long, and the
+        next metadata that come are the reason to look again.
+        """
         found = self._with_names(target)
-        if len(found) < len(target):
-            await self._metadata.update(Deadline(self._runtime.clock, METADATA_LIMIT_MS))
+        if len(found) < len(target) and not self._unnamed:
+            try:
+                await self._metadata.update(Deadline(self._runtime.clock, METADATA_LIMIT_MS))
+            except KafkaError as error:
+                logger.debug("the topics of group %s are not known: %s", self.link.group_id, error)
             found = self._with_names(target)
         self._unnamed = len(found) < len(target)
+        if self._unnamed:
+            self._metadata.request_update()
         return found
 
     def _with_names(self, target: Iterable[PartitionId]) -> dict[TopicPartition, PartitionId]:

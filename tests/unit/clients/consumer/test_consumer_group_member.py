@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import HANG_UP
+from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
@@ -17,6 +17,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import OffsetCommitRequest
 from ottla.structs import TopicPartition
 
@@ -227,3 +228,81 @@ def test_partitions_of_a_topic_that_was_created_again_are_others(runtime, cluste
 
     assert found == ["new 0", "new 1", "new 2"]
     assert journal.events == [("assigned", [0, 1]), ("revoked", [0, 1]), ("assigned", [0, 1])]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, HANG_UP],
+    ids=["loading", "unknown", "hang up"],
+)
+def test_first_heartbeat_is_repeated_after_what_may_pass(
+    runtime, cluster, coordinator, journal, error
+):
+    """Until the member has its partitions; the listener hears of nothing else."""
+    coordinator.errors += [error, error]
+    new_world(runtime, cluster, coordinator, journal)
+
+    assert [request.member_epoch for request in coordinator.requests[:3]] == [0, 0, 0]
+    assert journal.events == [("assigned", [0, 1])]
+
+
+def test_first_heartbeat_goes_to_the_coordinator_that_is_there(runtime, coordinator, journal):
+    """One that says that it is none any more is asked no more."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    cluster.topic_ids["pages"] = UUID(int=1)
+    for broker in cluster.brokers.values():
+        broker.on(ConsumerGroupHeartbeatRequest, coordinator.answer)
+
+    def move(request, version):
+        cluster.coordinator = 1
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
+
+    cluster[0].on(ConsumerGroupHeartbeatRequest, move)
+    new_world(runtime, cluster, coordinator, journal)
+
+    assert len(cluster[0].sent(ConsumerGroupHeartbeatRequest)) == 1
+    assert journal.events == [("assigned", [0, 1])]
+
+
+def test_member_that_may_not_join_is_told(runtime, cluster, coordinator, journal):
+    """At once, by the first poll."""
+    coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaError) as caught:
+        new_world(runtime, cluster, coordinator, journal)
+
+    assert caught.value.error is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert len(coordinator.requests) == 1
+
+
+def test_partitions_of_a_topic_whose_id_is_not_known_yet_are_taken_later(
+    runtime, cluster, coordinator, journal
+):
+    """The metadata bring it; until then they are asked for with pauses, and polls go on."""
+    world = new_world(runtime, cluster, coordinator, journal)
+    asked = len(cluster[0].sent(MetadataRequest))
+    stranger = UUID(int=9)
+    coordinator.topic_id, coordinator.epoch = stranger, 2
+    world.poll(10 * INTERVAL_MS)
+    assert world.core.subscriptions.assigned == {}
+    assert 1 < len(cluster[0].sent(MetadataRequest)) - asked < 150
+    cluster.topic_ids["pages"] = stranger
+    poll_for(world, {0, 1})
+
+    assert [name for name, _ in journal.events] == ["assigned", "revoked", "assigned"]
+
+
+def test_metadata_that_do_not_come_are_no_error_of_the_poll(runtime, cluster, coordinator, journal):
+    """The partitions are taken when they come."""
+    world = new_world(runtime, cluster, coordinator, journal)
+    stranger = UUID(int=9)
+    coordinator.topic_id, coordinator.epoch = stranger, 2
+    metadata = cluster[0].answers[MetadataRequest]
+    cluster[0].on(MetadataRequest, None)
+    for _ in range(100):
+        world.poll(10 * INTERVAL_MS)
+    cluster.topic_ids["pages"] = stranger
+    cluster[0].on(MetadataRequest, metadata)
+    world.poll(60_000)
+
+    assert {p.partition for p in world.core.subscriptions.assigned} == {0, 1}

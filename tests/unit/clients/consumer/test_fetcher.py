@@ -7,7 +7,7 @@ from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, Later, MockBroker
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.fetch import AbortedTransaction, FetchRequest
+from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.structs import TopicPartition
 
@@ -219,3 +219,105 @@ def test_versions_without_topic_ids_are_used_where_ids_are_unknown(world, cluste
     world.poll()
 
     assert {v for r, v in cluster[0].requests if isinstance(r, FetchRequest)} == {12}
+
+
+def test_broker_is_not_asked_for_quiet_partitions_beside_a_busy_one(runtime, cluster):
+    """It would wait for their records while what has arrived of the other is read."""
+    world = ConsumerWorld(runtime, cluster, max_poll_records=1)
+    world.write("a", "b", "c")
+    world.write("d", "e")
+    world.assign(0, 1)
+    assert world.values() == ["a"]
+    world.write("f")
+    world.advance(5000)
+    count = len(cluster[0].sent(FetchRequest))
+    world.write("x", partition=1)
+    world.advance(5000)
+    assert len(cluster[0].sent(FetchRequest)) == count
+
+    found: list[str] = []
+    while len(found) < 6:
+        found += world.values()
+    assert sorted(found) == ["b", "c", "d", "e", "f", "x"]
+
+
+def test_partition_without_a_leader_is_read_when_it_has_one(runtime, cluster):
+    """The metadata are asked for again."""
+    cluster.leaders["pages", 0] = -1
+    world = ConsumerWorld(runtime, cluster)
+    world.assign(0)
+    world.call(world.core.seek, PARTITION, 0)
+    world.write("a")
+    assert world.values(500) == []
+    cluster.leaders["pages", 0] = 0
+    cluster.epochs["pages", 0] = 1
+
+    assert world.values(1000) == ["a"]
+
+
+def test_broker_that_is_too_old_is_an_error_of_the_poll(world, cluster):
+    """Its fetches have no batches."""
+    cluster[0].versions[FetchRequest.api_key] = (0, 3)
+    with pytest.raises(KafkaError) as caught:
+        world.values()
+
+    assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
+    assert cluster[0].sent(FetchRequest) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_raised"),
+    [(ErrorCode.UNKNOWN_SERVER_ERROR, False), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True)],
+)
+def test_error_of_a_whole_fetch_is_raised_unless_it_may_pass(world, cluster, code, is_raised):
+    """Once; the next fetch comes after a pause."""
+    world.write("a")
+    cluster[0].on(FetchRequest, FetchResponse(error_code=code), world.fetch)
+    if is_raised:
+        with pytest.raises(KafkaError, match="fetch: 0") as caught:
+            world.values()
+        assert caught.value.error is code
+
+    assert world.values() == ["a"]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_records_that_have_arrived_are_read_before_the_log_is_found_to_be_shorter(
+    runtime, cluster, reset
+):
+    """Then it is detected again: reset, or raised."""
+    world = ConsumerWorld(runtime, cluster, max_poll_records=1, auto_offset_reset=reset)
+    world.write("a", "b")
+    world.assign(0)
+    world.call(world.core.seek, PARTITION, 0)
+    assert world.values() == ["a"]
+    refused = world.refuse_fetch(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def answer(request, version):
+        ((partition,),) = (topic.partitions for topic in request.topics)
+        return (refused if partition.fetch_offset else world.fetch)(request, version)
+
+    cluster[0].on(FetchRequest, answer)
+    world.write("c")
+    world.advance(1000)
+
+    assert world.values() == ["b"]
+    if reset == "none":
+        with pytest.raises(KafkaError, match="seek to one"):
+            world.values()
+    else:
+        assert world.values(3000) == ["a"]
+
+
+def test_records_that_have_arrived_are_read_before_the_logs_are_found_to_part(runtime, cluster):
+    """Then the position is taken back to where they part."""
+    world = ConsumerWorld(runtime, cluster, max_poll_records=1)
+    world.write("a", "b", epoch=3)
+    world.assign(0)
+    assert world.values() == ["a"]
+    diverging = world.diverging(3, 1)
+    cluster[0].on(FetchRequest, diverging, diverging, diverging, world.fetch)
+    world.advance(200)
+
+    assert world.values() == ["b"]
+    assert world.values(5000) == ["b"]

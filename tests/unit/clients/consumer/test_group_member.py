@@ -9,6 +9,7 @@ from mock_kafka import HANG_UP, MockCluster
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.consumer_protocol import decode_assignment, encode_subscription
 from ottla.protocol.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -16,11 +17,18 @@ from ottla.protocol.group import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    JoinGroupResponseMember,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.protocol.offsets import OffsetCommitRequest
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from ottla.structs import TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
@@ -377,3 +385,125 @@ def test_cooperative_member_that_is_unknown_when_it_joins_has_lost_everything(
 
     assert world.values(500) == ["not read yet"]
     assert journal.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
+
+
+def test_old_coordinator_is_told_which_member_leaves(runtime, cluster):
+    """Before version 3 a request has one member."""
+    cluster[0].versions[LeaveGroupRequest.api_key] = (0, 2)
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.subscribe()
+    join(world)
+    world.run(world.core.close(world.deadline()))
+
+    (request,) = cluster[0].sent(LeaveGroupRequest)
+    assert (request.group_id, request.member_id) == ("g", "member-0")
+
+
+def test_coordinator_that_is_silent_for_a_session_is_looked_for_again(runtime):
+    """The group may have moved to another broker."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g", session_timeout_ms=6000)
+    world.subscribe()
+    join(world)
+    cluster.coordinator = 1
+    asked = sum(len(broker.sent(FindCoordinatorRequest)) for broker in cluster.brokers.values())
+    for broker in cluster.brokers.values():
+        broker.on(
+            HeartbeatRequest, HeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        )
+    world.advance(20_000)
+
+    found = sum(len(broker.sent(FindCoordinatorRequest)) for broker in cluster.brokers.values())
+    assert found > asked
+    assert cluster[1].sent(HeartbeatRequest)
+
+
+def test_slow_member_leaves_by_a_coordinator_that_may_have_moved(runtime, cluster, journal):
+    """A refusal of that is not the end: it joins again when it polls."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", max_poll_interval_ms=10_000)
+    world.subscribe(journal)
+    join(world)
+    refusal = LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    cluster[0].on(LeaveGroupRequest, HANG_UP, refusal)
+    asked = len(cluster[0].sent(FindCoordinatorRequest))
+    world.advance(30_000)
+    journal.events.clear()
+    join_again = [world.poll(100) for _ in range(20)]
+
+    assert not any(join_again)
+    assert journal.events == [("lost", [0, 1]), ("assigned", [0, 1])]
+    assert len(cluster[0].sent(FindCoordinatorRequest)) > asked
+
+
+def test_leader_learns_of_topics_that_only_others_want(world, cluster):
+    """To divide those, too."""
+    cluster.topics["orders"] = 3
+
+    def join_with_another(request, version):
+        response = world.join(request, version)
+        if not response.error_code:
+            metadata = encode_subscription(["orders"], [], -1, None)
+            other = JoinGroupResponseMember(member_id="other", metadata=metadata)
+            response.members.append(other)
+        return response
+
+    cluster[0].on(JoinGroupRequest, join_with_another)
+    join(world)
+
+    given = {
+        each.member_id: decode_assignment(each.assignment).assigned_partitions
+        for each in cluster[0].sent(SyncGroupRequest)[-1].assignments
+    }
+    assert [(each.topic, each.partitions) for each in given["other"]] == [("orders", [0, 1, 2])]
+
+
+def test_commit_to_a_coordinator_that_hangs_up_is_sent_to_the_next(runtime):
+    """It is looked up again."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.assign(0)
+
+    def move(request, version):
+        cluster.coordinator = 1
+        return HANG_UP
+
+    cluster[0].on(OffsetCommitRequest, move)
+    world.run(world.core.commit({FIRST: OffsetAndMetadata(5)}, world.deadline(5000)))
+
+    assert world.committed == {FIRST: 5}
+    assert len(cluster[1].sent(OffsetCommitRequest)) == 1
+
+
+def test_committed_offsets_are_asked_of_the_coordinator_that_is_there(runtime):
+    """One that says that it is none any more is asked no more."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.committed[FIRST] = 7
+
+    def move(request, version):
+        cluster.coordinator = 1
+        group = OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.NOT_COORDINATOR)
+        return OffsetFetchResponse(groups=[group])
+
+    cluster[0].on(OffsetFetchRequest, move)
+    found = world.run(world.core.committed([FIRST], world.deadline(5000)))
+
+    assert {partition: each.offset for partition, each in found.items()} == {FIRST: 7}
+
+
+def test_listener_without_a_word_about_losses_hears_of_a_revocation():
+    """That is what the base class makes of it."""
+    heard: list[object] = []
+
+    class Listener(RebalanceListener):
+        """Hears of what goes."""
+
+        def on_partitions_revoked(self, partitions):
+            heard.append(partitions)
+
+    Listener().on_partitions_lost([FIRST])
+    Listener().on_partitions_assigned([SECOND])
+    assert heard == [[FIRST]]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.producer.producer_batch import record_size
+from ottla.clients.producer.producer_batch import BatchFormat, record_size
 from ottla.clients.producer.record_accumulator import AccumulatorLimits, RecordAccumulator
 from ottla.errors import KafkaTimeoutError
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
+from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
+from ottla.record.rows import EncodedRecords
 
 RECORD = (0, None, b"x" * 79, ())
 SIZE = record_size(RECORD)
@@ -172,3 +176,79 @@ def test_closed_accumulator_refuses(world):
     world.accumulator.close(RuntimeError("the producer is closed"))
     with pytest.raises(RuntimeError, match="closed"):
         world.add()
+
+
+def encoded(count: int = 3, codec: CompressionType | None = None) -> EncodedRecords:
+    """Records that are in the bytes of a batch already."""
+    batch = RecordBatch(
+        build_batch(
+            [(1000 + n, b"k", b"%d" % n, ()) for n in range(count)], codec or CompressionType.NONE
+        )
+    )
+    section = bytes(batch.view[BATCH_OVERHEAD:])
+    return EncodedRecords(0, count, section, 1000, 1000 + count - 1, codec)
+
+
+@pytest.mark.parametrize("codec", [None, CompressionType.GZIP])
+def test_encoded_batch_keeps_its_codec_or_gets_that_of_the_producer(world, codec):
+    """All else is as it was given."""
+    world.accumulator.append_encoded(world.topic.queues[0], encoded(codec=codec))
+    assert world.ready() == [0]
+    batch = world.drain()
+    batch.encode(BatchFormat(CompressionType.LZ4, None, is_transactional=False))
+
+    found = RecordBatch(batch.encoded)
+    assert found.compression is (codec or CompressionType.LZ4)
+    assert batch.record_count == found.record_count == 3
+    assert [(r.timestamp_ms, r.key, r.value) for r in found.records()] == [
+        (1000 + n, b"k", b"%d" % n) for n in range(3)
+    ]
+
+
+def test_encoded_batch_comes_behind_what_is_queued_and_before_what_follows(world):
+    """Records that are added later are in a batch of their own."""
+    world.add(1)
+    world.accumulator.append_encoded(world.topic.queues[0], encoded())
+    world.add(2)
+    world.clock.advance(10)
+
+    counts = []
+    while world.ready():
+        counts.append(world.drain().record_count)
+    assert counts == [1, 3, 2]
+
+
+@pytest.mark.parametrize("codec", [None, CompressionType.GZIP])
+def test_encoded_batch_that_is_too_large_is_split_into_its_records(world, codec):
+    """The parts are batches as all others."""
+    batch = world.accumulator.append_encoded(world.topic.queues[0], encoded(codec=codec))
+    parts = world.drain().split(1, 0)
+
+    assert [part.record_count for part in parts] == [1, 1, 1]
+    for number, part in enumerate(parts):
+        part.encode(BatchFormat(CompressionType.NONE, None, is_transactional=False))
+        (record,) = RecordBatch(part.encoded).records()
+        assert (record.timestamp_ms, record.key, record.value) == (
+            1000 + number,
+            b"k",
+            b"%d" % number,
+        )
+        part.complete(number)
+    assert batch.failure() is None
+    assert batch.wait(0)
+
+
+def test_encoded_batch_waits_for_memory(runtime):
+    """One that is larger than all of it is taken where nothing else is."""
+    size = len(encoded().payload)
+    world = World(runtime, buffer_memory=2 * size, max_block_ms=0)
+    queue = world.topic.queues[0]
+    for _ in range(2):
+        world.accumulator.append_encoded(queue, encoded())
+    assert world.accumulator.available_bytes == 0
+    with pytest.raises(KafkaTimeoutError, match=r"buffer\.memory"):
+        world.accumulator.append_encoded(queue, encoded())
+
+    world = World(runtime, buffer_memory=size - 1)
+    world.accumulator.append_encoded(world.topic.queues[0], encoded())
+    assert world.ready() == [0]

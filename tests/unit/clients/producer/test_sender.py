@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from mock_kafka import HANG_UP, MockCluster
+from mock_kafka import HANG_UP, Later, MockCluster
 from producer_world import ProducerWorld
 
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.produce import ProduceRequest
+from ottla.protocol.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.record.record_batch import RecordBatch
 
@@ -324,3 +324,52 @@ def test_metadata_are_refreshed_when_they_are_old(world, cluster):
     world.run(300_001)
 
     assert len(cluster[0].sent(MetadataRequest)) == before + 1
+
+
+def test_batch_that_cannot_be_encoded_fails_alone(world):
+    """The records of other partitions are sent."""
+    queue = world.queues.queues[0]
+    record = (0, None, "text, which is no bytes", ())
+    broken = world.core.accumulator.append(world.queues, queue, record, 100)
+    fine = world.send("a", partition=1)
+    world.run(100)
+
+    assert fine.result(0).offset == 0
+    assert broken.exception(0).error is ErrorCode.INVALID_RECORD
+    assert "cannot be encoded" in str(broken.exception(0))
+    assert world.log == [b"a"]
+
+
+def test_answer_that_leaves_a_partition_out_fails_its_batch(world, cluster):
+    """Nobody knows what became of it."""
+    cluster[0].on(ProduceRequest, ProduceResponse())
+    future = world.send("a")
+    world.run(100)
+
+    assert future.exception(0).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "leaves the partition out" in str(future.exception(0))
+
+
+def test_broker_that_is_too_old_fails_the_batch(runtime, cluster):
+    """Its version of Produce has no place for batches."""
+    cluster[0].versions[ProduceRequest.api_key] = (0, 2)
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False)
+    future = world.send("a")
+    world.run(100)
+
+    assert future.exception(0).error is ErrorCode.UNSUPPORTED_VERSION
+    assert world.sent() == []
+
+
+def test_batch_whose_time_has_passed_is_not_sent_again(runtime, cluster):
+    """delivery.timeout.ms counts from the first attempt on; an answer is waited for."""
+    settings = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1000}
+    world = ProducerWorld(runtime, cluster, **settings)
+    refusal = world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+    cluster[0].on(ProduceRequest, lambda *asked: Later(800, refusal(*asked)))
+    future = world.send("a")
+    world.run(5000)
+
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+    assert "delivery.timeout.ms=1500" in str(future.exception(0))
+    assert len(world.sent()) == 2
