@@ -150,13 +150,19 @@ class BrokerRequestBatch:
                 self._send_metadata()
                 self._send_stop_replica()
         finally:
-            self._leader_and_isr, self._stop = {}, {}
-            self._metadata, self._full_metadata, self._deleted_topics = {}, {}, {}
+            self._leader_and_isr, self._stop, self._metadata = {}, {}, {}
+            self._full_metadata, self._deleted_topics = {}, {}
             self._tells_all = False
+
+    def send_leader_and_isr(self) -> None:
+        """Have replicas begin before the event ends; clients are told of them at its end."""
+        if not self.is_over:
+            self._send_leader_and_isr()
 
     def _send_leader_and_isr(self) -> None:
         # An answer only queues an event of its own: nothing is added to the batch meanwhile.
-        for broker_id, partitions in sorted(self._leader_and_isr.items()):
+        by_broker, self._leader_and_isr = self._leader_and_isr, {}
+        for broker_id, partitions in sorted(by_broker.items()):
             states = [
                 state
                 for topic_partition, is_new in partitions.items()

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.controller.broker_registration import random_uuid
 from ottla.controller.controller_context import TopicContext
@@ -36,6 +36,8 @@ from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+PARTITIONS_AT_ONCE: Final = 500
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -98,14 +100,21 @@ class TopicChanges:
         await self.begin([partition for topic in topics for partition in topic.partitions])
 
     async def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that are new to the controller: give them leaders, and begin."""
+        """Partitions that are new to the controller: give them leaders, and begin.
+
+        Replicas of a large topic begin part by part; clients are told of it when all have.
+        """
         core = self.core
         known = list(partitions)
-        replicas = self.context.replicas_of(known)
-        core.partitions.begin(known)
-        core.replicas.start_new(replicas)
-        await core.partitions.bring_online(known, elect_offline)
-        core.replicas.bring_online(replicas)
+        for place in range(0, len(known), PARTITIONS_AT_ONCE):
+            part = known[place : place + PARTITIONS_AT_ONCE]
+            if place:
+                core.batch.send_leader_and_isr()
+            replicas = self.context.replicas_of(part)
+            core.partitions.begin(part)
+            core.replicas.start_new(replicas)
+            await core.partitions.bring_online(part, elect_offline)
+            core.replicas.bring_online(replicas)
 
     async def refresh_topic(self, name: str) -> None:
         """The topic's node was written: it may have more partitions."""

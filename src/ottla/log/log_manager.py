@@ -582,14 +582,23 @@ class LogManager:
         try:
             loaded = load_log(source)
         except OSError as error:
-            raise self._undo_creation(log_dir, source.directory, error) from error
+            raise self._undo_creation(log_dir, topic_partition, error) from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)
         return self._put_in(log)
 
-    def _undo_creation(self, log_dir: LogDir, path: str, error: OSError) -> KafkaError:
+    def _undo_creation(
+        self, log_dir: LogDir, topic_partition: TopicPartition, error: OSError
+    ) -> KafkaError:
+        """Put away what was made of a log.
+
+        It is renamed, and removed later: that needs no file, where too many are open.
+        """
+        path = log_dir.file(str(topic_partition))
         try:
             if log_dir.disk.is_dir(path):
-                log_dir.disk.remove_tree(path)
+                gone = log_dir.file(deleted_dir_name(topic_partition, self.unique_name()))
+                log_dir.disk.rename(path, gone)
+                self.remove_later(gone)
         except OSError as second_error:
             log_dir.fail(second_error)
         return log_dir.refused(error, f"creation of {path}")

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.controller.topic_changes import PARTITIONS_AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
@@ -40,6 +41,20 @@ def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
     assert all(state.is_new for state in states)
     assert world.orders.metadata[TopicPartition("t", 0)].leader == 0
     assert [broker.id for broker in world.orders.brokers] == world.orders.added == [0]
+
+
+def test_replicas_of_a_large_topic_begin_part_by_part(world):
+    """Other clients are served in between; they are told of the whole topic, once."""
+    world.orders.leader_and_isr_calls.clear()
+    world.orders.order.clear()
+    count = 2 * PARTITIONS_AT_ONCE + 1
+    created = world.create(RequestedTopic("t", count, 1))["t"]
+    parts = [len(states) for _, states in world.orders.leader_and_isr_calls]
+
+    assert created.num_partitions == count
+    assert parts == [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE, 1]
+    assert world.orders.order == ["LeaderAndIsr 0"] * 3 + ["changed metadata 0"]
+    assert len(world.orders.metadata) == count
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log import log_manager
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
-from ottla.log.log_dir import MetaProperties
+from ottla.log.log_dir import DELETE_DIR_SUFFIX, MetaProperties
 from ottla.log.log_manager import LogManager
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
@@ -346,6 +346,20 @@ def test_full_disk_refuses_a_new_partition(world: LogWorld):
 
     assert error_of(world.log) is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.log().log_end_offset == 0
+
+
+def test_directory_survives_more_open_files_than_the_system_allows(world: LogWorld):
+    """A directory cannot even be looked into then: what was made of the log is only renamed."""
+    world.disk.fail("open", "*.timeindex", error=errno.EMFILE)
+    world.disk.fail("remove_tree", error=errno.EMFILE)
+
+    assert error_of(world.log) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not world.manager.dirs[0].is_offline
+    (left,) = (name for name in world.disk.list_dir(DIR) if name.endswith(DELETE_DIR_SUFFIX))
+    world.disk.faults.clear()
+    assert world.log().log_end_offset == 0
+    world.runtime.advance(60_000)
+    assert left not in world.disk.list_dir(DIR)
 
 
 def test_offline_directory_gets_no_new_partition():
