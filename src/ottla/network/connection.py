@@ -6,6 +6,7 @@ requests over and sends its `outgoing`; the connection knows what it may do next
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -43,6 +44,8 @@ MIN_OWN_BYTES = 512
 MIN_POOLED_BYTES = 64 * 1024
 MAX_POOLED_BYTES = 4 * 1024 * 1024
 NOTHING = memoryview(b"")
+HEAD = struct.Struct(">ih")
+"""A frame begins with its size and the key of its API."""
 
 
 class BufferPool:
@@ -185,6 +188,13 @@ class FrameBuffer:
         """Forget everything, as the connection is closed."""
         self._start = self._end
         self.settle()
+
+    def begun(self) -> tuple[int, int]:
+        """The API key and the size of a frame that is being received; 0 and 0 while not known."""
+        if self._end - self._start < HEAD.size:
+            return 0, 0
+        size, api_key = HEAD.unpack_from(self._view, self._start)
+        return api_key, size
 
     def _needed_bytes(self) -> int:
         """How many bytes, from `_start` on, make the frame whole (or at least its size known)."""

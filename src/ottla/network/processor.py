@@ -340,6 +340,8 @@ class Processor:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config, self.sasl = config, config.sasl
+        self.max_frame_bytes: Callable[[int], int] = lambda api_key: config.socket_request_max_bytes
+        """The most bytes that a request of an API may have: a larger one is not received."""
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._poller = open_poller(config.poller)
@@ -592,6 +594,12 @@ class Processor:
         received = connection.frames.fill(connection.transport.recv_into, LARGE_FRAME_BYTES)
         if received is None:
             connection.close("the client has closed the connection within a request")
+            return
+        key, size = connection.frames.begun()
+        if size > self.max_frame_bytes(key):
+            why = f"a request of {size} bytes: with API key {key} it may not have so many"
+            logger.info("closing %s: %s", connection.id, why)
+            connection.close(why)
             return
         if connection.frames.has_frame():
             self._make_ready(connection)

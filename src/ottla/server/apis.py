@@ -392,7 +392,7 @@ class Api(NamedTuple):
             slicings,
             min((each.whole_bytes for each in slicings), default=UNLIMITED),
             MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS),
-            UNLIMITED if key in BROKERS_ONLY else max_bytes,
+            UNLIMITED if key in BROKERS_ONLY or key == ApiKey.PRODUCE else max_bytes,
         )
 
 
@@ -500,6 +500,11 @@ class Apis:
         """Key, lowest and highest version of each API, by key."""
         return [(key, api.min_version, api.max_version) for key, api in sorted(self._apis.items())]
 
+    def max_frame_bytes(self, api_key: int) -> int:
+        """The most bytes that a request of this API may have; one with more is not received."""
+        api = self._apis.get(api_key)
+        return MAX_FRAME_BYTES if api is None else api.max_bytes
+
     def on_request(self, connection: Connection, frame: memoryview) -> None:
         """Decode one request and hand it to its handler; bad bytes close the connection."""
         if connection.authenticator is not None and not self._authenticate(connection, frame):
@@ -541,11 +546,6 @@ class Apis:
     ) -> None:
         """Decode a large request, in slices if need be; the first while the frame is there."""
         header, size = context.header, len(frame)
-        if size > api.max_bytes:
-            why = f"{size} bytes, of which it may have {api.max_bytes}"
-            raise RemoteProtocolError(f"{ApiKey(header.api_key).name}: {why}") from TooLargeError(
-                why
-            )
         slices = decode_request_in_slices(header, frame, position, api.max_elements)
         body = next(slices)
         if body is not None:

@@ -231,6 +231,7 @@ class Broker:
         self.processor = self._make_processor(
             self.runtime, network, self.apis.on_request, self.replica_manager.complete_delayed
         )
+        self.processor.max_frame_bytes = self.apis.max_frame_bytes
         self.listeners = BrokerListeners(
             self.runtime, self.processor, network, self.tls, self._sasl_listener
         )

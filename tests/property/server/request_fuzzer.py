@@ -190,6 +190,8 @@ class Watch:
 
     async def _ask(self, frame: bytes, client: Client) -> None:
         apis, view = self.broker.broker.apis, memoryview(bytearray(frame))
+        if len(frame) > apis.max_frame_bytes(int.from_bytes(frame[:2], "big")):
+            return  # the processor does not receive it
         await asyncio.sleep(0)  # so that the request has a step of its own
         asyncio.get_running_loop().call_soon(lambda: apis.on_request(client, view))
         idle = 0

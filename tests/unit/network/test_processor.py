@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -103,6 +104,25 @@ def test_size_that_is_none_closes_the_connection(new_world: object, head: bytes)
     other = world.connect()
     world.send(other, frame(b"ok"))
     assert world.receive(other, 6) == frame(b"ok")
+
+
+@pytest.mark.parametrize("first", [5, 6, 100, 40_000])
+def test_frame_above_the_limit_of_its_api_is_not_received(world: NetworkWorld, first: int) -> None:
+    """Not to its end, at least: the size and the key of the API are its first six bytes."""
+    world.processor.max_frame_bytes = {0: 0, 1: 50_000, 2: 200_000}.__getitem__
+    frames = {key: struct.pack(">ihh", 100_000, key, 0) + bytes(99_996) for key in (1, 2)}
+    allowed, refused = world.connect(), world.connect()
+    allowed.send(frames[2][:first])
+    refused.send(frames[1][:first])
+    world.turn(3)
+    with contextlib.suppress(ConnectionError):  # it may have been closed by now
+        refused.send(frames[1][first:60_000])
+    world.send(allowed, frames[2][first:])
+    world.turn(5)
+
+    assert world.requests == [frames[2][4:]]
+    assert world.is_closed(refused)
+    assert world.is_open(allowed)
 
 
 def test_frame_of_the_largest_size_is_taken(new_world: object) -> None:

@@ -37,7 +37,6 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.wire import uvarint_bytes
-from ottla.server import apis as apis_module
 from ottla.server.apis import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Apis, Slicing, once, weigh
 from ottla.testing import mock_runtime
 
@@ -348,10 +347,10 @@ def test_unknown_tagged_fields_count_as_elements():
     assert "40 elements announced, but only" in world.connection.closed
 
 
-def test_frame_of_too_many_bytes_is_not_decoded(monkeypatch):
-    """Records and assignments may be large; what only names things may not."""
-    monkeypatch.setattr(apis_module, "decode_request_in_slices", None)
-    world = World(ApiKey.DESCRIBE_GROUPS, None)
-    world.send(pack(">hhih", 15, 0, 1, -1) + bytes(MAX_FRAME_BYTES))
-
-    assert f"of which it may have {MAX_FRAME_BYTES}" in world.connection.closed
+def test_frame_of_too_many_bytes_is_not_received():
+    """Records, assignments and states may be large; what only names things may not."""
+    apis = World(ApiKey.DESCRIBE_GROUPS, None).apis
+    assert apis.max_frame_bytes(ApiKey.DESCRIBE_GROUPS) == MAX_FRAME_BYTES
+    assert apis.max_frame_bytes(12345) == MAX_FRAME_BYTES
+    for key in (ApiKey.PRODUCE, ApiKey.LEADER_AND_ISR, ApiKey.SYNC_GROUP):
+        assert World(key, None).apis.max_frame_bytes(key) > MAX_FRAME_BYTES
