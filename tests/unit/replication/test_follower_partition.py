@@ -1,0 +1,158 @@
+"""A follower's log: where it is cut when the leader has said where its own ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from replica_world import T0, log_values
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.protocol.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, LeaderQuestions
+from ottla.structs import TopicPartition
+
+ASKED = FollowerPhase.TRUNCATING
+
+
+@pytest.fixture
+def follower(world):
+    """Broker 2's replica: two records of epoch 0, two of epoch 1; no fetcher touches it."""
+    world.append(1, b"a", b"b")
+    world.advance(100)
+    world.elect(1)
+    world.append(1, b"c", b"d")
+    world.advance(2_000)
+    broker = world.brokers[2]
+    broker.manager.fetchers.shutdown()
+    world.run()
+    follower = FollowerPartition(broker.manager.partition(T0), broker.log_manager)
+    follower.phase = ASKED
+    return follower
+
+
+def run(world, coroutine):
+    return world.runtime.scheduler.run(coroutine)
+
+
+@pytest.mark.parametrize(
+    ("end", "left", "phase"),
+    [
+        (EpochEntry(1, 9), 4, FollowerPhase.FETCHING),
+        (EpochEntry(1, 3), 3, FollowerPhase.FETCHING),
+        (EpochEntry(0, 1), 1, FollowerPhase.FETCHING),
+        (EpochEntry(0, 9), 2, FollowerPhase.FETCHING),
+        (EpochEntry(-1, 2), 2, FollowerPhase.FETCHING),
+        (EpochEntry(-1, -1), 4, FollowerPhase.FETCHING),
+    ],
+)
+def test_log_is_cut_where_the_leaders_epoch_ends(world, follower, end, left, phase):
+    """Without an answer, what is committed stays."""
+    run(world, follower.take_epoch_end(end))
+
+    assert follower.log.log_end_offset == left
+    assert follower.phase is phase
+
+
+@pytest.mark.parametrize(("offset", "is_cut"), [(5, False), (4, False), (2, True)])
+def test_log_that_ends_before_the_leaders_is_not_cut(world, follower, offset, is_cut):
+    """Then the leader may have nothing that is so old."""
+    assert run(world, follower.take_leader_end(offset)) is is_cut
+    assert follower.phase is (FollowerPhase.FETCHING if is_cut else ASKED)
+    assert follower.log.log_end_offset == (offset if is_cut else 4)
+
+
+@pytest.mark.parametrize(
+    ("offset", "start", "phase"),
+    [(7, 7, FollowerPhase.FETCHING), (4, 0, ASKED), (2, 0, ASKED)],
+)
+def test_log_begins_anew_where_the_leader_has_nothing_older(world, follower, offset, start, phase):
+    """An empty log has no epochs to ask about; others are compared again."""
+    follower.phase = FollowerPhase.OUT_OF_RANGE
+    run(world, follower.take_leader_start(offset))
+
+    assert follower.log.log_start_offset == start
+    assert follower.phase is phase
+
+
+def test_follower_that_was_given_up_touches_nothing(world, follower):
+    """Another fetcher may copy into the log by now, or the broker leads."""
+    follower.give_up()
+    run(world, follower.take_epoch_end(EpochEntry(0, 1)))
+
+    assert not follower.is_current
+    assert [value for _, value in log_values(follower.log)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_progress_is_told_only_where_more_is_committed(world, follower):
+    """Whoever waits for a follower's high watermark is not woken for nothing."""
+    high = follower.log.high_watermark
+    follower.log.update_high_watermark(2)
+    told = [follower.note_leader(each, 0) for each in (2, 3, 3, 1)]
+
+    assert high == 4
+    assert told == [False, True, False, False]
+    assert follower.log.high_watermark == 3
+
+
+class Leader:
+    """It answers with these lines, whatever it is asked."""
+
+    def __init__(self, *lines: ListOffsetsPartitionResponse) -> None:
+        self.lines = list(lines)
+
+    def version_of(self, request, low):
+        return low
+
+    async def send(self, request, version, timeout_ms):
+        topics = [ListOffsetsTopicResponse(name="t", partitions=self.lines)] if self.lines else []
+        return ListOffsetsResponse(topics=topics)
+
+
+class Asking:
+    """A follower that has to be cut at the leader's end, and cannot be."""
+
+    leader_epoch, is_current, failure_count = 4, True, 0
+
+    def __init__(self, partition: int, error: Exception | None = None) -> None:
+        self.topic_partition = TopicPartition("t", partition)
+        self.error = error
+        self.cut_at: list[int] = []
+
+    async def take_leader_end(self, offset: int) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.cut_at.append(offset)
+        return True
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no"), ValueError("x")]
+)
+def test_each_follower_that_cannot_be_cut_sits_out_alone(error):
+    """One has no answer, one a refusal, one a disk that refuses; the last one is cut."""
+    delayed: dict[int, str] = {}
+
+    def delay(followers, reason):
+        delayed.update({each.topic_partition.partition: reason for each in followers})
+
+    leader = Leader(
+        ListOffsetsPartitionResponse(partition_index=1, error_code=6, offset=-1),
+        ListOffsetsPartitionResponse(partition_index=2, error_code=0, offset=5),
+        ListOffsetsPartitionResponse(partition_index=3, error_code=0, offset=7),
+    )
+    silent, refused, broken, cut = Asking(0), Asking(1), Asking(2, error), Asking(3)
+    questions = LeaderQuestions(leader, BrokerConfig(), 1, delay)
+    asyncio.run(questions.ask_ends([silent, refused, broken, cut]))
+
+    assert delayed[0] == "the leader has not answered where its log ends"
+    assert delayed[1] == "NOT_LEADER_OR_FOLLOWER"
+    assert delayed[2] == (str(error) if isinstance(error, KafkaError) else repr(error))
+    assert set(delayed) == {0, 1, 2}
+    assert cut.cut_at == [7]
