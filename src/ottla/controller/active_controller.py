@@ -97,7 +97,6 @@ class ActiveController:
         await core.deletion.resume()
         await self.balance.read_node()
         await self.brokers.read_log_dir_events()
-        self.watch_balance()
         logger.info(
             "the controller of epoch %d knows %d topics and brokers %s",
             self.epoch.epoch,

@@ -7,6 +7,7 @@ import pytest
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
 from ottla.controller.broker_registration import broker_node
 from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.topic_changes import TopicChanges
 from ottla.registry import paths
 from ottla.structs import EndPoint, TopicPartition
 
@@ -140,3 +141,49 @@ def test_brokers_are_named_in_the_order_of_their_ids(world):
     world.come(1)
 
     assert list(world.controller.context.brokers) == [0, 1, 2]
+
+
+def test_balance_of_a_broker_that_is_alone_does_not_go_on(world):
+    """Its timer is cancelled: else there would be two when others come back."""
+    names: list[str] = []
+    world.controller.events.on_event = lambda name, *times: names.append(name)
+    for broker_id in (1, 2):
+        world.kill(broker_id)
+    pass_time(world, FIRST_REBALANCE_MS + PERIOD_MS)
+    alone = names.count("leader rebalance")
+    world.come(1)
+    pass_time(world, FIRST_REBALANCE_MS)
+
+    assert (alone, names.count("leader rebalance")) == (0, 1)
+
+
+def test_next_controller_tells_all_replicas_who_leads(world):
+    """Its predecessor may have died between the registry and the brokers."""
+    world.controller.resign()
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.orders.leader_and_isr_calls.clear()
+    world.run(world.controller.startup())
+    told = {
+        broker_id: [state.topic_partition for state in states]
+        for broker_id, states in world.orders.leader_and_isr_calls
+    }
+
+    assert told == {1: [T0], 2: [T0]}
+
+
+def test_broker_that_moves_while_a_controller_begins_is_followed(world, monkeypatch):
+    """Its node is watched before anything else is read."""
+    world.controller.resign()
+    world.run(world.registry.delete(paths.CONTROLLER))
+    begun = TopicChanges.load
+
+    async def move_meanwhile(self):
+        node = broker_node([EndPoint("PLAINTEXT", "PLAINTEXT", "elsewhere", 9092)], 0)
+        await world.registry.set(paths.broker(1), node)
+        return await begun(self)
+
+    monkeypatch.setattr(TopicChanges, "load", move_meanwhile)
+    world.run(world.controller.startup())
+    world.settle()
+
+    assert hosts(world)[1] == "elsewhere"
