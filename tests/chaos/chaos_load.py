@@ -97,6 +97,8 @@ class ChaosLoad:
         self.topic = topic
         self.in_the_air = in_the_air
         self.acked: dict[int, dict[int, int]] = {index: {} for index in range(PARTITIONS)}
+        self.acked_ends = [0] * PARTITIONS
+        """Behind the last acknowledged record of each partition, as far as its offset is known."""
         self.problems: list[str] = []
         self.latencies_s: list[float] = []
         self.longest_gap_s = 0.0
@@ -195,6 +197,7 @@ class ChaosLoad:
         self._last_ack_s[partition] = now_s
         self.latencies_s.append(message.latency())
         self.acked[partition][int(message.value())] = message.offset()
+        self.acked_ends[partition] = max(self.acked_ends[partition], message.offset() + 1)
 
 
 class ConstantReader:

@@ -8,6 +8,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from broker_requests import check_answers
 from cut_network import CutNetwork
@@ -15,6 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
 from ottla.runtime.network import free_port
+from ottla.structs import decode_uuid
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess, ClusterProcess, ZooKeeperProcess
 
@@ -78,6 +80,10 @@ class ChaosWorld(ClusterProcess):
             **overrides,
         )
 
+    def launch_broker(self, broker_id: int) -> None:
+        """Start a broker, and do not wait until it serves."""
+        self._launch(broker_id)
+
     def _launch(self, broker_id: int) -> BrokerProcess:
         """Another server of this machine may have taken a port while the broker was dead."""
         for port in (self.own_ports[broker_id], self.ports[broker_id]):
@@ -88,19 +94,24 @@ class ChaosWorld(ClusterProcess):
         return f"127.0.0.1:{self._registry_ports[broker_id]}{self.chroot}"
 
     def _ends(self) -> dict[int, str]:
-        return {self.brokers[each].pid: end(each) for each in self.live_brokers}
+        processes = [(each, broker.process) for each, broker in self.brokers.items()]
+        return {process.pid: end(each) for each, process in processes if process is not None}
 
     def recover(self) -> None:
         """Whatever was done to it: everything runs again, and all can reach each other."""
         self.network.heal()
-        if self.zookeeper.process is None:
-            self.zookeeper.start()
-        self.zookeeper.resume()
+        self.recover_zookeeper()
         for broker_id in self.brokers:
             if broker_id in self.live_brokers:
                 self.resume_broker(broker_id)
             else:
                 self.start_broker(broker_id)
+
+    def recover_zookeeper(self) -> None:
+        """ZooKeeper runs again, if it was killed or paused."""
+        if self.zookeeper.process is None:
+            self.zookeeper.start()
+        self.zookeeper.resume()
 
     def close(self) -> None:
         """Nothing runs any more but ZooKeeper."""
@@ -124,6 +135,11 @@ class ChaosWorld(ClusterProcess):
             f"/brokers/topics/{topic}/partitions/{partition}/state"
         )
         return found or {"leader": -1, "isr": [], "leader_epoch": -1, "controller_epoch": -1}
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id that tells a topic from others of its name; None where there is none."""
+        found = self.znode(f"/brokers/topics/{topic}")
+        return None if found is None else decode_uuid(found["topic_id"])
 
     def leader(self, topic: str, partition: int = 0) -> int:
         return int(self.state(topic, partition)["leader"])
@@ -149,18 +165,26 @@ class ChaosWorld(ClusterProcess):
 
     def expire(self, broker_id: int) -> None:
         """End a broker's session from beside: another client takes it over and closes it."""
-        path = f"{self.chroot}/brokers/ids/{broker_id}"
-        _, stat = self.client.retry(self.client.get, path)
-        session = stat.ephemeralOwner
+        session = self._session(broker_id)
+        assert session, f"broker {broker_id} is not registered"
 
         def has_ended() -> bool:
-            found = self.client.retry(self.client.exists, path)
-            if found is None or found.ephemeralOwner != session:
+            if self._session(broker_id) != session:
                 return True
             self._close_session(session)
             return False
 
         wait_until(has_ended, f"session {session:#x} has ended", LIMIT_S)
+
+    def expire_soon(self, broker_id: int) -> None:
+        """Try once to end a broker's session, if it has one: the broker may be quicker."""
+        if session := self._session(broker_id):
+            self._close_session(session)
+
+    def _session(self, broker_id: int) -> int:
+        """The session of a broker's registration; 0 where it is not registered."""
+        stat = self.client.retry(self.client.exists, f"{self.chroot}/brokers/ids/{broker_id}")
+        return 0 if stat is None else int(stat.ephemeralOwner)
 
     def _close_session(self, session: int) -> None:
         """It may fail: the broker takes its session back as soon as it can."""

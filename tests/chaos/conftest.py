@@ -61,6 +61,9 @@ def pytest_runtest_makereport(
     """A story that fails says how it is told again, alone."""
     report = yield
     if report.failed and HERE in item.path.parents:
-        name = item.name.partition("[")[0]
-        report.sections.append(("to run it alone", f"make chaos SEED={SEED} ONLY={name}"))
+        name, _, parameter = item.name.partition("[")
+        again = f"SEED={SEED} ONLY={name}"
+        if "mixed_world" in item.fixturenames:
+            again = f"MIX=1 SEED={parameter.rstrip(']')}"
+        report.sections.append(("to run it alone", f"make chaos {again}"))
     return report

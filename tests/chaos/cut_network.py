@@ -104,16 +104,31 @@ class CutNetwork:
 
         self._call(change())
 
+    def mend(self, *pairs: tuple[str, str]) -> None:
+        """Neither a cut nor a slow road between these any more; others stay as they are."""
+
+        async def change() -> None:
+            self._cuts -= set(pairs)
+            for pair in pairs:
+                self._roads.pop(pair, None)
+            self._wake()
+
+        self._call(change())
+
     def heal(self) -> None:
         """No cuts and no slow roads any more: what was held goes on."""
 
         async def change() -> None:
             self._cuts.clear()
             self._roads.clear()
-            self._healed.set()
-            self._healed = asyncio.Event()
+            self._wake()
 
         self._call(change())
+
+    def _wake(self) -> None:
+        """Let all that is held look at the cuts again."""
+        self._healed.set()
+        self._healed = asyncio.Event()
 
     def reset(self, one: str, other: str) -> None:
         """End the connections between two ends; what was held is gone."""

@@ -8,8 +8,8 @@ import tomllib
 from sources import ROOT, sources
 
 CLOCKS = {"time.time", "time.monotonic", "time.perf_counter"}
-RUNS_FOR_A_TIME = {"tests/soak/test_random_kills.py"}
-"""A load that lasts as long as it is told to."""
+RUNS_FOR_A_TIME = {"tests/chaos/mixed_faults.py", "tests/soak/test_random_kills.py"}
+"""A load or faults that last as long as they are told to."""
 
 SLEEPS_ON_VIRTUAL_TIME = {
     "tests/simulation/apps.py",

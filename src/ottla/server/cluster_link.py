@@ -455,11 +455,17 @@ class ClusterLink:
 
         Until then clients would be told that there are neither brokers nor topics.
         """
+        if not await self.until_told():
+            logger.warning("no controller has told this broker yet who is there")
+
+    async def until_told(self) -> bool:
+        """Whether the controller has told this broker of itself, after some time at most."""
         is_told = self._cache.wait_until(lambda: self.connections.broker_id in self._cache.brokers)
         try:
             await within(self._runtime.scheduler, METADATA_TIMEOUT_MS, is_told, "no metadata came")
         except KafkaTimeoutError:
-            logger.warning("no controller has told this broker yet who is there")
+            return False
+        return True
 
     async def controlled_shutdown(self) -> None:
         """Have other brokers lead what this broker leads, as far as possible in time."""

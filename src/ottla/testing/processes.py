@@ -93,8 +93,12 @@ class ServerProcess(ABC):
         finally:
             killer.cancel()
         self._reap()
-        said = self.log_path.read_bytes()[self._log_start :].decode("utf-8", "replace")
-        raise RuntimeError(f"{self.title} did not become ready; it logged:\n{said}")
+        raise RuntimeError(f"{self.title} did not become ready; it logged:\n{self.last_log}")
+
+    @property
+    def last_log(self) -> str:
+        """What the server has logged since its last start."""
+        return self.log_path.read_bytes()[self._log_start :].decode("utf-8", "replace")
 
     def take(self, ready: re.Match[str]) -> None:
         """Take the address from the line that the server printed."""

@@ -128,6 +128,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             validate_topic_name,
             config.max_request_partition_size_limit,
             has.apis.slices.pause,
+            None if has.link is None else has.link.until_told,
         ),
         *of_topics(has),
         *of_users(has),

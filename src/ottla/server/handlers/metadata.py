@@ -18,6 +18,7 @@ Gaps: no eligible leader replicas (KIP-966): their lists are empty.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
@@ -68,8 +69,12 @@ class MetadataHandler:
         validate_name: Callable[[str], object],
         max_request_partitions: int,
         pause: Callable[[], Awaitable[None]] | None = None,
+        until_told: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`pause` lets other requests be served between the slices of a long answer."""
+        """`pause` lets other requests be served between the slices of a long answer.
+
+        `until_told` waits, for a limited time, for the controller's first update of the cache.
+        """
         self.cache = cache
         self.auto_create = auto_create
         self.create_topic = create_topic
@@ -80,13 +85,35 @@ class MetadataHandler:
         self.max_request_partitions = max_request_partitions
         self._creation_second = self._creation_count = 0
         self._pause = pause
+        self._until_told = until_told
 
     def apis(self) -> Mapping[ApiKey, Handler]:
-        return {
+        handlers: Mapping[ApiKey, Handler] = {
             ApiKey.METADATA: self.handle_metadata,
             ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.handle_describe_topic_partitions,
         }
+        return {key: self._when_told(handler) for key, handler in handlers.items()}
+
+    def _when_told(self, handler: Handler) -> Handler:
+        """A handler that waits until the controller has told this broker of the cluster.
+
+        A broker that has just started would say that there are no topics. A client takes that for
+        a decision: it gives up its records, though the topics exist.
+        """
+        until_told = self._until_told
+        if until_told is None:
+            return handler
+
+        async def wait(context: RequestContext, body: Any) -> Any:
+            await until_told()
+            answer = handler(context, body)
+            return await answer if isawaitable(answer) else answer
+
+        def handle(context: RequestContext, body: Any) -> Any:
+            return handler(context, body) if self.cache.update_count else wait(context, body)
+
+        return handle
 
     def handle_metadata(
         self, context: RequestContext, body: MetadataRequest

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.log.log_dir import validate_topic_name
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import (
     Cursor,
@@ -240,3 +241,61 @@ def test_all_topics_of_a_large_cluster_are_told_in_slices(cache, handler, count,
         answer = asyncio.run(answer)
     assert answer == handler.handle_metadata(INSIDE, request)
     assert len(waited) == pauses
+
+
+@pytest.mark.parametrize(
+    ("key", "request_of", "told_of"),
+    [
+        (
+            ApiKey.METADATA,
+            MetadataRequest(topics=[MetadataRequestTopic(name="t")]),
+            lambda answer: answer.topics[0].error_code == 0 and len(answer.topics[0].partitions),
+        ),
+        (ApiKey.METADATA, MetadataRequest(topics=None), lambda answer: len(answer.topics)),
+        (ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), lambda answer: len(answer.brokers)),
+        (
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]),
+            lambda answer: answer.topics[0].error_code == 0 and len(answer.topics[0].partitions),
+        ),
+    ],
+    ids=["one topic", "all topics", "the cluster", "the partitions of a topic"],
+)
+def test_broker_that_was_told_nothing_yet_does_not_say_that_topics_are_not_there(
+    key, request_of, told_of
+):
+    """A request that comes before the controller's first update is answered after it."""
+
+    async def ask():
+        cache = MetadataCache("cluster")
+
+        def until_told():
+            return cache.wait_until(lambda: 1 in cache.brokers)
+
+        handler = MetadataHandler(
+            cache, False, None, validate_topic_name, MOST, until_told=until_told
+        )
+        handle = handler.apis()[key]
+        early = asyncio.ensure_future(handle(INSIDE, request_of))
+        await asyncio.sleep(0)
+        assert not early.done()
+        cache.update(led_by(1), BROKERS)
+        return await early, handle(INSIDE, request_of)
+
+    early, late = asyncio.run(ask())
+    assert told_of(early)
+    assert early == late
+
+
+def test_broker_that_no_controller_tells_of_the_cluster_answers_in_the_end():
+    """It knows of no topic; whoever asks is not kept for ever."""
+
+    async def give_up():
+        return False
+
+    cache = MetadataCache("cluster")
+    handler = MetadataHandler(cache, False, None, validate_topic_name, MOST, until_told=give_up)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    answer = asyncio.run(handler.apis()[ApiKey.METADATA](INSIDE, request))
+
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
