@@ -172,12 +172,24 @@ class ClusterMembership:
         self._watch: Watch | None = None
 
     async def join(self) -> None:
-        """Become a member; KafkaError where the broker's id is taken."""
+        """Become a member; KafkaError where the broker's id is taken.
+
+        Where the session ends in the middle, or another controller has been elected, the broker
+        becomes a member a little later, as one does that was a member before.
+        """
         # First: a session may end while the broker joins, and then it has to do so again.
         self._watch = self.registry.watch_session(self._on_session)
         try:
             await self._register()
             await self.controller.startup()
+        except SessionEndedError as error:
+            logger.warning("broker %d joins in the next session: %s", self.broker_id, error)
+        except KafkaError as error:
+            if error.error is not ErrorCode.NOT_CONTROLLER:
+                self.leave()
+                raise
+            logger.warning("broker %d joins again soon: %s", self.broker_id, error)
+            self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
         except BaseException:
             self.leave()
             raise

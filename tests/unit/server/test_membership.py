@@ -260,6 +260,44 @@ def test_session_that_ends_while_the_broker_joins_is_followed_by_another_registr
     assert world.controller.is_active
 
 
+def test_session_that_ends_before_the_broker_is_registered_is_left_to_the_next(world):
+    """The broker was only being started, and ended: ZooKeeper had hung for a few seconds."""
+    world.registry.has_ended = True
+    world.run(world.membership.join())
+    assert world.names() == []
+    world.registry.has_ended = False
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(10)
+
+    assert world.names() == ["0"]
+    assert world.controller.is_active
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_broker_that_loses_its_first_election_joins_again(world, monkeypatch, is_renewed):
+    """It was the controller for a moment, its session ended, and so did the whole broker."""
+    startup, failures = world.controller.startup, [KafkaError.of(ErrorCode.NOT_CONTROLLER, "no")]
+
+    async def fail_once():
+        if failures:
+            if is_renewed:
+                await world.registry.expire()
+            raise failures.pop()
+        await startup()
+
+    monkeypatch.setattr(world.controller, "startup", fail_once)
+    world.run(world.membership.join())
+    assert not world.controller.is_active
+    if is_renewed:
+        world.registry.session_watch(SessionState.RENEWED)
+        world.runtime.advance(0)
+    else:
+        world.runtime.advance(REGISTRY_RETRY_MS)
+
+    assert world.names() == ["0"]
+    assert world.controller.is_active
+
+
 def test_own_registration_whose_answer_was_lost_is_known_again(world, monkeypatch):
     """It was taken for a namesake's for ever, while the cluster took the broker for alive."""
     world.run(world.membership.join())
