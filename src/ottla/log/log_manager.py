@@ -589,10 +589,7 @@ class LogManager:
     def _undo_creation(
         self, log_dir: LogDir, topic_partition: TopicPartition, error: OSError
     ) -> KafkaError:
-        """Put away what was made of a log.
-
-        It is renamed, and removed later: that needs no file, where too many are open.
-        """
+        """Rename what was made of a log: that needs no file, where too many are open."""
         path = log_dir.file(str(topic_partition))
         try:
             if log_dir.disk.is_dir(path):

@@ -323,6 +323,15 @@ class Turns:
             processor.drain(ready)
 
 
+def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
+    """Close where a request has begun that is larger than its API allows: it is not received."""
+    key, size = connection.frames.begun()
+    if size > max_frame_bytes(key):
+        why = f"a request of {size} bytes: with API key {key} it may not have so many"
+        logger.info("closing %s: %s", connection.id, why)
+        connection.close(why)
+
+
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
@@ -341,7 +350,6 @@ class Processor:
         self._scheduler = runtime.scheduler
         self._config, self.sasl = config, config.sasl
         self.max_frame_bytes: Callable[[int], int] = lambda api_key: config.socket_request_max_bytes
-        """The most bytes that a request of an API may have: a larger one is not received."""
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._poller = open_poller(config.poller)
@@ -595,12 +603,7 @@ class Processor:
         if received is None:
             connection.close("the client has closed the connection within a request")
             return
-        key, size = connection.frames.begun()
-        if size > self.max_frame_bytes(key):
-            why = f"a request of {size} bytes: with API key {key} it may not have so many"
-            logger.info("closing %s: %s", connection.id, why)
-            connection.close(why)
-            return
+        check_size(connection, self.max_frame_bytes)
         if connection.frames.has_frame():
             self._make_ready(connection)
         self._large_bytes_left -= received
@@ -706,14 +709,10 @@ class Processor:
         elif flushed is COLD:
             connection.muted |= BLOCKED
             self._watch(connection, 0)
-            self._read_ahead.request(connection.outgoing, partial(self._send_on, connection))
+            self._read_ahead.request(connection.outgoing, partial(self.has_output, connection))
         else:
             self.has_output(connection)
         return flushed
-
-    def _send_on(self, connection: Connection) -> None:
-        if not connection.is_closing:
-            self.has_output(connection)
 
     def _after_send(self, connection: Connection) -> None:
         connection.muted &= ~BLOCKED

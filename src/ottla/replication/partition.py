@@ -7,7 +7,7 @@ a `PartitionLeader` moves it; where it follows, the leader's answers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
@@ -379,3 +379,12 @@ class Partition:
             f"broker {self.broker_id} does not lead {self.topic_partition}; "
             f"broker {self.leader} does",
         )
+
+
+def in_sync_replicas(
+    partitions: Mapping[TopicPartition, Partition], topic_partition: TopicPartition
+) -> Collection[int]:
+    """The in-sync replicas of a partition that is led here."""
+    partition = partitions.get(topic_partition)
+    leadership = None if partition is None else partition.leadership
+    return () if leadership is None else leadership.in_sync.committed

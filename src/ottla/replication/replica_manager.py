@@ -25,7 +25,7 @@ from ottla.log.log_validator import (
 )
 from ottla.log.producer_state_manager import OvertakingBatchError
 from ottla.replication.fetcher_manager import FetcherManager
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, in_sync_replicas
 from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
 from ottla.replication.replica_requests import (
     ACKS_ALL,
@@ -38,6 +38,7 @@ from ottla.replication.replica_requests import (
     PartitionAppendResult,
     PartitionFetch,
     PartitionKey,
+    Refusals,
     ReplicaStats,
     ReplicationQuota,
     acceptance,
@@ -67,7 +68,6 @@ logger = logging.getLogger(__name__)
 # What happens to a partition is noted, and the operations that wait for it are served once per turn
 # of the event loop, after all requests of the turn were handled. So one answer to a long poll
 # carries all that arrived, and no handler runs inside another.
-
 
 Purgatory = DelayedOperationPurgatory[TopicPartition]
 
@@ -506,6 +506,7 @@ class ReplicaManager:
         )
         self._exists = exists
         self._large_batches = LargeBatches(runtime.background)
+        self._refusals = Refusals()
         self._cluster: ClusterView | None = None
         self._isr_timer: Timer | None = None
         self.fetchers = FetcherManager(
@@ -595,12 +596,15 @@ class ReplicaManager:
                 results[tp] = self._append(tp, records, required_acks, origin)
             except LargeBatchError as batch:
                 large[tp] = without_frames(batch)
+        if self._refusals.count:
+            self._refusals.log()
         if not large:
             self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             return
 
         def on_validated(tp: TopicPartition, batch: Validated) -> None:
             results[tp] = self._append(tp, batch, required_acks, origin)
+            self._refusals.log()
             del large[tp]
             if not large:
                 self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
@@ -630,7 +634,7 @@ class ReplicaManager:
         origin: AppendOrigin,
     ) -> PartitionAppendResult:
         if isinstance(records, KafkaError):  # raised again, it would keep itself by its frame
-            return refused(self.partitions.get(topic_partition), topic_partition, records)
+            return refused(self._refusals, self.partitions, topic_partition, records)
         try:
             check_may_write(topic_partition, origin)
             partition = self.partitions.get(topic_partition) or self.partition(topic_partition)
@@ -639,7 +643,7 @@ class ReplicaManager:
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             size = len(records) if isinstance(records, memoryview) else 0
-            return refused(self.partitions.get(topic_partition), topic_partition, error, size)
+            return refused(self._refusals, self.partitions, topic_partition, error, size)
         partition.stats.note_append(info)
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
@@ -923,28 +927,24 @@ def outcome(done: str, topic_partition: TopicPartition, step: Callable[[], Error
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def in_sync_replicas(
-    partitions: Mapping[TopicPartition, Partition], topic_partition: TopicPartition
-) -> Collection[int]:
-    """The in-sync replicas of a partition that is led here."""
-    partition = partitions.get(topic_partition)
-    leadership = None if partition is None else partition.leadership
-    return () if leadership is None else leadership.in_sync.committed
-
-
 def refused(
-    partition: Partition | None, topic_partition: TopicPartition, error: KafkaError, size: int = 0
+    refusals: Refusals,
+    partitions: Mapping[TopicPartition, Partition],
+    topic_partition: TopicPartition,
+    error: KafkaError,
+    size: int = 0,
 ) -> PartitionAppendResult:
     """The result of a batch of `size` bytes that was not taken; it is counted and logged.
 
     What a producer sends again comes behind other batches that it has sent already; these are
     refused in turn, and no reason to wait for longer.
     """
+    partition = partitions.get(topic_partition)
     if partition is not None:
         is_first = error.retriable and not isinstance(error, OvertakingBatchError)
         if is_first and partition.leadership is not None:
             partition.leadership.note_refusal()
         partition.stats.note_refusal(error.error, size)
     if not error.retriable:
-        logger.info("refused a batch for %s: %s", topic_partition, error)
+        refusals.note(topic_partition, error)
     return refusal(error)

@@ -5,6 +5,7 @@ These values pass between the request handlers and the logs; they know no protoc
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -29,6 +30,8 @@ from ottla.structs import (
     Value,
     field,
 )
+
+logger = logging.getLogger(__name__)
 
 NOTE_AS_CAUGHT_UP_MS: Final = 500
 """How often a follower that has everything is noted as caught up, rather than at each fetch."""
@@ -312,6 +315,29 @@ def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
         info.log_start_offset,
         awaits_flush=info.awaits_flush,
     )
+
+
+class Refusals:
+    """The refused batches of one request, for one line of the log: it may have thousands."""
+
+    __slots__ = ("_first", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first = ""
+
+    def note(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """A batch is refused; the first one is named in the line."""
+        if not self.count:
+            self._first = f"{topic_partition}: {error}"
+        self.count += 1
+
+    def log(self) -> None:
+        """Write the line, if there is anything to say."""
+        if self.count:
+            others = f" (and {self.count - 1} more batches)" if self.count > 1 else ""
+            logger.info("refused a batch for %s%s", self._first, others)
+            self.count = 0
 
 
 def refusal(error: KafkaError) -> PartitionAppendResult:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 from uuid import UUID
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import batches
+from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER, FetchParams, PartitionFetch
 from ottla.structs import (
@@ -112,6 +114,30 @@ def test_what_is_appended_is_read_back(manager, acks):
 
     assert values(answer[FIRST]) == [b"a", b"b", b"c"]
     assert answer[FIRST].high_watermark == 3
+
+
+def test_refused_batches_of_a_request_have_one_line_of_the_log(manager, caplog, monkeypatch):
+    """A request may have thousands of them; the next one has a line of its own."""
+    caplog.set_level(logging.INFO)
+
+    def refuse(*_):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no")
+
+    def send(*partitions):
+        answers = []
+        sent = {tp: batch(b"x") for tp in partitions}
+        manager.append_records(1_000, ACKS_LEADER, sent, answers.append)
+        return [result.error for result in answers[0].values()]
+
+    monkeypatch.setattr(Partition, "append_records_to_leader", refuse)
+    assert send(FIRST, SECOND) == [ErrorCode.INVALID_RECORD] * 2
+    assert send(SECOND) == [ErrorCode.INVALID_RECORD]
+
+    lines = [line for line in caplog.messages if line.startswith("refused a batch")]
+    assert lines == [
+        "refused a batch for t-0: INVALID_RECORD: no (and 1 more batches)",
+        "refused a batch for t-1: INVALID_RECORD: no",
+    ]
 
 
 def test_an_unknown_partition_is_refused_alone(manager):
