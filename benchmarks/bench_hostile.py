@@ -36,7 +36,7 @@ from ottla.protocol.offsets import (
     OffsetCommitRequestTopic,
 )
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from ottla.protocol.transactions import (
     ListTransactionsRequest,
     WritableTxnMarker,
@@ -49,6 +49,7 @@ from ottla.testing.processes import BrokerProcess
 PROMISE_MS, PROMISE_FACTOR, PROMISE_MB = 50, 4, 16
 NAMES = 20_000
 PARTITIONS = 300
+BIG = 2_000
 TIMEOUT_S = 60
 QUIET_S = 0.3
 
@@ -187,6 +188,13 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "Produce, 8000 partitions", of(produce(8000, small), 9)
     yield "Produce, a batch that unpacks to 65 MB", of(produce(1, bomb()), 9)
     yield "Produce, 40 of these", of(produce(40, bomb()), 9)
+    big = CreatableTopic(name="big", num_partitions=BIG, replication_factor=1)
+    yield (
+        f"CreateTopics, {BIG} partitions",
+        of(CreateTopicsRequest(topics=[big], timeout_ms=30_000), 5),
+    )
+    gone = DeleteTopicsRequest(topic_names=["big"], timeout_ms=30_000)
+    yield f"DeleteTopics, {BIG} partitions", of(gone, 5)
 
 
 def show(name: str, size: float, waits: list[float], rise_mb: float, end: str) -> None:

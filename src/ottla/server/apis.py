@@ -82,7 +82,10 @@ LARGE_FRAMES: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 LONG_FRAME_BYTES: Final = 16 * 1024
 MAX_ELEMENTS: Final = 25_000
 MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
-    **dict.fromkeys(BROKERS_ONLY, UNLIMITED),
+    # Between brokers: the state of 200,000 partitions with three replicas each.
+    **dict.fromkeys((ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA), 2_500_000),
+    ApiKey.ALTER_PARTITION: 1_000_000,
+    ApiKey.STOP_REPLICA: 500_000,
     ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
     ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
     # What follows is not answered in slices: it is done as a whole or not at all.

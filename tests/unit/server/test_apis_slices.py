@@ -354,3 +354,20 @@ def test_frame_of_too_many_bytes_is_not_received():
     assert apis.max_frame_bytes(12345) == MAX_FRAME_BYTES
     for key in (ApiKey.PRODUCE, ApiKey.LEADER_AND_ISR, ApiKey.SYNC_GROUP):
         assert World(key, None).apis.max_frame_bytes(key) > MAX_FRAME_BYTES
+
+
+@pytest.mark.parametrize(
+    ("key", "elements_of_a_partition"),
+    [
+        (ApiKey.LEADER_AND_ISR, 1 + 3 + 3),
+        (ApiKey.UPDATE_METADATA, 1 + 3 + 3 + 3),
+        (ApiKey.STOP_REPLICA, 1),
+        (ApiKey.ALTER_PARTITION, 1 + 3),
+    ],
+)
+def test_what_brokers_say_is_bounded_by_the_largest_cluster(key, elements_of_a_partition):
+    """Where clients share the listener of the brokers, they can send it as well."""
+    needed = 200_000 * elements_of_a_partition
+    most = World(key, None).apis._apis[key].max_elements
+
+    assert needed < most < 4 * needed
