@@ -23,6 +23,9 @@ AT_ONCE = 2
 LONGEST_S = 6.0
 """Three sessions: the others notice, and elect. What waits for an answer still waits then."""
 PAUSE_S = 0.8
+STORM = 12
+"""After so many faults the cluster gets a moment: three brokers of which one is always down or
+not in sync again might take no record for minutes, and then there would be little to check."""
 TICK_S = 0.05
 LIMIT_S = 120.0
 LEAST_ROOM = 1 << 16
@@ -52,11 +55,14 @@ class MixedFaults:
         topics: Sequence[str],
         disks: dict[int, SmallDisk],
         chance: random.Random,
+        acked_ends: Sequence[int],
     ) -> None:
         self.world = world
         self.topics = topics
         self.disks = disks
         self.chance = chance
+        self.acked_ends = acked_ends
+        """How far the load was acknowledged in each of its partitions."""
         self.counts: dict[str, int] = {}
         """How often each fault has happened."""
         self.ended: list[str] = []
@@ -70,14 +76,28 @@ class MixedFaults:
     def run(self, seconds: float) -> None:
         """Let fault follow fault for so long."""
         kinds = self._kinds()
-        over_s, next_s = time.monotonic() + seconds, 0.0
+        over_s, next_s, before = time.monotonic() + seconds, 0.0, 0
         while (now_s := time.monotonic()) < over_s:
             self._end_those_due(now_s)
             self.note_ended()
             if now_s >= next_s and len(self._lasting) < AT_ONCE:
                 self._begin(self.chance.choice(kinds))
                 next_s = time.monotonic() + self.chance.uniform(0, PAUSE_S)
+            if sum(self.counts.values()) >= before + STORM:
+                self._calm_down()
+                before = sum(self.counts.values())
             threading.Event().wait(TICK_S)
+
+    def _calm_down(self) -> None:
+        """End what lasts, and wait until every partition of the load takes records again."""
+        self._end_those_due(float("inf"))
+        before = list(self.acked_ends)
+
+        def goes_on() -> bool:
+            self.note_ended()
+            return all(new > old for new, old in zip(self.acked_ends, before, strict=True))
+
+        wait_until(goes_on, "the load goes on between storms", LIMIT_S, seen=lambda: self.ended)
 
     def _kinds(self) -> list[Callable[[], Undo | None]]:
         kinds = [

@@ -28,6 +28,8 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.session.timeout.ms": "4000",
+    # A broker that is started while ZooKeeper is gone waits for it, as long as that may take.
+    "zookeeper.connection.timeout.ms": "120000",
     # Small files, which are rolled and deleted, so that a full disk meets every kind of write.
     "offsets.topic.segment.bytes": "100000",
     "transaction.state.log.segment.bytes": "100000",
@@ -70,12 +72,15 @@ def disks(mixed_world, no_disks) -> Iterator[dict[int, SmallDisk]]:
 def test_mixture(mixed_world, disks, no_disks, seed):
     """Nothing is lost, torn, out of order, or shown too early, whatever befalls three brokers."""
     mixed_world.start()
-    with Story(mixed_world, "mixture", seed, timed=False, segment_bytes="200000") as told:
+    told = Story(mixed_world, "mixture", seed, timed=False, segment_bytes="200000")
+    told.producer_settings = {"message.timeout.ms": 0}  # it is patient: nothing may be given up
+    with told:
         mixture = Mixture(told)
         try:
             mixture.begin()
             topics = mixture.moving_topics
-            faults = MixedFaults(mixed_world, topics, disks, random.Random(f"{seed}-mixture"))
+            chance, ends = random.Random(f"{seed}-mixture"), told.load.acked_ends
+            faults = MixedFaults(mixed_world, topics, disks, chance, ends)
             faults.run(SECONDS)
             faults.make_peace()
             told.load.until_more(1)
