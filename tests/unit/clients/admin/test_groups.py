@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from admin_world import COORDINATOR, Call, OldBroker, asked
+from admin_world import COORDINATOR, Call, OldBroker, admin_of, asked
 
 from ottla import KafkaError, OffsetAndMetadata, OffsetSpec, TopicPartition
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
@@ -467,3 +467,41 @@ def test_group_without_a_coordinator_is_an_error(virtual_admin, cluster, call):
         call(virtual_admin)
 
     assert caught.value.error is DENIED
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_old_brokers_are_asked_for_one_coordinator(virtual_admin, cluster, version):
+    """Before version 4 a request has one key, and before 1 it is that of a group."""
+    for broker in cluster.brokers.values():
+        broker.versions[FindCoordinatorRequest.api_key] = (0, version)
+    answer = DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")])
+    cluster[COORDINATOR].on(DeleteGroupsRequest, answer)
+    virtual_admin.delete_groups(["g"])
+
+    ((_, request),) = asked(cluster, FindCoordinatorRequest)
+    assert (request.key, request.coordinator_keys) == (("g", []) if version < 4 else ("", ["g"]))
+    assert request.key_type == 0
+
+
+@pytest.mark.parametrize(
+    ("partition", "error", "words"),
+    [
+        (("pages", 9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition pages-9"),
+        (("pages", 1), ErrorCode.LEADER_NOT_AVAILABLE, "partition pages-1 has no leader"),
+        (("missing", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic missing: "),
+    ],
+)
+def test_partition_that_nobody_can_be_asked_about_is_an_error(
+    runtime, cluster, monkeypatch, partition, error, words
+):
+    """It says what is missing: the topic, the partition, or its leader."""
+    cluster.leaders["pages", 1] = -1
+    where = TopicPartition(*partition)
+    limits = {"default_api_timeout_ms": 2000, "request_timeout_ms": 1000}
+    with (
+        admin_of(runtime, cluster, monkeypatch, **limits) as admin,
+        pytest.raises(KafkaError, match=words) as caught,
+    ):
+        admin.list_offsets({where: 5})
+
+    assert caught.value.error is error

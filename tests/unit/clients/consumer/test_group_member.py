@@ -507,3 +507,32 @@ def test_listener_without_a_word_about_losses_hears_of_a_revocation():
     Listener().on_partitions_lost([FIRST])
     Listener().on_partitions_assigned([SECOND])
     assert heard == [[FIRST]]
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_commit_of_a_static_member_names_its_instance(runtime, cluster, instance_id):
+    """By that the coordinator finds out who took its place."""
+    settings = {} if instance_id is None else {"group_instance_id": instance_id}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **settings)
+    world.subscribe()
+    join(world)
+    world.run(world.core.commit({FIRST: OffsetAndMetadata(5)}, world.deadline()))
+
+    (request,) = cluster[0].sent(OffsetCommitRequest)
+    assert request.group_instance_id == instance_id
+    assert request.generation_id_or_member_epoch == 1
+
+
+def test_commit_of_a_static_member_needs_a_coordinator_that_knows_instances(runtime, cluster):
+    """An older one would take it from whoever has the id."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_instance_id="i")
+    world.subscribe()
+    join(world)
+    cluster[0].versions[OffsetCommitRequest.api_key] = (0, 6)
+    world.call(world.core.client.disconnect)
+    world.advance(10)
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit({FIRST: OffsetAndMetadata(5)}, world.deadline()))
+
+    assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
+    assert cluster[0].sent(OffsetCommitRequest) == []

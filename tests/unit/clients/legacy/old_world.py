@@ -10,6 +10,7 @@ from consumer_world import ConsumerWorld
 from mock_kafka import HOST, MockCluster
 from virtual_thread import virtual_threads
 
+from ottla.errors import ErrorCode
 from ottla.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -18,7 +19,13 @@ from ottla.protocol.produce import (
 )
 from ottla.record.record_batch import RecordBatch
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, SessionTree, TreeRegistry, ensure_path
+from ottla.registry.tree import (
+    NoNodeError,
+    SessionTree,
+    TreeRegistry,
+    delete_tree,
+    ensure_path,
+)
 from ottla.registry.znodes import BrokerNode, TopicNode, encode_partition_state
 from ottla.structs import LeaderAndIsr
 from ottla.testing import MockRuntime
@@ -79,6 +86,12 @@ class OldWorld:
         for partition, leader in leaders.items():
             await self.lead(name, partition, leader)
         await self.registry.set(paths.topic(name), TopicNode(replicas).encode())
+
+    async def remove_topic(self, name: str) -> None:
+        """A topic that was deleted, and may not be made again."""
+        del self.cluster.topics[name]
+        self.cluster.errors[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        await delete_tree(self.registry, paths.topic(name))
 
     async def lead(self, name: str, partition: int, leader: int) -> None:
         """Give a partition another leader."""

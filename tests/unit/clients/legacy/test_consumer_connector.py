@@ -113,13 +113,14 @@ def test_reading_begins_where_the_group_has_committed(old_world, connect):
 def test_commit_writes_how_far_was_read(old_world, connect):
     """By hand: the offset after what was handed out, or the start of what was not read."""
     old_world.world.write("a", "b", "c")
-    connector = connect(autocommit_enable=False, autooffset_reset="smallest")
+    settings = {"autocommit_enable": False, "autocommit_interval_ms": 50}
+    connector = connect(autooffset_reset="smallest", **settings)
     (stream,) = pages_of(connector, old_world)
     connector.commit_offsets()
     assert old_world.offsets() == {0: 0, 1: 0}
     next(stream)
     next(stream)
-    old_world.advance(100_000)
+    old_world.advance(1000)
     assert old_world.offsets() == {0: 0, 1: 0}
     connector.commit_offsets()
 

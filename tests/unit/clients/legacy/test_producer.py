@@ -167,6 +167,22 @@ def test_topic_that_may_not_be_is_an_error(producer, old_world):
         producer.send(ProducerData("bad", 0, ["a"]))
 
 
+def test_topic_that_was_deleted_meanwhile_is_an_error(producer, old_world):
+    """It is that of the topic; what is for others has been sent."""
+    old_world.add_topic("orders", {0: 0})
+
+    def vanish(request, version):
+        old_world.soon(old_world.remove_topic("pages"))
+        return produced(ErrorCode.NOT_LEADER_OR_FOLLOWER)(request, version)
+
+    old_world.cluster[1].on(ProduceRequest, vanish)
+    with pytest.raises(KafkaError, match="topic pages: ") as caught:
+        producer.send(ProducerData("pages", 1, ["a"]), ProducerData("orders", 0, ["b"]))
+
+    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert old_world.sent() == [(0, "orders", 0, [b"b"]), (1, "pages", 1, [b"a"])]
+
+
 def test_broker_that_has_moved_is_sent_to_at_its_new_address(producer, old_world):
     """Its id stays; the old connection is closed."""
     producer.send(ProducerData("pages", 0, ["a"]))
