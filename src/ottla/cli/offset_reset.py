@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
@@ -26,6 +26,7 @@ from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 if TYPE_CHECKING:
     from ottla import Admin, Consumer
 
+LONG_MAX: Final = 2**63 - 1
 
 # A reset plan as CSV: `topic,partition,offset`, or with the group in front of each line.
 
@@ -267,8 +268,11 @@ class _Planner:
         return {partition: result.offset for partition, result in found.items()}
 
     def _since(self, partitions: list[TopicPartition], timestamp: int) -> Offsets:
-        """The first offset since the moment; the log end where no record is as new."""
-        found = self._find(partitions, timestamp)
+        """The first offset since the moment; the log end where no record is as new.
+
+        A moment before 1970 would be one of the protocol's numbers for a time that has a name.
+        """
+        found = self._find(partitions, min(max(0, timestamp), LONG_MAX))
         too_old = [partition for partition, offset in found.items() if offset < 0]
         for partition in too_old:
             self.terminal.note(

@@ -128,7 +128,7 @@ def _since(arguments: Namespace, terminal: Terminal) -> int | None:
         raise UsageError(
             f"--since takes 1h, '5m ago', 2026-03-02 or 2026-03-02T08:00Z, not '{arguments.since}'"
         )
-    return moment
+    return max(0, moment)  # before 1970 are the protocol's numbers for times that have a name
 
 
 class Tail:

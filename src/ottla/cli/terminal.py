@@ -357,12 +357,24 @@ def interruptible(is_over: threading.Event) -> Iterator[None]:
 # Times as a person reads them.
 
 
-def moment_text(timestamp: int) -> str:
-    """`2026-03-02T08:00:00.000Z` for milliseconds since 1970."""
-    from datetime import UTC, datetime
+CALENDAR_YEARS: Final = 400
+CALENDAR_MS: Final = 146_097 * 86_400_000
+"""The calendar repeats itself after this many years, or milliseconds."""
 
-    moment = datetime.fromtimestamp(timestamp / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+def moment_text(timestamp: int) -> str:
+    """`2026-03-02T08:00:00.000Z` for milliseconds since 1970.
+
+    Clients write any number of 64 bits as a timestamp, but `datetime` ends with the year 9999.
+    Later years have a sign, as Java and ISO 8601 write them: `+292278994-08-17T07:12:55.807Z`.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    cycles, rest = divmod(timestamp, CALENDAR_MS)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=rest)
+    year = moment.year + cycles * CALENDAR_YEARS
+    shown = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
+    return f"{shown}-{moment:%m-%dT%H:%M:%S}.{rest % 1000:03}Z"
 
 
 def age_text(ms: int) -> str:

@@ -134,6 +134,22 @@ def test_duration_is_counted_from_now(reset, cluster, monkeypatch):
     assert reset("--topic", "t:0", "--by-duration", "PT1M") == {T0: 21}
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--to-datetime", "1969-12-31T23:59:59.999"), 0),  # -1 names the end of the log
+        (("--to-datetime", "1969-12-31T23:59:59.998"), 0),  # -2 names its start
+        (("--by-duration", "P99999999D"), 0),
+        (("--by-duration=-P999999999999D",), 2**63 - 1),
+    ],
+)
+def test_moments_outside_of_timestamps_are_the_nearest_timestamp(reset, cluster, words, asked):
+    """No moment is taken for a time that has a name, and none is too large for the protocol."""
+    cluster.offsets[T0, asked] = 21
+
+    assert reset("--topic", "t:0", *words) == {T0: 21}
+
+
 def test_file_names_partitions_and_offsets(reset, tmp_path):
     """H28: no scope is needed, and offsets stay inside the log."""
     path = tmp_path / "plan.csv"

@@ -59,6 +59,19 @@ def test_since_begins_at_a_moment(tool, consumer):
     assert [line.split()[-1] for line in lines] == ["v2", "v3"]
 
 
+def test_since_before_1970_is_the_start_of_the_log(tool, consumer, monkeypatch):
+    """One millisecond before 1970 is the protocol's number for the end of the log."""
+    asked = []
+    find = consumer.offsets_for_times
+    monkeypatch.setattr(
+        consumer, "offsets_for_times", lambda times: (asked.append(times), find(times))[1]
+    )
+    lines = tool("tail", "orders", "--since", "1969-12-31T23:59:59.999").lines
+
+    assert {moment for times in asked for moment in times.values()} == {0}
+    assert len(lines) == 4
+
+
 @pytest.mark.parametrize(
     "words",
     [
