@@ -17,6 +17,7 @@ from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
+    RebalanceKind,
     RebalanceListener,
     SubscriptionState,
 )
@@ -125,6 +126,8 @@ class ConsumerCore:
                 raise WakeupError
             event = self._settle()
             if event is not None:
+                if event.kind is RebalanceKind.ASSIGNED:
+                    self._note_membership()
                 return event
             if self._has_no_partitions:
                 if deadline.has_passed:
@@ -136,10 +139,13 @@ class ConsumerCore:
             if has_room:
                 self.fetcher.send_fetches()
             if found or deadline.has_passed:
-                if self.coordinator is not None:
-                    self._polled_as = self.coordinator.member.membership
+                self._note_membership()
                 return found
             await self._wait(deadline)
+
+    def _note_membership(self) -> None:
+        if self.coordinator is not None:
+            self._polled_as = self.coordinator.member.membership
 
     @property
     def _has_no_partitions(self) -> bool:
@@ -325,7 +331,8 @@ class ConsumerCore:
         """The group, and the generation in which the last poll returned its records.
 
         Not the current generation: a rebalance since that poll may have reassigned the partitions.
-        Only before the first poll as a member it is the current one.
+        Only before the first poll as a member, and from the listener's `on_partitions_assigned`
+        on, it is the current one.
         """
         group = self._group()
         if not self.subscriptions.is_by_group:

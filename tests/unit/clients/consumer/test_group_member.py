@@ -134,6 +134,27 @@ def test_rebalance_revokes_before_it_joins(world, cluster, journal):
     assert journal.events[1:] == [("revoked", [0, 1]), ("assigned", [1])]
 
 
+def test_listener_commits_in_the_generation_of_which_it_is_told(world, cluster, journal):
+    """Of the one before where partitions go, of the new one where they come."""
+    generations: list[tuple[str, int]] = []
+    note = journal.note
+
+    def note_generation(name, partitions):
+        generations.append((name, world.core._polled_as.generation))
+        note(name, partitions)
+
+    journal.note = note_generation
+    join(world)
+    world.poll(100)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, rebalance, HeartbeatResponse())
+    world.advance(3_000)
+    world.poll(100)
+    last = world.core.coordinator.member.membership.generation
+
+    assert generations == [("assigned", last - 1), ("revoked", last - 1), ("assigned", last)]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_member_that_was_thrown_out_has_lost_its_partitions(world, cluster, journal, code):
     """on_partitions_lost, and a new join."""
