@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode
 LIMIT_SECONDS = 100
 LONGER_THAN_A_RESTART_MS = 600_000
 COPIED = 3000
-SHARED = 20_000
+SHARED = 8_000
 GROUP_MOVED_ON = {
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -347,7 +347,7 @@ def test_copiers_share_the_work_through_a_rebalance_and_a_crash(ottla_fresh_brok
         copiers[0].start()
         copied = read(reader, 500)
         copiers[1].start()
-        copied += read(reader, 5000)
+        copied += read(reader, 2000)
         broker.kill()
         broker.start()
         copied += read(reader, SHARED - len(copied))
