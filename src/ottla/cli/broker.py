@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from ottla.cli.command import Command
 from ottla.cli.options import add_overrides, add_property_file, server_settings
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import TURNING, Terminal
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def raise_open_files_limit() -> None:
 # A log as a line of JSON for each event, for programs that collect logs: `ottla.log.format=json`.
 
 
-CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), 0x2028, 0x2029)}
+CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), *map(ord, TURNING))}
 """What JSON does not ask to be escaped, but a terminal may act on."""
 
 

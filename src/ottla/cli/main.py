@@ -14,7 +14,7 @@ from ottla.cli.command import COMMAND_GROUPS, COMMANDS, Command, load_command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.kafka_scripts import without_script_name
 from ottla.cli.options import did_you_mean, option_parser
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import TURNING, Terminal
 from ottla.errors import ConfigError, KafkaError
 from ottla.version import __version__
 
@@ -27,14 +27,15 @@ LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+    code: f"\\u{code:04x}" for code in map(ord, TURNING)
 }
 
 
 class LineFormatter(logging.Formatter):
     """Keeps a message in one line, and what a client calls itself from acting on a terminal.
 
-    Control characters in it are escaped; a traceback behind it stays as it is.
+    Control characters in it, and those that turn text round, are escaped; a traceback behind it
+    stays as it is.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.terminal import Terminal, escape_of
+from ottla.cli.terminal import TURNING, Terminal, escape_of
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord as Record
@@ -82,9 +82,10 @@ def _number_decoder(number: Struct, name: str) -> Decode:
 
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-LINE_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Control characters that a terminal acts on, but for tab and line feed."""
+CONTROL: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{TURNING}]")
+LINE_CONTROL: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{TURNING}]")
+"""What a terminal acts on, or is turned round by: in records, which have tabs and lines, and in
+names, which have none."""
 
 
 class MessageFormatter(ABC):

@@ -32,9 +32,9 @@ BAR_WIDTH = 16
 REDRAW_MS = 100
 SHORT_MS = 300
 """Work that is done sooner shows no progress: a line that flashes up tells nothing."""
-ACTING: Final = re.compile(
-    "(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
+TURNING: Final = "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
+"""The characters beyond control characters that end a line, or turn round what follows them."""
+ACTING: Final = re.compile(f"(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f{TURNING}]")
 """Characters on which a terminal acts, or that turn what it shows round. Ottla's own sequences for
 bold, faint and cyan letters are none of them."""
 CLEAR_LINE = "\r\x1b[K"

@@ -48,12 +48,13 @@ def test_fields_of_an_event_are_fields_of_the_line():
 
 
 def test_line_has_no_control_characters():
-    """A terminal acts on some that JSON would not escape."""
-    record = logging.LogRecord("ottla", logging.INFO, "", 0, "\x1b[2J\n\x9b1m\x7f\u2028", (), None)
+    """A terminal acts on some that JSON would not escape, and others turn the line round."""
+    name = "\x1b[2J\n\x9b1m\x7f\u2028\u202e\u2066"
+    record = logging.LogRecord("ottla", logging.INFO, "", 0, name, (), None)
     line = JsonFormatter().format(record)
 
     assert line.isprintable()
-    assert json.loads(line)["message"] == "\x1b[2J\n\x9b1m\x7f\u2028"
+    assert json.loads(line)["message"] == name
 
 
 def test_every_handler_writes_json(monkeypatch):

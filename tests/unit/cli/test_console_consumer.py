@@ -295,15 +295,15 @@ def test_group_that_gives_out_nothing_in_time_is_told_from_an_empty_topic(tool, 
 
 def test_bytes_of_a_record_give_no_orders_to_a_terminal(tool, consumer):
     """Escapes and bytes that are no text are written out; a pipe gets them as they are."""
-    polls = [[record(0, b"a\tb\033[31mRED\033]0;x\007"), record(1, b"\xff\x00")]]
+    polls = [[record(0, "a\tb\033[31mRED\033]0;x\007\u202e".encode()), record(1, b"\xff\x00")]]
     words = ("--topic", "t", "--max-messages", 2)
     consumer.polls = list(polls)
     screen = tool("console-consumer", *words, tty=True)
     consumer.polls = list(polls)
     pipe = tool("console-consumer", "--topic", "t", "--max-messages", 1)
 
-    assert screen.out == "a\tb\\x1b[31mRED\\x1b]0;x\\x07\n0xff00\n"
-    assert pipe.out == "a\tb\033[31mRED\033]0;x\007\n"
+    assert screen.out == "a\tb\\x1b[31mRED\\x1b]0;x\\x07\\u202e\n0xff00\n"
+    assert pipe.out == "a\tb\033[31mRED\033]0;x\007\u202e\n"
 
 
 @pytest.mark.parametrize("where", ["option", "property", "file"])

@@ -156,13 +156,13 @@ def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
     monkeypatch.setattr(logging.root, "level", logging.INFO)
     set_up_logging("INFO", Terminal(err=out))
     logger = logging.getLogger("test.lines")
-    logger.info("denied: %s", "x\n[2026-11-26] INFO allowed \x1b[2J\x9b1m\u2028")
+    logger.info("denied: %s", "x\n[2026-11-26] INFO allowed \x1b[2J\x9b1m\u2028\u202e")
     try:
         raise ValueError("bad")
     except ValueError:
         logger.exception("failed")
 
     first, second, *traceback = out.getvalue().splitlines()
-    assert "denied: x\\x0a[2026-11-26] INFO allowed \\x1b[2J\\x9b1m\\u2028 (test.lines)" in first
+    assert "denied: x\\x0a[2026-11-26] INFO allowed \\x1b[2J\\x9b1m\\u2028\\u202e (test." in first
     assert " ERROR failed (test.lines)" in second
     assert traceback[-1] == "ValueError: bad"
