@@ -23,7 +23,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.output import TEXT, add_format, show_rows
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import Terminal, moment_text
 
 if TYPE_CHECKING:
     from ottla import Admin
@@ -203,8 +203,14 @@ def row(token: DelegationToken) -> dict[str, str]:
 
 
 def date(ms: int) -> str:
-    """A time as Kafka's tool shows it: by the clock on the wall, without seconds."""
-    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%dT%H:%M")
+    """A time as Kafka's tool shows it: by the clock on the wall, without seconds.
+
+    One beyond the years that have a local time here is shown in UTC.
+    """
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%dT%H:%M")
+    except (ValueError, OverflowError, OSError):
+        return moment_text(ms)
 
 
 def period(ms: int | None) -> int:

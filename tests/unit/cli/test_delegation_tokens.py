@@ -153,3 +153,9 @@ def test_options_that_do_not_fit_are_refused(ottla, tokens, words, said):
     assert outcome.status != 0
     assert said in outcome.err
     assert tokens.asked == []
+
+
+@pytest.mark.parametrize("years", [10_000, 200_000_000])
+def test_token_of_a_far_future_is_shown(years):
+    """`delegation.token.max.lifetime.ms` may be as large as a long."""
+    assert date(years * 31_556_952_000).startswith("+")

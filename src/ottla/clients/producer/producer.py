@@ -6,6 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from ottla.clients.client_metrics import Metrics, ProducerMetrics
@@ -407,49 +408,56 @@ class Producer(TransactionalCalls, ClosedOnExit):
         """Queue a record and return the future of its RecordMetadata.
 
         Blocks, for up to max.block.ms, only for the metadata of a topic that was not used before
-        and while buffer.memory is full. Raises at once if the record itself is invalid; the future
-        and `on_delivery(metadata, error)` report what happens later.
+        and while buffer.memory is full. Raises at once if the record itself is invalid: then, too,
+        an open transaction can only be aborted. The future and `on_delivery(metadata, error)`
+        report what happens later.
         """
         if self._interceptors is not None:
             whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             whole, on_delivery = self._interceptors.on_send(whole, on_delivery)
             topic, value, key, headers, partition, timestamp_ms = whole
-        given_key, given_value = key, value
-        if self._serialize_key is not None:
-            key = self._serialize_key(topic, key)
-        elif key is not None and type(key) is not bytes:
-            key = to_bytes("key", key)
-        if self._serialize_value is not None:
-            value = self._serialize_value(topic, value)
-        elif value is not None and type(value) is not bytes:
-            value = to_bytes("value", value)
-        if self._is_closed:
-            raise RuntimeError("the producer is closed")
-        if self._transactions is not None:
-            self._transactions.check_may_send()
-        size = RECORD_OVERHEAD
-        if key is not None:
-            size += len(key)
-        if value is not None:
-            size += len(value)
-        pairs: Headers = ()
-        if headers:
-            pairs = checked_headers(headers)
-            size += headers_size(pairs)
-        if size > self._max_record_size:
-            raise too_large(topic, size, self._config)
-        queues = self._topics.get(topic) or self._learn(topic)
-        if partition is None and self._partitioner is not None:
-            record = (topic, given_key, key, given_value, value)
-            partition = self._partitioner.choose(record, self._core.metadata.cluster)
-        if partition is None and key is None:
-            queue = None
-        else:
-            queue = self._queue(queues, partition, key)
-        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        return self._accumulator.append(
-            queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
-        )
+        try:
+            given_key, given_value = key, value
+            if self._serialize_key is not None:
+                key = self._serialize_key(topic, key)
+            elif key is not None and type(key) is not bytes:
+                key = to_bytes("key", key)
+            if self._serialize_value is not None:
+                value = self._serialize_value(topic, value)
+            elif value is not None and type(value) is not bytes:
+                value = to_bytes("value", value)
+            if self._is_closed:
+                raise RuntimeError("the producer is closed")
+            if self._transactions is not None:
+                self._transactions.check_may_send()
+            size = RECORD_OVERHEAD
+            if key is not None:
+                size += len(key)
+            if value is not None:
+                size += len(value)
+            pairs: Headers = ()
+            if headers:
+                pairs = checked_headers(headers)
+                size += headers_size(pairs)
+            if size > self._max_record_size:
+                raise too_large(topic, size, self._config)
+            queues = self._topics.get(topic) or self._learn(topic)
+            if partition is None and self._partitioner is not None:
+                record = (topic, given_key, key, given_value, value)
+                partition = self._partitioner.choose(record, self._core.metadata.cluster)
+            if partition is None and key is None:
+                queue = None
+            else:
+                queue = self._queue(queues, partition, key)
+            timestamp_ms = (
+                self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+            )
+            return self._accumulator.append(
+                queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
+            )
+        except KafkaError as error:
+            self._note_refusal(error)
+            raise
 
     def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
         """Queue a batch of one partition whose records are encoded already.
@@ -457,18 +465,30 @@ class Producer(TransactionalCalls, ClosedOnExit):
         It is sent as it is, behind what is queued, without lingering; blocks as `send` does.
         After `flush`, `failure()` of the returned batch tells whether it was delivered.
         """
-        if self._is_closed:
-            raise RuntimeError("the producer is closed")
+        try:
+            if self._is_closed:
+                raise RuntimeError("the producer is closed")
+            if self._transactions is not None:
+                self._transactions.check_may_send()
+            size = len(memoryview(content.payload))
+            if size > self._max_record_size:
+                raise too_large(topic, size, self._config)
+            queues = self._topics.get(topic) or self._learn(topic)
+            queue = queues.queues.get(content.partition)
+            if queue is None:
+                queue = self._new_partition(queues, content.partition)
+            return self._accumulator.append_encoded(queue, content)
+        except KafkaError as error:
+            self._note_refusal(error)
+            raise
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        """A record was not taken: if a transaction is open, it can only be aborted.
+
+        Nothing is waited for: this may be the I/O thread, and what ends a transaction comes later.
+        """
         if self._transactions is not None:
-            self._transactions.check_may_send()
-        size = len(memoryview(content.payload))
-        if size > self._max_record_size:
-            raise too_large(topic, size, self._config)
-        queues = self._topics.get(topic) or self._learn(topic)
-        queue = queues.queues.get(content.partition)
-        if queue is None:
-            queue = self._new_partition(queues, content.partition)
-        return self._accumulator.append_encoded(queue, content)
+            self._io.post(partial(self._transactions.note_refusal, error))
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what is queued now and wait until all of it is delivered or has failed.

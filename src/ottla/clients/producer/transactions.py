@@ -457,6 +457,11 @@ class Transactions:
         """Refuse a record outside a transaction; may be called from any thread."""
         self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send")
 
+    def note_refusal(self, error: KafkaError) -> None:
+        """A record of the open transaction was refused: without it, nothing is committed."""
+        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+            self._fail(error, is_fatal=False)
+
     @property
     def is_open(self) -> bool:
         """Whether there is something to abort."""

@@ -234,6 +234,48 @@ def test_record_that_is_refused_makes_the_transaction_abortable(broker, unique):
     assert read_all(broker, topic) == ["fits too"]
 
 
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"topic": "no such topic"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"partition": 77}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"value": "x" * 3_000_000}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"timestamp_ms": -5}, ErrorCode.INVALID_TIMESTAMP),
+        ({"headers": [(b"not text", b"")]}, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_transaction_whose_record_was_refused_at_once_is_not_committed(
+    broker, unique, record, error
+):
+    """Whoever passes over the error would commit the records beside it, as if they were all."""
+    topic = create(broker, unique("refused"))
+    with new_producer(broker, topic) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "beside it")
+        with pytest.raises(KafkaError) as refused:
+            producer.send(**{"topic": topic, "value": "b"} | record)
+        with pytest.raises(KafkaError, match="must be aborted") as caught:
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "taken")
+
+    assert (refused.value.error, caught.value.error) == (error, error)
+    assert read_all(broker, topic) == ["taken"]
+
+
+def test_record_that_is_refused_outside_a_transaction_harms_none(broker, unique):
+    """It belongs to none."""
+    topic = create(broker, unique("outside"))
+    with new_producer(broker, topic) as producer:
+        with pytest.raises(KafkaError):
+            producer.send(topic, "no transaction")
+        with producer.transaction():
+            producer.send(topic, "taken")
+
+    assert read_all(broker, topic) == ["taken"]
+
+
 @pytest.mark.ottla_settings(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
 def test_transaction_whose_time_is_over_is_aborted_by_the_broker(ottla_fresh_broker):
     """The producer hears of it when it wants to go on."""
