@@ -408,9 +408,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
         """Queue a record and return the future of its RecordMetadata.
 
         Blocks, for up to max.block.ms, only for the metadata of a topic that was not used before
-        and while buffer.memory is full. Raises at once if the record itself is invalid: then, too,
-        an open transaction can only be aborted. The future and `on_delivery(metadata, error)`
-        report what happens later.
+        and while buffer.memory is full. Raises at once if the record is invalid, and an open
+        transaction must be aborted; the future and `on_delivery` report what happens later.
         """
         if self._interceptors is not None:
             whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -445,15 +444,11 @@ class Producer(TransactionalCalls, ClosedOnExit):
             if partition is None and self._partitioner is not None:
                 record = (topic, given_key, key, given_value, value)
                 partition = self._partitioner.choose(record, self._core.metadata.cluster)
-            if partition is None and key is None:
-                queue = None
-            else:
-                queue = self._queue(queues, partition, key)
-            timestamp_ms = (
-                self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-            )
+            is_sticky = partition is None and key is None
+            queue = None if is_sticky else self._queue(queues, partition, key)
+            stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
             return self._accumulator.append(
-                queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
+                queues, queue, (stamp, key, value, pairs), size, on_delivery
             )
         except KafkaError as error:
             self._note_refusal(error)
