@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from shutil import copytree
 
 import pytest
 from chaos_story import Story
@@ -17,6 +18,8 @@ from ottla.testing.processes import ZooKeeperProcess
 
 SECONDS = float(os.environ.get("MIX_SECONDS", "300"))
 SEEDS = [int(seed) for seed in os.environ.get("MIX_SEEDS", "1").split()]
+KEEP = os.environ.get("MIX_KEEP", "")
+"""A folder for what is on the disks in the end: they are in memory, and gone afterwards."""
 MOST_S = 1200
 """For the peace after it, and what was read and written, on a machine with much else to do."""
 DISK_MB = 64
@@ -63,7 +66,9 @@ def disks(mixed_world, no_disks) -> Iterator[dict[int, SmallDisk]]:
     brokers = {} if no_disks else mixed_world.brokers
     disks = {each: SmallDisk(broker.data_dir, DISK_MB) for each, broker in brokers.items()}
     yield disks
-    for disk in disks.values():
+    for broker_id, disk in disks.items():
+        if KEEP:
+            copytree(disk.folder, f"{KEEP}/broker-{broker_id}", dirs_exist_ok=True)
         disk.close()
 
 
