@@ -53,7 +53,7 @@ class SparkHere:
         self.name, self.log, self.running = SPARK, log, None
         self.starts = START_AGAIN_LIMIT + 1  # a thread that dies has failed
         self.over = threading.Event()
-        given = reader_parser(()).parse_args(command[3:])
+        given = reader_parser(()).parse_args(command[command.index("-m") + 2 :])
         self.arguments = (given.bootstrap_server, given.folder, given.master, self.over)
 
     def start(self):
