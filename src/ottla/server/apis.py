@@ -603,7 +603,9 @@ class Apis:
         handler = api.handler
         if may_be_long:
             for slicing in api.slicings:
-                if getattr(body, slicing.entries[0]):
+                if entries := getattr(body, slicing.entries[0]):
+                    if len(entries) == len(slicing.entries) == 1:
+                        break  # one name, as in most requests: there is nothing to cut
                     slices = slicing.cut(body)
                     first = list(islice(slices, 2))
                     if len(first) > 1:
