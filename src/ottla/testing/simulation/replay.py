@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.group import ClassicGroup, Group, GroupState
-from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager, PartitionLoader
-from ottla.coordinator.transaction.transaction_metadata import EPOCH_BUMP, IDLE, Transaction
-from ottla.coordinator.transaction.transaction_state_manager import (
-    TransactionLoader,
-    TransactionStateManager,
-)
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.transaction.transaction_metadata import IDLE
+from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.log.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log
 from ottla.log.producer_state_manager import ProducerStateEntry, ProducerStateManager
 from ottla.record.record_batch import RecordBatch
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
 from ottla.testing.simulation.cluster import Host
 from ottla.testing.simulation.invariants import batches_in, partitions_of
 
@@ -161,88 +155,23 @@ def is_compacted(log: Log) -> bool:
 # The coordinators
 
 
+def loaded_partitions(manager: GroupMetadataManager | TransactionStateManager) -> Iterator[int]:
+    """Those that this broker coordinates now."""
+    for partition in range(manager.log.partition_count):
+        if not manager.partitions.availability(partition) and manager.log.is_leader(partition):
+            yield partition
+
+
 def check_groups(manager: GroupMetadataManager) -> Iterator[str]:
     """Compare the groups of the loaded partitions with those that a load would find now."""
-    for partition in range(manager.log.partition_count):
-        if manager.partitions.availability(partition) or not manager.log.is_leader(partition):
-            continue
-        loader = PartitionLoader(partition, manager.log.read(partition))
-        while loader.step():
-            pass
-        stored = {group.group_id: group for group in loader.groups(0)}
-        known = {
-            group.group_id: group
-            for group in manager.groups()
-            if manager.log.partition_for(group.group_id) == partition
-        }
-        for group_id in sorted(stored.keys() | known.keys()):
-            for text in _compare_groups(stored.get(group_id), known.get(group_id)):
-                yield f"group {group_id}: {text}"
-
-
-def _compare_groups(stored: Group | None, known: Group | None) -> Iterator[str]:
-    offsets = [{} if each is None else each.offsets.all() for each in (stored, known)]
-    if offsets[0] != offsets[1]:
-        yield f"the log has the offsets {offsets[0]}, memory {offsets[1]}"
-    staged = [
-        set() if each is None else set(each.offsets.open_transactions) for each in (stored, known)
-    ]
-    if staged[0] != staged[1]:
-        yield f"the log has open transactions of {staged[0]}, memory of {staged[1]}"
-    members = [_members_of(each) for each in (stored, known)]
-    if None not in members and members[0] != members[1]:
-        yield f"the log has the members {members[0]}, memory {members[1]}"
-
-
-def _members_of(group: Group | None) -> dict[str, object] | None:
-    """What is stored of each member; None while that is about to be written."""
-    if isinstance(group, ConsumerGroup):
-        if group.writes.keys:
-            return None
-        return {
-            member_id: (member.current.member_epoch, member.current.assigned)
-            for member_id, member in group.members.items()
-        }
-    if not isinstance(group, ClassicGroup) or not group.members:
-        return {}
-    if group.state is not GroupState.STABLE:
-        return None
-    return {
-        member_id: (group.generation_id, member.assignment)
-        for member_id, member in group.members.items()
-    }
-
-
-def as_stored(transaction: Transaction) -> Transaction:
-    """Without what only serves a retry, and has no field in the log or in its older version."""
-    stored = transaction._replace(last_producer_epoch=NO_EPOCH)
-    if transaction.client_version >= EPOCH_BUMP:
-        return stored
-    return stored._replace(previous_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID)
+    for partition in loaded_partitions(manager):
+        yield from manager.differences(partition)
 
 
 def check_transactions(manager: TransactionStateManager) -> Iterator[str]:
     """Compare transactional ids with those that a load would find; none may be under way."""
-    for partition in range(manager.log.partition_count):
-        if manager.partitions.availability(partition) or not manager.log.is_leader(partition):
-            continue
-        loader = TransactionLoader(partition, manager.log.read(partition))
-        while loader.step():
-            pass
-        stored = dict(loader.transactions())
-        known = {
-            each.transactional_id: each
-            for each in manager.all()
-            if manager.log.partition_for(each.transactional_id) == partition
-        }
-        for name in sorted(stored.keys() | known.keys()):
-            in_log = stored.get(name)
-            in_memory = known[name].current if name in known else None
-            if in_memory is not None:
-                in_memory = as_stored(in_memory)
-            if in_memory is not None and in_memory.state not in IDLE:
-                yield f"transactional id {name} hangs in {in_memory.state.title}"
-            if in_log is None and in_memory is not None and in_memory.producer_epoch < 0:
-                continue  # its first record was refused
-            if in_log != in_memory and not (name in known and known[name].is_fence_raised):
-                yield f"transactional id {name}: the log has {in_log}, memory {in_memory}"
+    for partition in loaded_partitions(manager):
+        yield from manager.differences(partition)
+    for metadata in manager.all():
+        if metadata.is_pending or metadata.current.state not in IDLE:
+            yield f"transactional id {metadata.transactional_id} hangs: {metadata}"
