@@ -575,10 +575,14 @@ class SourceRecord(ConnectRecord):
 
     `source_partition` names a stream of the source, such as a file; `source_offset` says where in
     it the reader goes on after this record. Both are dicts of plain values with strings as keys.
+
+    `error` is set where the source has found something that it cannot read: the record stands for
+    its place. It is reported as errors.tolerance says, is never sent, and its offset counts.
     """
 
     source_partition: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     source_offset: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: BaseException | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -229,11 +229,14 @@ class JsonWriter:
     def plain(self, value: Any) -> str:
         """A value without a schema."""
         encode = self._simple.get(type(value))
-        if encode is None:
-            raise MisfitError(
-                value, f"a {type(value).__name__} must have a schema to be written as JSON"
-            )
-        return encode(value)
+        if encode is not None:
+            return encode(value)
+        for base in type(value).__mro__:  # a class made of one of these is written as that
+            if base in self._simple:
+                return self._simple[base](value if base is str else base(value))
+        raise MisfitError(
+            value, f"a {type(value).__name__} must have a schema to be written as JSON"
+        )
 
     def _plain_list(self, value: Collection[Any]) -> str:
         parts: list[str] = []
@@ -246,7 +249,7 @@ class JsonWriter:
 
     def _plain_map(self, value: Mapping[Any, Any]) -> str:
         """An object if all keys are text, else an array of pairs."""
-        is_object = all(type(key) is str for key in value)
+        is_object = all(isinstance(key, str) for key in value)
         key: Any = None
         parts: list[str] = []
         try:

@@ -158,6 +158,8 @@ def _encoded(
         text = f"a batch of {record.content.record_count} records"
         yield PreviewedRecord(record.topic, None, text, place)
         return
+    if record.error is not None:
+        raise record.error
     made = conversion.encode(record, tolerance)
     if made is not None:
         yield PreviewedRecord(made.topic, _text(made.key), _text(made.value), place)

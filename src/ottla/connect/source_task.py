@@ -337,10 +337,14 @@ class WorkerSourceTask(WorkerTask):
     def _send(self, record: SourceRecord) -> bool:
         """Whether it is on its way, or dropped; not if the task is to stop before."""
         sent = self.pending.add(record)
-        try:
-            encoded = self.parts.conversion.encode(record, self.tolerance)
-        except SkippedRecordError:
-            encoded = None
+        encoded = None
+        if record.error is not None:
+            self._report_unread(record, record.error)
+        else:
+            try:
+                encoded = self.parts.conversion.encode(record, self.tolerance)
+            except SkippedRecordError:
+                pass  # it is reported
         if encoded is None:
             self.pending.are_alike = False
             sent.arrived(None, None)
@@ -369,6 +373,11 @@ class WorkerSourceTask(WorkerTask):
             else:
                 self.note_topic(encoded.topic)
                 return True
+
+    def _report_unread(self, record: SourceRecord, error: BaseException) -> None:
+        """Report what the source could not read; raises unless that is tolerated."""
+        operation = Operation(Stage.TASK_POLL, type(self._source).__name__, record)
+        self.tolerance.report(RecordFailure(operation, error, 1))
 
     def encoded_batch(
         self, topic: str, values: Sequence[Any], schema: Schema | None

@@ -26,6 +26,7 @@ from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
+from ottla.connect.data import SourceRecord
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
@@ -166,7 +167,14 @@ class Tolerance:
         if self._config.errors_tolerance != "all":
             return False
         stage = failure.operation.stage
-        return stage in OF_RECORDS or stage is Stage.TASK_PUT or may_succeed_later(failure.error)
+        record = failure.operation.record
+        is_unread = isinstance(record, SourceRecord) and record.error is failure.error
+        return (
+            stage in OF_RECORDS
+            or stage is Stage.TASK_PUT
+            or is_unread
+            or may_succeed_later(failure.error)
+        )
 
 
 class SkippedRecordError(Exception):

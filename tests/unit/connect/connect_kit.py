@@ -109,11 +109,13 @@ class MoodySource(Moody, SourceConnector):
 
     def records(self, offset):
         for number in range(offset["n"] + 1 if offset else 0, self.settings.count):
+            is_unread = self.settings.raises == "unread" and number % 2
             yield SourceRecord(
                 topic=self.settings.topic,
                 value=str(number),
                 source_partition={},
                 source_offset={"n": number},
+                error=ValueError(f"number {number} cannot be read") if is_unread else None,
             )
 
     def poll(self):

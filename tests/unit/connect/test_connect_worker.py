@@ -432,6 +432,29 @@ def test_error_that_is_not_tolerated_ends_the_task(broker, worker):
     assert "Tolerance exceeded in error handler" in trace
 
 
+def test_what_a_source_cannot_read_is_passed_over_if_it_may_be(broker, worker):
+    """The record's place counts, so that a restart does not meet it again; others arrive."""
+    config = source("unread", "read", raises="unread", count=4)
+    worker.create(config | {"errors.tolerance": "all"})
+
+    assert [each.value for each in broker.wait_for_records("read", 2)] == [b"0", b"2"]
+    place = "/connectors/unread/offsets"
+    wait_until(
+        lambda: [each["offset"] for each in ask(worker, "GET", place)[1]["offsets"]] == [{"n": 3}],
+        "the offset behind the last one",
+    )
+    assert state_of(worker, "unread") == ("RUNNING", "RUNNING")
+
+
+def test_what_a_source_cannot_read_ends_its_task_by_default(broker, worker):
+    """The trace has the source's own words."""
+    worker.create(source("strict-unread", "strict-read", raises="unread"))
+    wait_for_state(worker, "strict-unread", "RUNNING", "FAILED")
+
+    trace = ask(worker, "GET", "/connectors/strict-unread/tasks/0/status")[1]["trace"]
+    assert "TASK_POLL by MoodySource failed after 1 attempts: number 1 cannot be read" in trace
+
+
 def test_offsets_of_a_stopped_source_can_be_set(broker, worker):
     """Only while it is stopped (KIP-875); it goes on there when it is resumed."""
     worker.create(source("back-in-time", "again"))

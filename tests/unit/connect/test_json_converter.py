@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, namedtuple
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from enum import Enum, IntEnum
 
 import pytest
 
@@ -132,6 +134,34 @@ def test_some_values_come_back_otherwise():
     assert converter.from_connect_data("t", PERSON, {"id": 1, "name": ""}) == (
         b'{"id":1,"name":"","tags":null}'
     )
+
+
+class Quoted(str):
+    """As SQLAlchemy's names are."""
+
+
+class Colour(str, Enum):  # noqa: UP042 # its text differs from its value
+    """A text with a name."""
+
+    RED = "r"
+
+
+class Level(IntEnum):
+    """A number with a name."""
+
+    HIGH = 3
+
+
+def test_subclasses_are_what_they_are_made_of():
+    """Names of a database's driver, enums and ordered maps: as values, as keys, in schemas."""
+    plain, schemas = JsonConverter.of(PLAIN), JsonConverter()
+    value = OrderedDict({Quoted("a"): Colour.RED, "n": Level.HIGH, "l": namedtuple("P", "x")(1)})
+
+    assert plain.from_connect_data("t", None, value) == b'{"a":"r","n":3,"l":[1]}'
+    named = struct_of(Quoted("orders"), {Quoted("id"): INT64})
+    assert b'"name":"orders"' in schemas.from_connect_data("t", named, {"id": 1})
+    with pytest.raises(DataError, match="a object must have a schema"):
+        plain.from_connect_data("t", None, object())
 
 
 def test_nothing_is_null_bytes_only_without_a_schema():
