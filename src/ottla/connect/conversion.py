@@ -15,6 +15,7 @@ on, or None to drop it; a predicate has `of(settings)` and `test(record)`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -152,7 +153,12 @@ class Conversion:
             timestamp_type=record.timestamp_type,
             original=record,
         )
-        return self._transformed(found) if self._transforms else found
+        if not self._transforms:
+            return found
+        made = self._transformed(found)
+        if made is None or isinstance(made, ConsumedRecord):
+            return made
+        return _at_place_of(record, made)
 
     def _transformed(self, record: Any) -> Any:
         self._stage = Stage.TRANSFORMATION
@@ -172,6 +178,14 @@ class Conversion:
     def _at(self, stage: Stage, converter: Converter) -> None:
         self._stage = stage
         self._executing = converter
+
+
+def _at_place_of(record: ConsumerRecord, made: SinkRecord) -> ConsumedRecord:
+    """What a transform has made anew, with the record that it is of: offsets and dead letters
+    are of that one."""
+    values = {each.name: getattr(made, each.name) for each in dataclasses.fields(SinkRecord)}
+    place = {"original_topic": record.topic, "original_partition": record.partition}
+    return ConsumedRecord(**values | place | {"offset": record.offset, "original": record})
 
 
 def _header(header: Header | tuple[str, Any]) -> Header:

@@ -60,7 +60,10 @@ class MisfitError(DataError):
 
 def shown(value: Any) -> str:
     """A value as an error shows it: one line, and not all of a long one."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # too deep, or a class of a plug-in that cannot say it
+        text = f"a {type(value).__name__}"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.connector import Place
+from ottla.connect.data import DataError, shown
 from ottla.connect.topic_table import TableTopic, TopicTable
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, KafkaError
 from ottla.runtime.io_thread import Lock
 
 logger = logging.getLogger(__name__)
@@ -41,9 +42,48 @@ def partition_key(partition: Place) -> tuple[tuple[str, Any], ...]:
     return items if len(items) < 2 else tuple(sorted(items))
 
 
+def _as_dict(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{shown(value)} is of the type {type(value).__name__}")
+
+
+_ENCODER: Final = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_as_dict
+)
+
+
 def to_json(value: Any) -> str:
     """Compact, as Kafka's JsonConverter writes it without schemas."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)
+
+
+def check_stored(place: Place, what: str, *, is_key: bool = False) -> None:
+    """DataError unless a partition or an offset comes back from JSON as it was.
+
+    One that did not would be stored with those of other connectors, and spoil them all. `is_key`
+    is for a partition, whose values are compared.
+    """
+    try:
+        to_json(place).encode()
+        _check_names(place)
+    except Exception as error:  # JSON's, Unicode's, and those of a class of a plug-in
+        raise DataError(
+            f"{what}={shown(place)}: must have names and values that JSON can hold: {error}"
+        ) from error
+    if is_key:
+        check_simple(place, what)
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name {shown(name)} is no text")
+            _check_names(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_names(item)
 
 
 class OffsetTable:
@@ -54,6 +94,11 @@ class OffsetTable:
         self._offsets: dict[str, dict[tuple[Any, ...], SourceOffset]] = {}
 
     def put(self, entry: SourceOffset) -> None:
+        """Keep a copy, which nobody changes; DataError if JSON cannot hold it."""
+        check_stored(entry.partition, "partition", is_key=True)
+        if entry.offset is not None:
+            check_stored(entry.offset, "offset")
+        entry = SourceOffset(*json.loads(to_json(entry)))
         with self._lock:
             places = self._offsets.setdefault(entry.connector, {})
             if entry.offset is None:
@@ -156,11 +201,12 @@ def _read_file(path: Path) -> list[SourceOffset]:
             "of Java are not read here; name another file"
         )
     found = []
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+    lines = content.decode("utf-8", "replace").split("\n")  # others may stand in a value
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         try:
             (connector, partition), offset = json.loads(line)
             found.append(SourceOffset(str(connector), dict(partition), dict(offset)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KafkaError):
             raise ConfigError(
                 f"offset.storage.file.filename={path}: line {number} must be "
                 '[["<connector>",{partition}],{offset}]; it is not one of ours, or is damaged'
@@ -211,7 +257,7 @@ class TopicOffsetStorage(OffsetStorage):
 
     def _take(self, record: ConsumerRecord) -> None:
         connector, partition = json.loads(record.key)
-        offset = None if record.value is None else json.loads(record.value)
+        offset = None if record.value is None else dict(json.loads(record.value))
         self._keys[connector, partition_key(partition)] = record.key
         self.table.put(SourceOffset(connector, partition, offset))
 

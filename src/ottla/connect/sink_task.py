@@ -33,6 +33,7 @@ from ottla.connect.tolerance import (
     log_report,
     may_succeed_later,
 )
+from ottla.connect.worker_clients import DEAD_LETTERS
 from ottla.connect.worker_task import (
     BATCH_SIZE,
     COMMIT_SUCCESS,
@@ -93,12 +94,18 @@ class SinkContext(TaskContext, SinkTaskContext):
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         original = record.original if isinstance(record, ConsumedRecord) else None
-        operation = Operation(Stage.TASK_PUT, self._sink_task.class_name, original)
+        operation = Operation(Stage.TASK_PUT, self._sink_task.class_name, original or record)
         future = self._sink_task.tolerance.report(RecordFailure(operation, error, 1))
         if future is None:
             future = Future()
             future.set_result(None)
         return future
+
+
+def _read_of(behind: Offsets, records: Sequence[SinkRecord]) -> str:
+    """Where the records of a call are from, for an error that names none of them."""
+    ends = ", ".join(f"{place} before offset {offset}" for place, offset in behind.items())
+    return f"put was given {len(records)} records, of {ends}"
 
 
 class WorkerSinkTask(WorkerTask, RebalanceListener):
@@ -197,7 +204,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         if self.config.errors_log_enable:
             reports.append(log_report(self.config, str(self.id)))
         if self.config.errors_deadletterqueue_topic_name:
-            self._queue_producer = self.parts.clients.producer(self.id, "dlq-producer")
+            self._queue_producer = self.parts.clients.producer(self.id, DEAD_LETTERS)
             self._queue = DeadLetterQueue(self._queue_producer, self.config, self.id)
             with self.parts.clients.admin(self.id) as admin:
                 self._queue.prepare(admin)
@@ -249,6 +256,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 self._sink.put(records)
         except Exception as error:
             if not may_succeed_later(error):
+                error.add_note(_read_of(behind, records))
                 raise
             logger.warning("%s: put is tried again: %s", self.id, error)
             is_first = not self._again

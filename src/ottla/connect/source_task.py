@@ -23,8 +23,8 @@ from ottla.connect.connector import (
     SourceTaskContext,
     TransactionContext,
 )
-from ottla.connect.data import Schema, SourceRecord
-from ottla.connect.offset_storage import SourceOffset, partition_key
+from ottla.connect.data import DataError, Schema, SourceRecord
+from ottla.connect.offset_storage import SourceOffset, check_stored, partition_key
 from ottla.connect.tolerance import (
     Operation,
     RecordFailure,
@@ -235,6 +235,8 @@ class WorkerSourceTask(WorkerTask):
         self._topics_made = TopicCreation(parts.properties, config, parts)
         self._committing = Lock()
         self._turn = -1
+        self._checked: Place | None = None
+        """The partition that was checked last; a source has the same for many records."""
         settings = parts.clients.producer_settings()
         self._looks_at_records = any(settings.get(key) for key in OF_EACH_RECORD)
         self._has_committed = False
@@ -334,8 +336,20 @@ class WorkerSourceTask(WorkerTask):
             if self.is_stopping:
                 return  # what is left comes again from the stored offset
 
+    def _check_place(self, record: SourceRecord | SourceBatch) -> None:
+        """DataError if the place that the source says cannot be stored."""
+        try:
+            if record.source_partition is not self._checked:
+                check_stored(record.source_partition, "source_partition", is_key=True)
+                self._checked = record.source_partition
+            check_stored(record.source_offset, "source_offset")
+        except KafkaError as error:
+            where = f"connector {self.id.connector}, task {self.id.task}"
+            raise DataError(f"{where}: {error.message}") from error
+
     def _send(self, record: SourceRecord) -> bool:
         """Whether it is on its way, or dropped; not if the task is to stop before."""
+        self._check_place(record)
         sent = self.pending.add(record)
         encoded = None
         if record.error is not None:
@@ -403,6 +417,7 @@ class WorkerSourceTask(WorkerTask):
         return EncodedRecords(partition, len(converted), payload, now_ms, now_ms)
 
     def _send_batch(self, record: SourceBatch) -> None:
+        self._check_place(record)
         assert self.producer is not None, "started"
         self._topics_made.ensure(record.topic)
         self.pending.are_alike = False

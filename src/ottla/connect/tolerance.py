@@ -1,9 +1,10 @@
 """What happens to a record that fails: tried again, left out and reported, or the end (KIP-298).
 
 `errors.retry.timeout` says for how long an operation that may succeed later is repeated;
-`errors.tolerance=all` leaves out records that transforms and converters refuse. What is left out is
-logged and, of a sink, goes to the dead letter queue as it was. An outage puts no record there: an
-error of a system, other than one of a record, is not tolerated.
+`errors.tolerance=all` leaves out the record that an operation failed for, with any error: one
+that a transform or a converter refuses, a source cannot read, a broker does not take or a sink
+cannot write. What is left out is logged and, of a sink, goes to the dead letter queue as it was. An
+outage puts no record there: an error of a system, which names no record, is not tolerated.
 
 `redrive` sends what a dead letter queue holds back to the topics that it is from: each record to
 the topic in its header `__connect.errors.topic`, without the headers that say what failed; another
@@ -25,11 +26,13 @@ from ottla.clients.admin.descriptions import NewTopic
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
-from ottla.connect.data import SourceRecord
+from ottla.connect.data import shown
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
+from ottla.runtime.io_thread import run_in_thread
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_DELAY_MS: Final = 300
 HEADER_PREFIX: Final = "__connect.errors."
+SHORT_CHARACTERS: Final = 200
+"""So much of a message is in a letter that was too large for its topic."""
 
 
 class Stage(StrEnum):
@@ -52,10 +57,12 @@ class Stage(StrEnum):
     KAFKA_CONSUME = "KAFKA_CONSUME"
 
 
-OF_RECORDS: Final = frozenset(
-    {Stage.TRANSFORMATION, Stage.KEY_CONVERTER, Stage.VALUE_CONVERTER, Stage.HEADER_CONVERTER}
-)
-"""In these stages every error is the record's own."""
+OF_PRODUCER: Final = FATAL | {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+"""What a producer is refused for whatever it sends: no record is to blame for it."""
 
 
 class ToleranceExceededError(KafkaError):
@@ -66,7 +73,7 @@ class ToleranceExceededError(KafkaError):
 
 
 class Operation(NamedTuple):
-    """What was being done, by which class, to which record."""
+    """What was being done, by which class, to which record; None where it was done to no record."""
 
     stage: Stage
     executing: str
@@ -79,6 +86,14 @@ class RecordFailure(NamedTuple):
     operation: Operation
     error: BaseException
     attempts: int
+
+    @property
+    def is_of_record(self) -> bool:
+        """Whether one record is to blame, and may be left out."""
+        stage, _, record = self.operation
+        if stage is Stage.KAFKA_PRODUCE and isinstance(self.error, KafkaError):
+            return record is not None and self.error.error not in OF_PRODUCER
+        return record is not None
 
 
 Report = Callable[[RecordFailure], "Future[Any] | None"]
@@ -144,11 +159,7 @@ class Tolerance:
         self.last_error_ms = self._clock.now_ms()
         futures = [report(failure) for report in self._reports]
         if not self._is_tolerated(failure):
-            stage, executing, _ = failure.operation
-            raise ToleranceExceededError(
-                f"Tolerance exceeded in error handler: {stage} by {executing} failed after "
-                f"{failure.attempts} attempts: {failure.error}"
-            ) from failure.error
+            raise ToleranceExceededError(_sentence(failure)) from failure.error
         self.skipped += 1
         return next((future for future in futures if future is not None), None)
 
@@ -166,15 +177,38 @@ class Tolerance:
     def _is_tolerated(self, failure: RecordFailure) -> bool:
         if self._config.errors_tolerance != "all":
             return False
-        stage = failure.operation.stage
-        record = failure.operation.record
-        is_unread = isinstance(record, SourceRecord) and record.error is failure.error
-        return (
-            stage in OF_RECORDS
-            or stage is Stage.TASK_PUT
-            or is_unread
-            or may_succeed_later(failure.error)
-        )
+        return failure.is_of_record or may_succeed_later(failure.error)
+
+
+def _sentence(failure: RecordFailure) -> str:
+    """What failed, for which record, and what would leave that record out."""
+    stage, executing, record = failure.operation
+    text = f"Tolerance exceeded in error handler: {stage} by {executing} failed after "
+    text += f"{failure.attempts} attempts"
+    if record is not None:
+        text += f" for {place_of(record)}"
+    text += f": {text_of(failure.error)}"
+    if failure.is_of_record:
+        text += "; errors.tolerance=all leaves such records out"
+    return text
+
+
+def place_of(record: Any) -> str:
+    """Where a record is: in its topic, or in what the source reads."""
+    if isinstance(record, ConsumerRecord):
+        return f"{record.topic}-{record.partition} at offset {record.offset}"
+    partition = getattr(record, "source_partition", None)
+    if partition is None:
+        return shown(record)
+    return f"{partition} at {shown(record.source_offset)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error, also of one that cannot say it."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 class SkippedRecordError(Exception):
@@ -207,17 +241,26 @@ def _shown(record: Any) -> str:
     return repr(record)
 
 
+class Letter(NamedTuple):
+    """A dead letter: the failure of a record, and what is done once it is in the queue."""
+
+    failure: RecordFailure
+    future: Future[None]
+
+
 class DeadLetterQueue:
     """Writes records that failed to a topic: bytes, headers and time as they were.
 
-    Invariant: `pending` has the sends whose end is not known; offsets wait for them.
+    A letter for which the topic has no room with all that is known of the failure goes there
+    without the trace. Invariant: `pending` has the letters whose end is not known; offsets wait for
+    them.
     """
 
     def __init__(self, producer: Producer, config: SinkConnectorConfig, task: tuple[str, int]):
         self._producer = producer
         self._config = config
         self._task = task
-        self.pending: list[Future[None]] = []
+        self.pending: list[Letter] = []
         self.requests = 0
         self.failures = 0
 
@@ -235,49 +278,68 @@ class DeadLetterQueue:
 
     def __call__(self, failure: RecordFailure) -> Future[None] | None:
         """Send the record of a failure; what was not a record is only logged."""
-        record = failure.operation.record
-        if not isinstance(record, ConsumerRecord):
+        if not isinstance(failure.operation.record, ConsumerRecord):
             return None
-        headers = [each for each in record.headers if not each[0].startswith(HEADER_PREFIX)]
-        if self._config.errors_deadletterqueue_context_headers_enable:
-            headers += self._context_of(failure, record)
-        future: Future[None] = Future()
-
-        def delivered(_: object, error: KafkaError | None) -> None:
-            if error is None:
-                future.set_result(None)
-            else:
-                self.failures += 1
-                future.set_exception(error)
-
+        letter = Letter(failure, Future())
         self.requests += 1
-        self.pending = [each for each in self.pending if not each.done() or each.exception()]
-        self.pending.append(future)
-        self._producer.send(
-            self._config.errors_deadletterqueue_topic_name,
-            record.value,
-            key=record.key,
-            headers=headers,
-            timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
-            on_delivery=delivered,
-        )
-        return future
+        self.pending = [
+            each for each in self.pending if not each.future.done() or each.future.exception()
+        ]
+        self.pending.append(letter)
+        self._send(letter, is_short=False)
+        return letter.future
 
     def flush(self) -> None:
         """Wait until what was sent is there; raises the error of what is not."""
         if self.pending:
             self._producer.flush()
             pending, self.pending = self.pending, []
-            for future in pending:
-                future.result()
+            for letter in pending:
+                letter.future.result()
+
+    def _send(self, letter: Letter, is_short: bool) -> None:
+        record: ConsumerRecord = letter.failure.operation.record
+        headers = [each for each in record.headers if not each[0].startswith(HEADER_PREFIX)]
+        if self._config.errors_deadletterqueue_context_headers_enable:
+            headers += self._context_of(letter.failure, record, is_short)
+        try:
+            self._producer.send(
+                self._config.errors_deadletterqueue_topic_name,
+                record.value,
+                key=record.key,
+                headers=headers,
+                timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
+                on_delivery=lambda _, error: self._on_delivery(letter, is_short, error),
+            )
+        except KafkaError as error:
+            if error.error is ErrorCode.MESSAGE_TOO_LARGE and not is_short:
+                self._send(letter, is_short=True)
+            else:
+                self._fail(letter, error)
+
+    def _on_delivery(self, letter: Letter, is_short: bool, error: KafkaError | None) -> None:
+        """In the thread of the producer, which must not wait for room to send another."""
+        if error is None:
+            letter.future.set_result(None)
+        elif error.error is ErrorCode.MESSAGE_TOO_LARGE and not is_short:
+            run_in_thread(lambda: self._send(letter, is_short=True), "dead-letter")
+        else:
+            self._fail(letter, error)
+
+    def _fail(self, letter: Letter, error: KafkaError) -> None:
+        self.failures += 1
+        topic = self._config.errors_deadletterqueue_topic_name
+        place = place_of(letter.failure.operation.record)
+        text = f"the dead letter of {place} was not written to {topic}: {error.message}"
+        letter.future.set_exception(KafkaError(error.error, text))
 
     def _context_of(
-        self, failure: RecordFailure, record: ConsumerRecord
+        self, failure: RecordFailure, record: ConsumerRecord, is_short: bool
     ) -> list[tuple[str, bytes]]:
         stage, executing, _ = failure.operation
         error = failure.error
         name, task = self._task
-        context = {
+        context: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -286,10 +348,16 @@ class DeadLetterQueue:
             "stage": stage,
             "class.name": executing,
             "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-            "exception.message": str(error),
-            "exception.stacktrace": "".join(traceback.format_exception(error)),
         }
-        return [(HEADER_PREFIX + key, str(value).encode()) for key, value in context.items()]
+        if is_short:
+            context["exception.message"] = text_of(error)[:SHORT_CHARACTERS]
+        else:
+            context["exception.message"] = text_of(error)
+            context["exception.stacktrace"] = "".join(traceback.format_exception(error))
+        return [
+            (HEADER_PREFIX + key, str(value).encode("utf-8", "backslashreplace"))
+            for key, value in context.items()
+        ]
 
 
 PASSES: Final = "__connect.redriven"

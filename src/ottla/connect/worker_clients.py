@@ -18,6 +18,9 @@ from ottla.config.config_type import INT_MAX
 from ottla.config.connect_config import WorkerConfig
 from ottla.errors import ConfigError
 
+DEAD_LETTERS: Final = "dlq-producer"
+LARGEST_LETTER: Final = 16 << 20
+"""A dead letter is as large as the record was: the broker says whether its topic has room."""
 SECURITY: Final = ("security.", "ssl.", "sasl.")
 OF_PRINCIPALS: Final = ("security.protocol", "sasl.jaas.config", "sasl.mechanism")
 OVERRIDES: Final = ("producer.override.", "consumer.override.", "admin.override.")
@@ -67,6 +70,8 @@ class WorkerClients:
             "linger.ms": 5,
             "client.id": f"connector-{kind}-{task}",
         }
+        if kind == DEAD_LETTERS:
+            settings["max.request.size"] = LARGEST_LETTER
         return Producer(self._settings("producer.", settings) | dotted(None, more))
 
     def producer_settings(self) -> dict[str, Any]:

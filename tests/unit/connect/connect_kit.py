@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from decimal import Decimal
 from typing import ClassVar
 
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
@@ -108,13 +109,14 @@ class MoodySource(Moody, SourceConnector):
         self.at("start")
 
     def records(self, offset):
+        kind = Decimal if self.settings.raises == "offset" else int
         for number in range(offset["n"] + 1 if offset else 0, self.settings.count):
             is_unread = self.settings.raises == "unread" and number % 2
             yield SourceRecord(
                 topic=self.settings.topic,
                 value=str(number),
                 source_partition={},
-                source_offset={"n": number},
+                source_offset={"n": kind(number)},
                 error=ValueError(f"number {number} cannot be read") if is_unread else None,
             )
 

@@ -356,6 +356,27 @@ def test_poison_goes_to_the_dead_letters(broker, worker):
     assert named["exception.message"] == b"a poison record"
 
 
+def test_offset_that_cannot_be_stored_fails_its_task_alone(broker, worker):
+    """It is named with connector, task and value; the others store theirs, and all are shown."""
+    worker.create(source("spoiler", "spoiled", raises="offset"))
+    worker.create(source("neighbour", "neighbours"))
+    wait_for_state(worker, "spoiler", "RUNNING", "FAILED")
+    wait_until(
+        lambda: (
+            ask(worker, "GET", "/connectors/neighbour/offsets")[1]
+            == {"offsets": [{"partition": {}, "offset": {"n": 2}}]}
+        ),
+        "the offset of the neighbour",
+    )
+
+    _, status = ask(worker, "GET", "/connectors/spoiler/status")
+    assert (
+        "connector spoiler, task 0: source_offset={'n': Decimal('0')}: must have"
+        in (status["tasks"][0]["trace"])
+    )
+    assert ask(worker, "GET", "/connectors/spoiler/offsets") == (200, {"offsets": []})
+
+
 def test_topics_are_chosen_by_a_pattern_of_javas(broker, worker):
     """Named groups as Java writes them; the whole name has to match."""
     with Producer(broker.bootstrap_servers) as producer:
@@ -452,7 +473,7 @@ def test_what_a_source_cannot_read_ends_its_task_by_default(broker, worker):
     wait_for_state(worker, "strict-unread", "RUNNING", "FAILED")
 
     trace = ask(worker, "GET", "/connectors/strict-unread/tasks/0/status")[1]["trace"]
-    assert "TASK_POLL by MoodySource failed after 1 attempts: number 1 cannot be read" in trace
+    assert "TASK_POLL by MoodySource failed after 1 attempts for {} at {'n': 1}: number 1 " in trace
 
 
 def test_offsets_of_a_stopped_source_can_be_set(broker, worker):

@@ -8,7 +8,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.connect_config import SinkConnectorConfig, StandaloneConfig
 from ottla.connect.conversion import Conversion, make_converter
 from ottla.connect.converters import IntegerConverter, SimpleHeaderConverter, StringConverter
-from ottla.connect.data import SourceRecord
+from ottla.connect.data import SinkRecord, SourceRecord
 from ottla.connect.plugins import Plugins
 from ottla.connect.tolerance import SkippedRecordError, Stage, Tolerance
 from ottla.testing.runtime import mock_runtime
@@ -67,6 +67,17 @@ def test_transforms_follow_each_other(tolerance):
     ).decode(RECORD, tolerance)
 
     assert (made.topic, made.original_topic, made.original_partition) == ("t-a-b", "t", 1)
+
+
+def test_record_that_a_transform_has_made_anew_keeps_its_place(tolerance):
+    """Its offset is committed, and a sink that reports it has a dead letter."""
+    made = conversion(lambda record: SinkRecord(topic="u", offset=99, value=record.value)).decode(
+        RECORD, tolerance
+    )
+
+    assert made.original is RECORD
+    assert (made.topic, made.value, made.offset) == ("u", "v", 5)
+    assert (made.original_topic, made.original_partition) == ("t", 1)
 
 
 def test_transform_may_drop_a_record(tolerance):

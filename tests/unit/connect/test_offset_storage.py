@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import MappingProxyType
+
+import numpy
 import pytest
 
 from ottla.connect.offset_storage import (
     FileOffsetStorage,
     SourceOffset,
     check_simple,
+    check_stored,
     partition_key,
 )
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, KafkaError
 
 
 def test_order_of_keys_does_not_matter():
@@ -49,6 +55,71 @@ def test_file_of_kafkas_worker_is_named(tmp_path):
 
     with pytest.raises(ConfigError, match="objects of Java are not read here"):
         FileOffsetStorage(str(path))
+
+
+RECURSIVE = {}
+RECURSIVE["n"] = RECURSIVE
+NOT_JSON = [
+    {"n": Decimal(1)},
+    {"n": datetime.now(UTC)},
+    {"n": b"1"},
+    {"n": numpy.int64(1)},
+    {"n": {1, 2}},
+    {"n": float("nan")},
+    {"n": float("-inf")},
+    {"n": object()},
+    {1: 2},
+    {None: 2},
+    {"n": {1: 2}},
+    {"n": [{True: 2}]},
+    {"n": "cut \ud83d"},
+    {"cut \ud83d": 1},
+    RECURSIVE,
+]
+
+
+@pytest.mark.parametrize("place", NOT_JSON, ids=repr)
+def test_what_json_cannot_hold_is_refused_and_spoils_nothing(tmp_path, place):
+    """Neither in the file nor in the table: what other connectors have stored stays readable."""
+    path = tmp_path / "offsets"
+    storage = FileOffsetStorage(str(path))
+    storage.write([SourceOffset("good", {"f": 1}, {"n": 1})], 1)
+    for entry in (SourceOffset("bad", place, {"n": 1}), SourceOffset("bad", {"f": 1}, place)):
+        with pytest.raises(KafkaError, match="must have names and"):
+            storage.write([entry], 1)
+    storage.write([SourceOffset("good", {"f": 1}, {"n": 2})], 1)
+
+    assert FileOffsetStorage(str(path)).table.all() == [SourceOffset("good", {"f": 1}, {"n": 2})]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {},
+        {"n": 1 << 70, "f": 1.5, "t": "č\u2028\u0085\n", "b": False, "none": None, "": ""},
+        MappingProxyType({"n": 1}),
+        {"deep": [{"a": [1, None]}]},
+    ],
+    ids=repr,
+)
+def test_what_json_holds_comes_back(tmp_path, place):
+    """Also line ends of Unicode within a text."""
+    path = tmp_path / "offsets"
+    check_stored(place, "offset")
+    FileOffsetStorage(str(path)).write([SourceOffset("c", {"p": "a\u2028b"}, place)], 1)
+
+    assert FileOffsetStorage(str(path)).table.get("c", {"p": "a\u2028b"}) == dict(place)
+
+
+def test_place_that_changes_later_is_not_what_was_stored(tmp_path):
+    """A connector may use the dict again that it has handed over."""
+    path, offset = tmp_path / "offsets", {"n": 1}
+    storage = FileOffsetStorage(str(path))
+    storage.write([SourceOffset("a", {}, offset)], 1)
+    offset["n"] = Decimal(2)
+    storage.write([SourceOffset("b", {}, {"n": 3})], 1)
+
+    assert FileOffsetStorage(str(path)).table.get("a", {}) == {"n": 1}
 
 
 def test_place_has_simple_values():
