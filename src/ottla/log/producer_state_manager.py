@@ -338,6 +338,7 @@ class ProducerStateManager:
         if epoch == state.producer_epoch:
             if sequence == next_sequence(state.last_sequence):
                 return None
+            self._check_given_up(batch, state)
             duplicate = state.find_duplicate(batch)
             if duplicate is not None:
                 return duplicate
@@ -350,6 +351,29 @@ class ProducerStateManager:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} sent "
             f"sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}",
+        )
+
+    def _check_given_up(self, batch: RecordBatch, state: ProducerStateEntry) -> None:
+        """Check that a transaction does not begin with sequence numbers of one that has ended.
+
+        Nobody repeats those: before a commit each batch has its answer, and an abort gives up
+        those that have none. librdkafka gives their numbers to the next transaction's batches;
+        answered as duplicates, these would be committed and be in no log. After this error clients
+        abort, and go on with a new epoch.
+        """
+        last = state.last_sequence
+        if (
+            not batch.attributes & TRANSACTIONAL_FLAG
+            or state.current_txn_first_offset != NO_OFFSET
+            or last == NO_SEQUENCE
+            or is_behind(last, batch.base_sequence)
+        ):
+            return
+        raise KafkaError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
+            f"{batch.producer_epoch} began a transaction with sequence {batch.base_sequence}; its "
+            f"earlier ones, which have ended, have gone as far as {last}",
         )
 
     def _check_lowest(self, batch: RecordBatch) -> None:

@@ -72,10 +72,11 @@ class FrameProxy:
         for thread in self._threads:
             thread.join(LIMIT_SECONDS)
 
-    def _run(self, work, *arguments) -> None:
+    def _run(self, work, *arguments) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _accept(self) -> None:
         while True:
@@ -87,19 +88,22 @@ class FrameProxy:
             self._sockets += [client, upstream]
             # Once a request is held, its answer is not for the client any more.
             is_cut = threading.Event()
-            self._run(self._forward_requests, client, upstream, is_cut)
-            self._run(self._forward_answers, upstream, client, is_cut)
+            answers = self._run(self._forward_answers, upstream, client, is_cut)
+            self._run(self._forward_requests, client, upstream, is_cut, answers)
 
     def _forward_requests(
-        self, client: socket.socket, upstream: socket.socket, is_cut: threading.Event
+        self,
+        client: socket.socket,
+        upstream: socket.socket,
+        is_cut: threading.Event,
+        answers: threading.Thread,
     ) -> None:
         while (frame := read_frame(client)) is not None:
             header, _ = decode_request_header(memoryview(frame))
             if self._kind is not None and header.api_key == self._kind.api_key:
                 self._kind = None
                 is_cut.set()
-                # The thread for answers has to go before another reads from the connection.
-                upstream.settimeout(0.05)
+                answers.join(LIMIT_SECONDS)  # before another reads from the connection
                 self._held = upstream, frame
                 self._is_held.set()
                 if self._hangs_up:

@@ -1,7 +1,8 @@
-"""Requests of a transaction that arrive when the next one has begun are refused (F40)."""
+"""Requests of a transaction that arrive when the next one has begun are refused."""
 
 from __future__ import annotations
 
+import confluent_kafka
 import pytest
 from first_values import LIMIT_SECONDS, first_values
 from frame_proxy import FrameProxy
@@ -14,6 +15,7 @@ from ottla.runtime.network import free_port
 
 TOPIC = "delayed"
 PARTITION = TopicPartition(TOPIC, 0)
+LONG_MS = 3000
 
 
 @pytest.fixture
@@ -107,3 +109,42 @@ def test_end_that_comes_in_the_next_transaction_is_refused(proxy, producer, leve
     producer.commit_transaction()
     assert read(proxy, "read_uncommitted", 3) == [b"first", b"torn", b"second"]
     assert read(proxy, "read_committed", 2) == [b"first", b"second"]
+
+
+def test_batch_whose_answer_was_lost_before_an_abort_does_not_swallow_the_next_one(broker, proxy):
+    """librdkafka numbers the next transaction's batch as the one that it gave up; it is kept."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{proxy.port}",
+            "transactional.id": "gives-up",
+            "linger.ms": 0,
+            "retry.backoff.ms": LONG_MS,
+            "retry.backoff.max.ms": LONG_MS,
+        }
+    )
+    producer.init_transactions(LIMIT_SECONDS)
+    producer.begin_transaction()
+    proxy.hold(ProduceRequest, hangs_up=True)
+    producer.produce(TOPIC, b"given up", partition=0)
+    proxy.wait_until_held()
+    proxy.release()
+    producer.abort_transaction(LIMIT_SECONDS)
+
+    commit(producer, b"kept")
+
+    assert read(proxy, "read_committed", 1) == [b"kept"]
+
+
+def commit(producer, value):
+    """Commit a record by as many transactions as it takes, as librdkafka asks its users to do."""
+    while True:
+        producer.begin_transaction()
+        producer.produce(TOPIC, value, partition=0)
+        try:
+            producer.commit_transaction(LIMIT_SECONDS)
+        except confluent_kafka.KafkaException as refused:
+            if not refused.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(LIMIT_SECONDS)
+        else:
+            return

@@ -288,6 +288,44 @@ def test_marker_takes_a_confirmation_back():
     assert refusal(manager, batch(0, is_transactional=True)) is ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("is_reloaded", [False, True])
+@pytest.mark.parametrize("is_commit", [False, True])
+@pytest.mark.parametrize(("sequence", "count"), [(8, 1), (9, 1), (8, 2), (9, 3), (7, 2), (0, 1)])
+def test_transaction_begins_with_no_number_of_one_that_has_ended(
+    sequence, count, is_commit, is_reloaded
+):
+    """An answer as to a duplicate would let records be committed that are in no log."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.replay(batch(7, base_offset=10, is_transactional=True))
+    manager.replay(batch(8, 2, base_offset=11, is_transactional=True))
+    again = batch(sequence, count, is_transactional=True)
+    manager.replay(marker(int(is_commit), 13))
+    if is_reloaded:
+        manager.take_snapshot(14)
+        manager.load_snapshot(0, 14)
+    manager.begin_verification(7, 0, sequence).is_confirmed = True
+
+    assert refusal(manager, again) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert manager.check(batch(10, is_transactional=True)) is None
+    assert refusal(manager, batch(11, is_transactional=True)) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert manager.check(batch(0, epoch=1)) is None
+
+
+def test_retry_within_its_transaction_is_a_duplicate():
+    """Whatever transactions came before."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    manager.replay(marker(0, 11))
+    manager.replay(batch(1, base_offset=12, is_transactional=True))
+
+    repeated = manager.check(batch(1, is_transactional=True))
+    assert repeated is not None
+    assert repeated.first_offset == 12
+
+
 def test_plain_batch_within_an_open_transaction_is_refused():
     """It would be neither in the transaction nor outside of it."""
     manager = new_manager()
