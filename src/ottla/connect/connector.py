@@ -137,6 +137,18 @@ class SinkTaskContext(Context):
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the task reads now."""
 
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic that the task reads, "" where brokers have none.
+
+        A topic that was deleted and created again has another one: for a sink that keeps offsets
+        itself, those of the former do not count.
+        """
+        return ""
+
+    def log_range(self, partition: TopicPartition) -> range:
+        """The offsets that there are in a partition now."""
+        return range(0)
+
     @abstractmethod
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read on from these offsets after this call, as of a sink that keeps them itself."""

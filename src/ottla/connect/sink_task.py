@@ -2,7 +2,8 @@
 
 Offsets are committed by the place that a record has in Kafka, not by the topic that a transform
 has given it (KIP-793). They are committed at intervals, on request, and before a partition is given
-away. After a TryAgainError the same records are put again, and nothing is read meanwhile.
+away. After a TryAgainError the same records are put again, and nothing is read meanwhile. A topic
+that was deleted and created again is closed and opened for the sink, and read from its beginning.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
+from uuid import UUID
 
 from ottla.clients.consumer.consumer import Consumer, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -45,7 +47,7 @@ from ottla.connect.worker_task import (
 )
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,12 @@ class SinkContext(TaskContext, SinkTaskContext):
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._sink_task.assigned)
 
+    def topic_id(self, topic: str) -> str:
+        return self._sink_task.topic_id(topic)
+
+    def log_range(self, partition: TopicPartition) -> range:
+        return self._sink_task.log_range(partition)
+
     def rewind(self, offsets: Offsets) -> None:
         self.rewound |= {TopicPartition(*place): offset for place, offset in offsets.items()}
 
@@ -102,7 +110,7 @@ class SinkContext(TaskContext, SinkTaskContext):
         return future
 
 
-def _read_of(behind: Offsets, records: Sequence[SinkRecord]) -> str:
+def _given(behind: Offsets, records: Sequence[SinkRecord]) -> str:
     """Where the records of a call are from, for an error that names none of them."""
     ends = ", ".join(f"{place} before offset {offset}" for place, offset in behind.items())
     return f"put was given {len(records)} records, of {ends}"
@@ -129,6 +137,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self._consumed: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._context = SinkContext(self)
+        self._topic_ids: dict[TopicPartition, UUID] = {}
+        """Of the topic that the offsets of a partition are of, where it is known."""
         self._sink: SinkConnector | None = None
         self._again: list[SinkRecord] = []
         self._behind: dict[TopicPartition, int] = {}
@@ -190,6 +200,10 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             records = self.consumer.poll(timeout_ms)
         except WakeupError:
             return
+        remade = self._remade_topics()
+        if remade:
+            self._begin_again(remade)
+            records = [record for record in records if record.topic not in remade]
         if self._again:
             self._deliver(self._again, self._behind)
         elif records:
@@ -256,7 +270,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 self._sink.put(records)
         except Exception as error:
             if not may_succeed_later(error):
-                error.add_note(_read_of(behind, records))
+                logger.error("%s: %s", self.id, _given(behind, records))
                 raise
             logger.warning("%s: put is tried again: %s", self.id, error)
             is_first = not self._again
@@ -314,7 +328,11 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             for place, offset in kept.items()
             if place in current and offset <= current[TopicPartition(*place)]
         }
-        changed = {p: offset for p, offset in wanted.items() if self._committed.get(p) != offset}
+        changed = {
+            place: offset
+            for place, offset in wanted.items()
+            if self._committed.get(place) != offset and self._may_commit(place)
+        }
         if not changed:
             return
         try:
@@ -326,6 +344,62 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         except KafkaError as error:
             logger.warning("%s: offsets were not committed: %s", self.id, error)
 
+    # Topics that are deleted and created again
+
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic for the sink; "" where it is not known."""
+        assert self.consumer is not None, "started"
+        found = self.consumer.topic_id(topic)
+        return "" if found is None or found == NO_UUID else str(found)
+
+    def log_range(self, partition: TopicPartition) -> range:
+        """The offsets that there are in a partition now."""
+        assert self.consumer is not None, "started"
+        start = self.consumer.beginning_offsets([partition])[partition]
+        return range(start, self.consumer.end_offsets([partition])[partition])
+
+    def _remade_topics(self) -> set[str]:
+        """The topics that have another id than when their partitions were assigned."""
+        assert self.consumer is not None, "started"
+        found = set()
+        for place, known in self._topic_ids.items():
+            if self.consumer.topic_id(place.topic) not in (None, NO_UUID, known):
+                found.add(place.topic)
+        return found
+
+    def _begin_again(self, topics: Collection[str]) -> None:
+        """Have the sink close these partitions, and read them from their beginning.
+
+        What was fetched meanwhile may be of either topic, and is read again.
+        """
+        assert self.consumer is not None, "started"
+        there = {
+            TopicPartition(topic, each.partition)
+            for topic in topics
+            for each in self.consumer.partitions_for(topic)
+        }
+        former = [place for place in self.assigned if place.topic in topics]
+        logger.warning(
+            "%s: %s deleted and created again: read from the beginning",
+            self.id,
+            ", ".join(f"topic {topic} was" for topic in sorted(topics)),
+        )
+        self._commit(former)
+        self._close_partitions(former)
+        places = sorted(there.intersection(former))
+        for place, offset in self.consumer.beginning_offsets(places).items():
+            self.consumer.seek(place, offset)
+        self.on_partitions_assigned(places)
+
+    def _may_commit(self, place: TopicPartition) -> bool:
+        """Whether its offsets are of the topic that is there now, as far as is known.
+
+        Those of a deleted topic would be taken for offsets of the next one of its name.
+        """
+        assert self.consumer is not None, "started"
+        known = self._topic_ids.get(place)
+        return known is None or self.consumer.topic_id(place.topic) in (known, NO_UUID)
+
     # Partitions come and go, inside poll
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -334,6 +408,9 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self.assigned |= set(partitions)
         for place in partitions:
             self._consumed[place] = self._committed[place] = self.consumer.position(place)
+            topic_id = self.consumer.topic_id(place.topic)
+            if topic_id not in (None, NO_UUID):
+                self._topic_ids[place] = topic_id
         self.pause_consumer()
         if partitions:
             with self.calls.during("open"):
@@ -358,6 +435,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         for place in partitions:
             self._consumed.pop(place, None)
             self._committed.pop(place, None)
+            self._topic_ids.pop(place, None)
         self._note_active()
         self._again = [
             each

@@ -12,7 +12,7 @@ from connect_kit import (
     wait_for_state,
 )
 
-from ottla import Producer
+from ottla import Admin, Producer
 from ottla.errors import ConfigError
 from ottla.runtime.io_thread import run_in_thread
 from ottla.testing import InProcessBroker, wait_until
@@ -375,6 +375,77 @@ def test_offset_that_cannot_be_stored_fails_its_task_alone(broker, worker):
         in (status["tasks"][0]["trace"])
     )
     assert ask(worker, "GET", "/connectors/spoiler/offsets") == (200, {"offsets": []})
+
+
+def produced(broker, topic, *values):
+    with Producer(broker.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(topic, str(value))
+
+
+def deleted(broker, topic):
+    """Delete a topic; the next one that asks for it has it created."""
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+
+
+def test_topic_that_is_made_again_is_read_from_its_beginning(broker, worker):
+    """While the sink runs, though the new log is longer than what was read of the former."""
+    produced(broker, "remade", "old-0", "old-1")
+    worker.create(sink("remade-sink", "remade"))
+    got = MoodySink.got
+    wait_until(lambda: got.get("remade-sink") == ["old-0", "old-1"], "the former topic")
+    deleted(broker, "remade")
+    new = [f"new-{number}" for number in range(5)]
+    produced(broker, "remade", *new)
+
+    wait_until(
+        lambda: got["remade-sink"][2:] == new,
+        "all of the new one",
+        seen=lambda: got["remade-sink"],
+    )
+    place = {"kafka_topic": "remade", "kafka_partition": 0}
+    wait_until(
+        lambda: (
+            ask(worker, "GET", "/connectors/remade-sink/offsets")[1]["offsets"]
+            == [{"partition": place, "offset": {"kafka_offset": 5}}]
+        ),
+        "its offsets",
+    )
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_files_of_a_topic_that_is_made_again_are_complete(broker, tmp_path, is_up):
+    """With the worker up or down; a sink keeps offsets itself, and knows whose they are."""
+    topic, folder = f"lake-{is_up}", tmp_path / "lake"
+    config = {
+        "name": topic,
+        "connector.class": "FilesSink",
+        "topics": topic,
+        "url": f"file://{folder}",
+        "format": "jsonl",
+        "records.per.file": "2",
+    }
+
+    def texts():
+        return [
+            line for path in sorted(folder.rglob("*.jsonl")) for line in path.read_text().split()
+        ]
+
+    produced(broker, topic, *range(4))
+    with standalone(broker, tmp_path) as worker:
+        worker.create(config)
+        wait_until(lambda: texts() == ['"0"', '"1"', '"2"', '"3"'], "the former topic")
+        if is_up:
+            deleted(broker, topic)
+            produced(broker, topic, *range(10, 16))
+            wait_until(lambda: texts()[4:] == [f'"{n}"' for n in range(10, 16)], "the new one")
+            return
+    deleted(broker, topic)
+    produced(broker, topic, *range(10, 16))
+    with standalone(broker, tmp_path) as worker:
+        worker.create(config)
+        wait_until(lambda: texts()[4:] == [f'"{n}"' for n in range(10, 16)], "the new one")
 
 
 def test_topics_are_chosen_by_a_pattern_of_javas(broker, worker):

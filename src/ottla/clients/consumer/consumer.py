@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
@@ -23,7 +24,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.client_config import ConsumerConfig
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
@@ -296,6 +297,16 @@ class Consumer(ClosedOnExit):
         with self._alone():
             deadline = self._deadline(timeout_ms)
             return self._run(self._core.topic_partitions(topic, deadline), timeout_ms)
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic that is read, as the brokers said last; NO_UUID if they said none.
+
+        None if they know of no such topic, as after it was deleted.
+        """
+        found = self._core.metadata.cluster.topics.get(topic)
+        if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        return found.topic_id
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics that this consumer may see, with their partitions."""

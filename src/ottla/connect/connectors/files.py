@@ -198,6 +198,15 @@ class FileSinkSettings(ConfigTable):
     )
 
 
+def _ends_in_a_line(path: Path) -> bool:
+    """Whether the last line of a file has no end; that is so for no pipe, and no empty file."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, io.SEEK_END)
+        return file.read(1) != b"\n"
+
+
 class FileStreamSink(SinkConnector):
     """Appends a line to a file for each record: the text of its value."""
 
@@ -214,12 +223,21 @@ class FileStreamSink(SinkConnector):
             self._file = sys.stdout
         else:
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 # until stop
+            if _ends_in_a_line(Path(path)):
+                self._file.write("\n")  # what a crash has left of a line, which comes again
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         assert self._file is not None, "started"
-        self._file.writelines(
-            [f"{java_string(record.value, record.value_schema)}\n" for record in records]
-        )
+        lines = []
+        for record in records:
+            try:
+                line = f"{java_string(record.value, record.value_schema)}\n"
+                line.encode()
+            except Exception as error:  # of this record: bytes, text that UTF-8 cannot hold
+                self.context.report(record, error)
+            else:
+                lines.append(line)
+        self._file.writelines(lines)
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
         assert self._file is not None, "started"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from contexts import LoneContext
 
@@ -164,3 +166,41 @@ def test_sink_appends_lines(tmp_path):
     assert path.read_text() == "before\na\nb\nnull\n"
     sink.stop()
     assert FileStreamSink.alter_offsets(sink.settings, {})
+
+
+NOT_A_LINE = {
+    "lone surrogate": "cut \ud83d",
+    "inner lone surrogate": {"a": ["\udfff"]},
+    "bytes": b"x",
+    "set": {1},
+    "own class": object(),
+}
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("value", NOT_A_LINE.values(), ids=NOT_A_LINE)
+def test_what_is_no_line_is_reported_and_the_rest_is_written(tmp_path, value, at):
+    """With any error of one record each is a line or was reported, once."""
+    path, reported = tmp_path / "lines", []
+    context = SimpleNamespace(report=lambda record, error: reported.append(record.offset))
+    sink = FileStreamSink(FileStreamSink.Settings(file=str(path)), context)
+    sink.start()
+    values = ["a", "b", "c"]
+    values[at] = value
+    sink.put([SinkRecord(topic="t", partition=0, offset=n, value=v) for n, v in enumerate(values)])
+    sink.stop()
+
+    assert reported == [at]
+    assert path.read_text().splitlines() == [v for v in "abc" if v in values]
+
+
+def test_half_a_line_of_a_crash_spoils_no_other(tmp_path):
+    """Its record comes again, and has a line of its own."""
+    path = tmp_path / "lines"
+    path.write_text("whole\nha")
+    sink = FileStreamSink(FileStreamSink.Settings(file=str(path)), LoneContext())
+    sink.start()
+    sink.put([SinkRecord(topic="t", partition=0, offset=1, value="half")])
+    sink.stop()
+
+    assert path.read_text() == "whole\nha\nhalf\n"

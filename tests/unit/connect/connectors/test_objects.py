@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import Future
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import product
 from random import Random
 from types import SimpleNamespace
 
@@ -19,13 +22,13 @@ from ottla.connect.data import (
     INT64,
     STRING,
     TIMESTAMP,
-    DataError,
     SinkRecord,
     array_of,
     decimal_of,
     map_of,
     struct_of,
 )
+from ottla.connect.tolerance import ToleranceExceededError
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 
@@ -38,11 +41,38 @@ def folder(tmp_path):
     return tmp_path / "lake"
 
 
-def started(folder, **settings):
+class World:
+    """What a sink asks of its worker: the topic that there is now, and where letters go."""
+
+    name = "lake"
+
+    def __init__(self, rewind, letters=None, topic_id="", log=range(1000)):
+        self.rewind = rewind
+        self.letters = letters
+        self.id = topic_id
+        self.log = log
+
+    def topic_id(self, topic):
+        return self.id
+
+    def log_range(self, partition):
+        return self.log
+
+    def report(self, record, error):
+        if self.letters is None:
+            raise ToleranceExceededError(f"{record.offset}: {error}")
+        self.letters.append((record.offset, str(error)))
+        future = Future()
+        future.set_result(None)
+        return future
+
+
+def started(folder, letters=None, topic_id="", log=range(1000), **settings):
     """A sink as a worker starts it, and where it asks to read on."""
     given = {"url": f"file://{folder}", "format": "jsonl", "records.per.file": "2"} | settings
     rewound = {}
-    sink = FilesSink(FilesSink.Settings.parse(given), SimpleNamespace(rewind=rewound.update))
+    context = World(rewound.update, letters, topic_id, log)
+    sink = FilesSink(FilesSink.Settings.parse(given), context)
     sink.start()
     sink.open([PLACE])
     return sink, rewound
@@ -55,7 +85,7 @@ def record(offset, value=None, **more):
 
 def files(folder):
     return {
-        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("[!.]*.*"))
     }
 
 
@@ -239,7 +269,7 @@ def test_parquet_without_a_schema(folder):
         {"__topic": "orders", "__partition": 3, "__offset": 1, "__timestamp": None, "__key": "l"}
         | {"a": None, "b": "x"},
     ]
-    with pytest.raises(DataError, match="orders-3, offsets 2 to 3: must be one table"):
+    with pytest.raises(ToleranceExceededError, match=r"3: .*Field a has incompatible types"):
         sink.put([record(2, {"a": 1}), record(3, {"a": "x"})])
 
 
@@ -277,6 +307,205 @@ def test_object_stores_get_whole_objects():
     _, rewound = started("", url="memory://lake")
     assert rewound == {PLACE: 2}
     memory.rm("/lake", recursive=True)
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+POISON = {
+    "lone surrogate": {"a": "cut \ud83d"},
+    "name with a lone surrogate": {"cut \ud83d": 1},
+    "20 digits": {"a": 12345678901234567890},
+    "deep": {"a": nested(900)},
+    "very deep": {"a": nested(100_000)},
+    "set": {"a": {1}},
+    "decimal without a schema": {"a": Decimal("NaN")},
+    "name that is a number": {1: 2},
+    "names of two kinds": {"a": 1, 2: 3},
+    "own class": object(),
+    "text in a column of numbers": {"a": "x"},
+    "object in a column of numbers": {"a": {"b": 1}},
+    "empty object": {"a": 1, "m": {}},
+    "empty objects": {"a": 1, "m": [{}, {"b": {}}]},
+    "nothing": {},
+    "tombstone": None,
+    "no object": 5,
+    "text": "x",
+    "list": [1, "x"],
+    "NaN": {"a": float("nan")},
+    "bytes": {"b": b"\xff"},
+    "nulls": {"a": None},
+    "fraction": {"a": 0.5},
+}
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_each_record_is_in_a_file_or_in_the_dead_letters(tmp_path, monkeypatch, format):
+    """Once, for every poison value at every place of its file; where none is tolerated the task
+    fails with an offset, and nothing of that file is there.
+    """
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    for number, (value, at) in enumerate(product(POISON.values(), (0, 2))):
+        log = [record(offset, {"a": offset}) for offset in range(6)]
+        log[at] = log[at].replace(value=value)
+        letters, folder = [], tmp_path / f"{number}"
+        more = {"records.per.file": "3", "with.metadata": str(number % 2 == 0)}
+        settings = {"format": format} | more
+        sink, _ = started(folder, letters, **settings)
+        sink.put(log)
+
+        counts = [rows_of(data, format) for data in files(folder).values()]
+        assert (sum(counts) + len(letters), sink.pre_commit({PLACE: 6})) == (6, {PLACE: 6})
+        strict, _ = started(folder / "strict", **settings)
+        expected = pytest.raises(ToleranceExceededError, match=r"ERROR: [012]: ")
+        with expected if letters else nullcontext():
+            strict.put(log)
+        assert len(files(folder / "strict")) == (0 if letters else 2)
+
+
+def rows_of(data, format):
+    if format == "jsonl":
+        return data.count(b"\n")
+    return pyarrow.parquet.read_table(io.BytesIO(data)).num_rows
+
+
+def test_only_the_poison_goes_to_the_dead_letters(folder):
+    """All others of the file are in it, in their order."""
+    letters = []
+    sink, _ = started(folder, letters, format="parquet", **{"records.per.file": "6"})
+    values = [1, "x", 1 << 70, 2.5, "cut \ud83d", None]
+    sink.put([record(offset, {"a": value, "n": offset}) for offset, value in enumerate(values)])
+
+    assert read(folder).to_pylist() == [
+        {"a": 1.0, "n": 0},
+        {"a": 2.5, "n": 3},
+        {"a": None, "n": 5},
+    ]
+    assert [offset for offset, _ in letters] == [1, 2, 4]
+
+
+def test_number_that_a_column_of_fractions_cannot_hold_is_reported(folder):
+    """2**60 + 1 would silently become another number."""
+    letters = []
+    sink, _ = started(folder, letters, format="parquet")
+    sink.put([record(0, {"a": (1 << 60) + 1}), record(1, {"a": 0.5})])
+
+    assert read(folder).to_pylist() == [{"a": 0.5}]
+    assert [offset for offset, _ in letters] == [0]
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_file_without_any_record_is_a_mark(folder, format):
+    """So that a restart neither reads nor reports them again; readers pass over its name."""
+    letters = []
+    sink, _ = started(folder, letters, format=format)
+    sink.put([record(0, {"a": "\ud83d"}), record(1, {"a": "\ud83d"}), record(2), record(3)])
+
+    marks = [path.name for path in folder.rglob(".*")]
+    assert marks == [f".{FIRST.rpartition('/')[2]}.refused"]
+    _, rewound = started(folder, letters, format=format)
+    assert rewound == {PLACE: 4}
+    assert [offset for offset, _ in letters] == [0, 1]
+
+
+def test_letters_are_not_sent_again_when_a_file_is(folder, monkeypatch):
+    """After an outage of the storage the file is made once more."""
+    letters = []
+    sink, _ = started(folder, letters)
+    monkeypatch.setattr(sink, "_store", lambda *arguments: 1 / 0)
+    bad = [record(0, {"a": "\ud83d"}), record(1)]
+    for _ in range(2):
+        with pytest.raises(TryAgainError):
+            sink.put(bad if not letters else [*bad, record(2)])
+    monkeypatch.undo()
+    sink.put([*bad, record(2), record(3)])
+
+    assert [offset for offset, _ in letters] == [0]
+    assert list(files(folder).values()) == [b'{"id":1}\n', b'{"id":2}\n{"id":3}\n']
+
+
+def test_columns_do_not_depend_on_where_files_end(tmp_path):
+    """Tombstones are null in each column, other values have a column, empty objects are null."""
+    values = [{"a": 1}, None, {"a": 2, "m": {}}, {"a": 3, "m": {"k": 1}}, 7, {}]
+    for size in (1, 2, 3, 6):
+        folder = tmp_path / str(size)
+        sink, _ = started(folder, format="parquet", **{"records.per.file": str(size)})
+        sink.put([record(n).replace(value=value) for n, value in enumerate(values)])
+        tables = [pyarrow.parquet.read_table(io.BytesIO(d)) for d in files(folder).values()]
+        whole = pyarrow.concat_tables(tables, promote_options="permissive")
+        assert whole.column("a").to_pylist() == [1, None, 2, 3, None, None]
+        assert whole.column("value").to_pylist() == [None, None, None, None, 7, None]
+
+
+def test_tombstone_is_of_the_schema_of_its_file(folder):
+    """It ends no file, and has the columns of the others, also where it is the first."""
+    sink, _ = started(folder, format="parquet", **{"records.per.file": "4"})
+    schema = struct_of("Row", a=INT64)
+    rows = [record(n, {"a": n}, value_schema=schema) for n in range(4)]
+    rows[0] = rows[2] = record(0).replace(value=None)
+    sink.put([each.replace(offset=n) for n, each in enumerate(rows)])
+
+    assert read(folder).to_pylist() == [{"a": None}, {"a": 1}, {"a": None}, {"a": 3}]
+
+
+FIRST_ID, SECOND_ID, THIRD_ID = "id-of-one", "id-of_two", "id-of-3"
+
+
+def test_topic_that_was_made_again_has_files_of_its_own(folder):
+    """Its offsets begin again: read from its beginning, beside the files of the former."""
+    for number, topic_id in enumerate((FIRST_ID, SECOND_ID, THIRD_ID)):
+        sink, rewound = started(folder, topic_id=topic_id, log=range(4))
+        assert rewound == ({PLACE: 0} if number else {})
+        sink.put([record(offset, {"topic": number}) for offset in range(4)])
+        _, rewound = started(folder, topic_id=topic_id)
+        assert rewound == {PLACE: 4}
+
+    start = FIRST.partition("+")[0]
+    assert list(files(folder)) == [
+        f"{start}+3{mark}+{first:020}+{first + 1:020}.jsonl"
+        for mark in ("", ".2", ".3")
+        for first in (0, 2)
+    ]
+    assert [
+        json.loads(line)["topic"] for data in files(folder).values() for line in data.split()
+    ] == ([0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    _, rewound = started(folder, topic_id=FIRST_ID)
+    assert rewound == {PLACE: 4}
+
+
+@pytest.mark.parametrize(("end", "is_adopted"), [(2, True), (100, True), (1, False), (0, False)])
+def test_files_without_a_mark_are_of_the_topic_if_they_can_be(folder, end, is_adopted):
+    """They were made before there were marks; a log that ends before them is another topic's."""
+    sink, _ = started(folder)
+    sink.put([record(0), record(1)])
+    _, rewound = started(folder, topic_id=FIRST_ID, log=range(end))
+    assert rewound == {PLACE: 2 if is_adopted else 0}
+
+    _, rewound = started(folder, topic_id=SECOND_ID, log=range(100))
+    assert rewound == {PLACE: 0 if is_adopted else 2}
+
+
+def test_topic_whose_id_is_not_known_goes_on(folder):
+    """Brokers before Kafka 2.8 have no ids."""
+    sink, _ = started(folder, topic_id=FIRST_ID)
+    sink.put([record(0), record(1)])
+    _, rewound = started(folder)
+
+    assert rewound == {PLACE: 2}
+
+
+def test_records_of_a_deleted_topic_are_in_a_short_file(folder):
+    """Nobody reads them again."""
+    sink, _ = started(folder, topic_id=FIRST_ID)
+    sink.put([record(0), record(1), record(2)])
+    sink.context.id = ""
+    sink.close([PLACE])
+
+    assert [data.count(b"\n") for data in files(folder).values()] == [2, 1]
 
 
 @pytest.mark.parametrize(
