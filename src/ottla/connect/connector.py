@@ -115,6 +115,13 @@ class SourceTaskContext(Context):
     transaction: TransactionContext | None
     """None unless the source sets its own boundaries of transactions."""
 
+    def offsets(self) -> Sequence[tuple[Place, dict[str, Any]]]:
+        """All partitions that have a stored offset, of this task and its neighbours, and these.
+
+        For a source whose partitions may have other names by now.
+        """
+        return ()
+
     def batch(
         self, topic: str, values: Sequence[Any], schema: Schema | None
     ) -> EncodedRecords | None:

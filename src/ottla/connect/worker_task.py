@@ -460,6 +460,10 @@ class TaskContext:
     def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
         return self._task.parts.offsets.table.get(self.name, partition)
 
+    def offsets(self) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+        found = self._task.parts.offsets.table.of(self.name)
+        return [(each.partition, dict(each.offset)) for each in found if each.offset is not None]
+
     def fail(self, error: BaseException) -> None:
         self._task.show(State.FAILED, "".join(traceback.format_exception(error)))
         self._task.request_stop()

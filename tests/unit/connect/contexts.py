@@ -34,5 +34,8 @@ class LoneContext(SourceTaskContext):
     def offset(self, partition):
         return self.stored.get(tuple(sorted(partition.items())))
 
+    def offsets(self):
+        return [(dict(partition), offset) for partition, offset in self.stored.items()]
+
     def fail(self, error):
         self.asked.append(("fail", error))

@@ -365,7 +365,7 @@ class Page(NamedTuple):
 
 
 class HttpSource(SourceConnector):
-    """Asks an endpoint for records, each of which comes once."""
+    """Asks an endpoint for records, and brings each once."""
 
     Settings = HttpSourceSettings
     settings: HttpSourceSettings
