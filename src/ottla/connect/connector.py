@@ -302,6 +302,14 @@ class SourceConnector(Connector):
         """
 
     @classmethod
+    def topics(cls, settings: ConfigTable) -> Mapping[str, str]:
+        """The topics that the settings name, each with the setting that does, as `tables=a`.
+
+        A name that no topic can have is refused, unless a transform may give another.
+        """
+        return {}
+
+    @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
         """Whether offsets describe places so well that nothing is read twice (KIP-618)."""
         return False

@@ -43,7 +43,7 @@ from ottla.config.connect_config import (
 )
 from ottla.config.java_regex import java_pattern
 from ottla.config.properties import parse_properties
-from ottla.connect.connector import Connector
+from ottla.connect.connector import Connector, SourceConnector
 from ottla.connect.conversion import (
     PART_VERSION,
     converter_words,
@@ -62,6 +62,8 @@ from ottla.connect.topic_creation import topic_groups
 from ottla.connect.worker_clients import OVERRIDES, check_overrides, with_prefix
 from ottla.errors import ConfigError, KafkaError
 from ottla.structs import replace
+
+TOPIC_NAME: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
 
 OF_PARTS: Final = (
     "key.converter.",
@@ -411,6 +413,8 @@ class Checker:
                 topic_groups(properties, config)
             except KafkaError as error:
                 checked.add("topic.creation.groups", error.message)
+            if not config.transforms and issubclass(connector_class, SourceConnector):
+                _check_topics(checked, connector_class.topics(settings))
             if config.exactly_once_support == "required":
                 self._exactly_once(checked, connector_class, settings)
             is_own = config.transaction_boundary == "connector"
@@ -433,6 +437,17 @@ class Checker:
                 "exactly.once.support",
                 "exactly.once.support=required: the connector is not exactly once with these "
                 "settings",
+            )
+
+
+def _check_topics(checked: Checked, topics: Mapping[str, str]) -> None:
+    """Refuse topics that cannot be made; with a transform it is not known what they will be."""
+    for topic, setting in topics.items():
+        if re.fullmatch(TOPIC_NAME, topic) is None:
+            checked.add(
+                setting.partition("=")[0],
+                f"{setting}: {topic!r} must be the name of a topic, of 1 to 249 ASCII letters, "
+                "digits, '.', '_' and '-'; the transform RegexRouter gives another one",
             )
 
 

@@ -52,6 +52,26 @@ def test_good_properties_have_no_errors():
     assert (checked.values["tasks.max"], checked.values["topic"]) == ("1", "t")
 
 
+TABLES = {"connector.class": "SqlSource", "url": "sqlite://", "tables": "orders"}
+ROUTED = {
+    "transforms": "r",
+    "transforms.r.type": "RegexRouter",
+    "transforms.r.regex": "(.*) (.*)",
+    "transforms.r.replacement": "$1-$2",
+}
+
+
+def test_a_topic_that_a_transform_may_rename_is_not_refused():
+    """What the name becomes is not known before a record comes."""
+    config = {"name": "c"} | TABLES
+
+    assert check(config).error_count == 0
+    (error,) = check(config | {"tables": "orders,my table"}).errors["tables"]
+    assert "'my table' must be the name of a topic" in error
+    assert "RegexRouter gives another one" in error
+    assert check(config | {"tables": "my table"} | ROUTED).error_count == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "message"),
     [

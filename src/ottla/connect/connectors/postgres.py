@@ -28,24 +28,26 @@ from __future__ import annotations
 import logging
 import select
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, LIST, STRING, Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SourceConnector
 from ottla.connect.connectors import needed
-from ottla.connect.connectors.pgoutput import (
-    POSTGRES_EPOCH_S,
-    Begin,
-    Change,
+from ottla.connect.connectors.databases import (
+    AS_DOUBLE,
+    AS_STRING,
+    BYTEA,
+    FIRST_OWN_TYPE,
+    ISO,
+    POSTGRES_SESSION,
+    PRECISE,
     Column,
-    Commit,
-    Decoder,
-    Relation,
+    Handling,
 )
-from ottla.connect.data import INT64, Schema, SourceRecord, struct_of
+from ottla.connect.data import INT64, DataError, Schema, SourceRecord, shown, struct_of
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
 
@@ -65,11 +67,11 @@ RECONNECT_S: Final = 1.0
 SQLSTATE: Final = ord("C")
 IN_USE: Final = b"55006"
 """The code of an error, and that of a slot which another connection reads."""
-SESSION: Final = (
-    "-c DateStyle=ISO -c IntervalStyle=iso_8601 -c TimeZone=UTC -c extra_float_digits=3 "
-    "-c bytea_output=hex"
-)
+SESSION: Final = " ".join(f"-c {name}={value}" for name, value in POSTGRES_SESSION)
 """How values are to be written, in the snapshot and in the stream alike."""
+ADAPTIVE: Final = "adaptive"
+PARTITION_ROOT_VERSION: Final = 130_000
+"""From PostgreSQL 13 on, changes of partitions can be those of their table."""
 SOURCE_SCHEMA: Final = struct_of(
     "ottla.postgres.Source",
     connector=STRING_SCHEMA,
@@ -134,6 +136,20 @@ class PostgresSettings(ConfigTable):
     tombstones_on_delete: bool = config_key(
         default=True, type=BOOLEAN, doc="After the envelope of a deletion, a null for its key."
     )
+    decimal_handling_mode: str = config_key(
+        default=PRECISE,
+        type=STRING,
+        rule=one_of(PRECISE, AS_STRING, AS_DOUBLE),
+        doc="Columns of type numeric: as decimals (text without a scale), as text, which also "
+        "holds NaN and Infinity, or as floats.",
+    )
+    time_precision_mode: str = config_key(
+        default=ADAPTIVE,
+        type=STRING,
+        rule=one_of(ADAPTIVE, ISO),
+        doc="Dates and times: as Connect's Date, microseconds, and text with a zone, or all of "
+        "them as text, which has every year.",
+    )
     batch_events: int = config_key(
         default=2000, type=INT, rule=at_least(1), importance=LOW, doc="How many are taken at once."
     )
@@ -149,7 +165,17 @@ class PostgresSource(SourceConnector):
     _stream: ReplicationStream | None = None
     _snapshot: Iterator[SourceRecord] | None = None
 
+    @classmethod
+    def topics(cls, settings: ConfigTable) -> Mapping[str, str]:
+        given: Any = settings
+        return {f"{given.topic_prefix}.{name}": f"tables={name}" for name in given.tables}
+
     def start(self) -> None:
+        self._handling = Handling(
+            self.settings.decimal_handling_mode, self.settings.time_precision_mode
+        )
+        self._untold: set[str] = set()
+        """Tables that have changes without a record, which was logged."""
         self._psycopg = needed("psycopg", "connect-postgres", PostgresSource)
         self._partition: Place = {SLOT: self.settings.slot_name}
         self._offset: dict[str, Any] = dict(self.context.offset(self._partition) or {})
@@ -225,7 +251,7 @@ class PostgresSource(SourceConnector):
         )
 
     def _begin(self) -> None:
-        """Go on where the offset is; without a whole snapshot, make slot and snapshot.
+        """Continue where the offset is; without a whole snapshot, make slot and snapshot.
 
         A slot that is there already stays: what it kept says what became of rows that an earlier
         snapshot has delivered.
@@ -252,7 +278,7 @@ class PostgresSource(SourceConnector):
         self._start_stream()
 
     def _start_stream(self) -> None:
-        self._decoder = Decoder(self._primary_key)
+        self._decoder = Decoder(self._columns_now, self._handling)
         self._transaction, self._events = None, 0
         stream = ReplicationStream(self._connect(replication="database"))
         settings = self.settings
@@ -268,10 +294,9 @@ class PostgresSource(SourceConnector):
         self.stop()
         self._stream = self._snapshot = None
 
-    def _primary_key(self, namespace: str, table: str) -> frozenset[str]:
+    def _columns_now(self, namespace: str, table: str) -> tuple[Column, ...]:
         with self._connect() as connection:
-            columns = columns_of(connection, namespace, table)
-        return frozenset(column.name for column in columns if column.is_key)
+            return columns_of(connection, namespace, table, self._handling)
 
     # The snapshot
 
@@ -302,7 +327,8 @@ class PostgresSource(SourceConnector):
 
     def _rows_of(self, connection: Any, table: str, lsn: int) -> Iterator[SourceRecord]:
         namespace, name = table.split(".")
-        relation = Relation.of(namespace, name, columns_of(connection, namespace, name))
+        columns = columns_of(connection, namespace, name, self._handling)
+        relation = Relation.of(namespace, name, columns)
         names = ", ".join(quoted(column.name) for column in relation.columns)
         query = f"COPY (SELECT {names} FROM {quoted(namespace)}.{quoted(name)}) TO STDOUT"
         with connection.cursor().copy(query) as rows:
@@ -371,18 +397,28 @@ class PostgresSource(SourceConnector):
     def _records(
         self, change: Change, transaction: Begin | None, offset: Mapping[str, Any]
     ) -> Iterator[SourceRecord]:
+        """The records of a change; one with its error, if it has a value that has no place."""
         relation = change.relation
-        key = self._key(change)
         record = SourceRecord(
             topic=f"{self.settings.topic_prefix}.{relation.namespace}.{relation.table}",
-            key=key,
-            key_schema=relation.key if key is not None else None,
             source_partition=self._partition,
             source_offset=offset,
         )
-        after = None if change.after is None else relation.read(change.after, change.before)
+        try:
+            yield from list(self._made_of(change, transaction, record))
+        except DataError as error:
+            place = f"{relation.namespace}.{relation.table}, {relation.place(change)}"
+            yield record.replace(error=DataError(f"{place}: {error.message}"))
+
+    def _made_of(
+        self, change: Change, transaction: Begin | None, bare: SourceRecord
+    ) -> Iterator[SourceRecord]:
+        relation, key = change.relation, self._key(change)
+        record = bare.replace(key=key, key_schema=relation.key if key is not None else None)
+        after = None if change.after is None else relation.read(change.after)
         moved = self._old_key(change, key)
         if self.settings.value_format == ROW:
+            self._note_untold(change, key)
             if moved is not None:
                 yield record.replace(key=moved)
             if change.operation != "t":
@@ -396,6 +432,19 @@ class PostgresSource(SourceConnector):
             yield record
         elif moved is not None and self.settings.tombstones_on_delete:
             yield record.replace(key=moved)
+
+    def _note_untold(self, change: Change, key: dict[str, Any] | None) -> None:
+        """Say what rows alone cannot tell: all are gone, or one without a key is."""
+        table = f"{change.relation.namespace}.{change.relation.table}"
+        if change.operation == "t":
+            logger.warning("%s was emptied: value.format=row has no record of it", table)
+        elif change.operation == "d" and key is None and table not in self._untold:
+            self._untold.add(table)
+            logger.warning(
+                "%s has no key: value.format=row does not say which of its rows are deleted, "
+                "value.format=envelope does",
+                table,
+            )
 
     def _key(self, change: Change) -> dict[str, Any] | None:
         texts = change.after if change.after is not None else change.before
@@ -543,11 +592,38 @@ def check_server(connection: Any) -> None:
 
 
 def publish(connection: Any, name: str, tables: Sequence[str]) -> None:
-    """Make the publication, or set its tables."""
+    """Make the publication, or set its tables.
+
+    Changes of partitions are those of their table, as in the snapshot. A publication that is there
+    already and does otherwise stays as it is: others may read it.
+    """
     listed = ", ".join(".".join(map(quoted, table.split("."))) for table in tables)
-    there = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [name]).fetchone()
+    has_root = connection.info.server_version >= PARTITION_ROOT_VERSION
+    root = "pubviaroot" if has_root else "false"
+    there = connection.execute(
+        f"SELECT {root} FROM pg_publication WHERE pubname = %s", [name]
+    ).fetchone()
     verb = "ALTER PUBLICATION {} SET TABLE {}" if there else "CREATE PUBLICATION {} FOR TABLE {}"
-    connection.execute(verb.format(quoted(name), listed))
+    ending = " WITH (publish_via_partition_root = true)" if has_root and not there else ""
+    connection.execute(verb.format(quoted(name), listed) + ending)
+    if (there and not there[0]) or not has_root:
+        for table in tables:
+            _warn_of_partitions(connection, name, table)
+
+
+def _warn_of_partitions(connection: Any, name: str, table: str) -> None:
+    kind = connection.execute(
+        "SELECT c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s",
+        table.split("."),
+    ).fetchone()
+    if kind == ("p",):
+        logger.warning(
+            "publication %s has no publish_via_partition_root: changes of %s go to topics of its "
+            "partitions, and its snapshot does not; ALTER PUBLICATION %s SET "
+            "(publish_via_partition_root = true) changes that",
+            *(name, table, quoted(name)),
+        )
 
 
 def slot_lsn(connection: Any, name: str) -> int | None:
@@ -569,21 +645,242 @@ def drop_slot(connection: Any, name: str) -> None:
     )
 
 
-def columns_of(connection: Any, namespace: str, table: str) -> tuple[Column, ...]:
-    """The columns that changes will have, and which of them are the key; ConfigError if none."""
+def columns_of(
+    connection: Any, namespace: str, table: str, handling: Handling
+) -> tuple[Column, ...]:
+    """The columns that changes will have, and which of them are the key; ConfigError if none.
+
+    A domain is the type that it is made of.
+    """
     rows = connection.execute(
         """
-        SELECT a.attname, coalesce(a.attnum = ANY (i.indkey), false), a.atttypid::int8, a.atttypmod
+        WITH RECURSIVE domains AS (
+            SELECT oid AS domain, typbasetype AS base, typtypmod AS modifier
+            FROM pg_type WHERE typtype = 'd'
+            UNION ALL
+            SELECT d.domain, t.typbasetype, greatest(d.modifier, t.typtypmod)
+            FROM domains d JOIN pg_type t ON t.oid = d.base AND t.typtype = 'd'
+        )
+        SELECT a.attname, coalesce(a.attnum = ANY (i.indkey), false),
+            coalesce(d.base, a.atttypid)::int8, coalesce(d.modifier, a.atttypmod)
         FROM pg_class c
         JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             AND a.attgenerated = ''
         LEFT JOIN pg_index i ON i.indrelid = c.oid
             AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
+        LEFT JOIN domains d ON d.domain = a.atttypid
+            AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid = d.base AND t.typtype = 'd')
         WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum
         """,
         [namespace, table],
     ).fetchall()
     if not rows:
         raise ConfigError(f"tables: {namespace}.{table} must be a table of the database")
-    return tuple(Column(*row) for row in rows)
+    return tuple(Column(*row)._replace(handling=handling) for row in rows)
+
+
+# The log as the output plug-in pgoutput writes it (protocol version 1).
+
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""Stands for a large value that an update left as it was, and that PostgreSQL does not send."""
+POSTGRES_EPOCH_S: Final = 946_684_800
+"""2000-01-01, from which PostgreSQL counts, in seconds since 1970."""
+_UNCHANGED: Final = object()
+
+
+class Relation(NamedTuple):
+    """A table as it is at a place in the stream."""
+
+    namespace: str
+    table: str
+    columns: tuple[Column, ...]
+    row: Schema
+    key: Schema | None
+
+    @classmethod
+    def of(cls, namespace: str, table: str, columns: tuple[Column, ...]) -> Relation:
+        """With the schemas of its rows and of their keys."""
+        name = f"{namespace}.{table}"
+        fields = {
+            each.name: each.schema if each.is_key else each.schema.as_optional() for each in columns
+        }
+        keys = {each.name: each.schema for each in columns if each.is_key}
+        key = struct_of(f"{name}.Key", keys) if keys else None
+        return cls(namespace, table, columns, struct_of(f"{name}.Value", fields), key)
+
+    def read(self, texts: list[Any]) -> dict[str, Any]:
+        """A row; what an update did not send is marked."""
+        row = {}
+        for column, text in zip(self.columns, texts, strict=True):
+            if text is not _UNCHANGED:
+                row[column.name] = column.read(text)
+            else:
+                is_bytes = column.type_oid == BYTEA
+                row[column.name] = UNAVAILABLE.encode() if is_bytes else UNAVAILABLE
+        return row
+
+    def read_key(self, texts: list[Any]) -> dict[str, Any] | None:
+        """The key of a row, whose other columns may not have been sent."""
+        if self.key is None:
+            return None
+        found = {}
+        for column, text in zip(self.columns, texts, strict=True):
+            if column.is_key and text is _UNCHANGED:
+                raise DataError(f"{column.name}: the key was not sent with an update of its row")
+            if column.is_key:
+                found[column.name] = column.read(text)
+        return found
+
+    def place(self, change: Change) -> str:
+        """The key of a changed row, as the database writes it, for an error."""
+        texts = change.after if change.after is not None else change.before or []
+        keys = [
+            f"{column.name}={shown(text)}"
+            for column, text in zip(self.columns, texts, strict=False)
+            if column.is_key and text is not _UNCHANGED
+        ]
+        return ", ".join(keys) or "a row without a key"
+
+
+class Change(NamedTuple):
+    """A change of a row: what it was (if that was sent), and what it is; texts of its columns."""
+
+    operation: str
+    """c (created), u (updated), d (deleted), t (all rows of the table are gone)."""
+    relation: Relation
+    before: list[Any] | None
+    after: list[Any] | None
+    before_is_key: bool = False
+
+
+class Begin(NamedTuple):
+    """A transaction begins: where its end is in the log, when it was committed, its number."""
+
+    final_lsn: int
+    committed_ms: int
+    xid: int
+
+
+class Commit(NamedTuple):
+    """A transaction ends: the place behind it in the log."""
+
+    end_lsn: int
+
+
+class Decoder:
+    """Reads messages, and keeps what they say of tables."""
+
+    def __init__(
+        self,
+        columns_of: Callable[[str, str], tuple[Column, ...]],
+        handling: Handling = Handling(),  # noqa: B008 # it never changes
+    ) -> None:
+        """`columns_of` asks for a table: for its primary key, where whole rows are its identity,
+        and for what its domains are made of."""
+        self._columns_of = columns_of
+        self._handling = handling
+        self._relations: dict[int, Relation] = {}
+
+    def read(self, message: bytes) -> list[Change | Begin | Commit]:
+        """What a message says; nothing for one that is about neither rows nor transactions."""
+        kind, body = message[:1], _Body(message)
+        match kind:
+            case b"B":
+                lsn, micros, xid = body.take(">qqI")
+                return [Begin(lsn, POSTGRES_EPOCH_S * 1000 + micros // 1000, xid)]
+            case b"C":
+                return [Commit(body.take(">bqqq")[2])]
+            case b"R":
+                self._describe(body)
+            case b"I":
+                relation = self._relation(body)
+                body.letter()
+                return [Change("c", relation, None, body.row())]
+            case b"U":
+                return [self._update(body)]
+            case b"D":
+                relation = self._relation(body)
+                is_key = body.letter() == b"K"
+                return [Change("d", relation, body.row(), None, is_key)]
+            case b"T":
+                count, _ = body.take(">ib")
+                return [Change("t", self._relation(body), None, None) for _ in range(count)]
+        return []
+
+    def _relation(self, body: _Body) -> Relation:
+        return self._relations[body.take(">I")[0]]
+
+    def _update(self, body: _Body) -> Change:
+        relation, before, is_key = self._relation(body), None, False
+        letter = body.letter()
+        if letter != b"N":
+            is_key = letter == b"K"
+            before = body.row()
+            body.letter()
+        after = body.row()
+        if before is not None:  # has what was not sent again; a key alone has nulls beside itself
+            for index, column in enumerate(relation.columns):
+                if after[index] is _UNCHANGED and (column.is_key or not is_key):
+                    after[index] = before[index]
+        return Change("u", relation, before, after, is_key)
+
+    def _describe(self, body: _Body) -> None:
+        (oid,) = body.take(">I")
+        namespace, table = body.text(), body.text()
+        identity = body.letter()
+        columns = []
+        for _ in range(body.take(">h")[0]):
+            (flags,) = body.take(">b")
+            made = Column(body.text(), bool(flags & 1), *body.take(">Ii"))
+            columns.append(made._replace(handling=self._handling))
+        if identity == b"f" or any(each.type_oid >= FIRST_OWN_TYPE for each in columns):
+            known = {each.name: each for each in self._columns_of(namespace, table)}
+            columns = [_completed(each, known.get(each.name), identity == b"f") for each in columns]
+        self._relations[oid] = Relation.of(namespace, table, tuple(columns))
+
+
+def _completed(column: Column, known: Column | None, is_whole: bool) -> Column:
+    """A column of the stream with what the database knows of it now."""
+    if is_whole:
+        column = column._replace(is_key=known is not None and known.is_key)
+    if known is not None and column.type_oid >= FIRST_OWN_TYPE:
+        return column._replace(type_oid=known.type_oid, modifier=known.modifier)
+    return column
+
+
+class _Body:
+    """Takes the fields of a message one after the other."""
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._at = 1
+
+    def take(self, layout: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(layout, self._message, self._at)
+        self._at += struct.calcsize(layout)
+        return found
+
+    def letter(self) -> bytes:
+        self._at += 1
+        return self._message[self._at - 1 : self._at]
+
+    def text(self) -> str:
+        end = self._message.index(b"\x00", self._at)
+        found = self._message[self._at : end].decode()
+        self._at = end + 1
+        return found
+
+    def row(self) -> list[Any]:
+        """The texts of a row: None is null."""
+        return [self._value() for _ in range(self.take(">h")[0])]
+
+    def _value(self) -> Any:
+        match self.letter():
+            case b"n":
+                return None
+            case b"u":
+                return _UNCHANGED
+        (length,) = self.take(">i")
+        self._at += length
+        return self._message[self._at - length : self._at].decode(errors="surrogateescape")

@@ -11,49 +11,64 @@ The source asks a table again and again for rows behind the last one, by a numbe
 by the time of the last change, or by both. Rows are committed out of order: a row with a lower
 number or an earlier time may appear after a later one was read. `delay.ms` leaves the newest times
 out for so long; with numbers alone only a table that is written by one transaction at a time misses
-nothing. A deleted row is not seen at all. If nothing may be missed, read the database's own log
-(`PostgresSource`).
+nothing. A deleted row is not seen at all, nor one whose number or time is null. If nothing may be
+missed, read the database's own log (`PostgresSource`).
 
 The sink inserts rows, or by their key inserts, replaces and deletes them (a null value deletes).
 With keys a record that comes twice changes nothing; a batch is one transaction. Needs the extra
-`connect-sql`.
+`connect-sql`, and the driver of the database.
+
+Both describe a table again when its columns change. A row or a record that has no place on the
+other side is reported by itself. What types and times become is in `databases`.
 """
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING, at_least, not_empty, one_of
+from ottla.config.config_type import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    Rule,
+    at_least,
+    not_empty,
+    one_of,
+)
 from ottla.connect.connector import SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
-from ottla.connect.data import (
-    BOOLEAN as BOOLEAN_SCHEMA,
+from ottla.connect.connectors.databases import (
+    AS_ARRAY,
+    AS_DOUBLE,
+    AS_JSON,
+    AS_STRING,
+    CONNECT,
+    ISO,
+    PRECISE,
+    Database,
+    Handling,
+    database_of,
+    unreadable,
 )
 from ottla.connect.data import (
-    BYTES,
-    DATE,
-    DATE_NAME,
-    DECIMAL_NAME,
-    FLOAT64,
-    INT64,
-    TIME,
-    TIME_NAME,
-    TIMESTAMP,
-    TIMESTAMP_NAME,
     DataError,
-    Schema,
-    SchemaType,
     SinkRecord,
     SourceRecord,
-    decimal_of,
     shown,
     struct_of,
 )
-from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 EXTRA: Final = "connect-sql"
 BULK: Final = "bulk"
@@ -65,6 +80,14 @@ UPSERT: Final = "upsert"
 TABLE: Final = "table"
 
 
+def _is_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
 class DatabaseSettings(ConfigTable, group=True):
     """What both connectors are told of the database."""
 
@@ -74,6 +97,12 @@ class DatabaseSettings(ConfigTable, group=True):
         rule=not_empty(),
         importance=HIGH,
         doc="The database, as SQLAlchemy has it: dialect+driver://user:password@host/database.",
+    )
+    db_timezone: str = config_key(
+        default="UTC",
+        type=STRING,
+        rule=Rule("be the name of a time zone, such as Europe/Berlin", _is_zone),
+        doc="The zone of the times that are stored without one.",
     )
 
 
@@ -99,7 +128,37 @@ class SqlSourceSettings(DatabaseSettings):
         default="id", type=STRING, doc="The number that grows with each new row."
     )
     timestamp_column: str = config_key(
-        default="updated_at", type=STRING, doc="The time of the last change of a row, in UTC."
+        default="updated_at",
+        type=STRING,
+        doc="The time of the last change of a row: with a zone, or in db.timezone.",
+    )
+    validate_non_null: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Refuse an incrementing.column that may be null. Without this, rows in which it is "
+        "null are never read.",
+    )
+    decimal_handling_mode: str = config_key(
+        default=PRECISE,
+        type=STRING,
+        rule=one_of(PRECISE, AS_STRING, AS_DOUBLE),
+        doc="Exact numbers: as decimals (text without a scale), as text, which also holds NaN, or "
+        "as floats.",
+    )
+    time_precision_mode: str = config_key(
+        default=CONNECT,
+        type=STRING,
+        rule=one_of(CONNECT, ISO),
+        doc="Dates and times: as those of Connect, in milliseconds and the years 1 to 9999, or as "
+        "text, which has all that the database has.",
+    )
+    array_handling_mode: str = config_key(
+        default=AS_ARRAY,
+        type=STRING,
+        rule=one_of(AS_ARRAY, AS_JSON),
+        importance=LOW,
+        doc="Arrays of PostgreSQL: of one dimension as arrays, or all of them as text in JSON.",
     )
     delay_ms: int = config_key(
         default=0,
@@ -124,6 +183,63 @@ class SqlSourceSettings(DatabaseSettings):
     )
 
 
+class RowReader:
+    """A table as it was described last: how its columns are asked for, and how rows are read."""
+
+    def __init__(self, database: Database, table: Any, columns: Sequence[Any]) -> None:
+        """`columns` is what a cursor says of all columns: it differs when they have changed."""
+        self.table = table
+        self.columns = columns
+        self.types = {str(each.name): database.column_type(each.type) for each in table.columns}
+        self.keys = [str(each.name) for each in table.primary_key.columns]
+        fields = {
+            str(each.name): schema.as_optional() if _may_be_null(database, each) else schema
+            for each, schema in zip(
+                table.columns, (kind.schema for kind in self.types.values()), strict=True
+            )
+        }
+        self.schema = struct_of(str(table.name), fields)
+        self._key_fields = {key: fields[key] for key in self.keys}
+        self.key_schema = struct_of(None, self._key_fields) if self.keys else None
+        self._indexes = {name: index for index, name in enumerate(self.types)}
+
+    def selected(self) -> list[Any]:
+        """The columns as they are asked for."""
+        return [
+            kind.selected(self.table.c[name]).label(f"c{self._indexes[name]}")
+            for name, kind in self.types.items()
+        ]
+
+    def raw(self, row: Sequence[Any], name: str) -> Any:
+        """What the driver has returned for a column."""
+        return row[self._indexes[name]]
+
+    def has_new_nulls(self, rows: Sequence[Sequence[Any]]) -> bool:
+        """Whether there is a null where there was none when the table was described."""
+        required = [self._indexes[name] for name, kind in self.schema.fields if not kind.optional]
+        return any(row[index] is None for row in rows for index in required)
+
+    def read(self, row: Sequence[Any]) -> dict[str, Any]:
+        """The values of a row; DataError leads to the first one that has no place."""
+        found = {}
+        for (name, kind), raw in zip(self.types.items(), row, strict=True):
+            try:
+                found[name] = None if raw is None else kind.read(raw)
+            except ValueError as error:
+                place = f"table {self.table.name}, {self._place(row)}: {name}"
+                raise unreadable(place, raw, error) from None
+        return found
+
+    def _place(self, row: Sequence[Any]) -> str:
+        named = self.keys or list(self.types)[:1]
+        return ", ".join(f"{name}={shown(self.raw(row, name))}" for name in named)
+
+
+def _may_be_null(database: Database, column: Any) -> bool:
+    is_required = column.primary_key and database.keys_are_required(column.type)
+    return bool(column.nullable) and not is_required
+
+
 class SqlSource(SourceConnector):
     """Reads the new and changed rows of tables."""
 
@@ -132,26 +248,45 @@ class SqlSource(SourceConnector):
 
     _engine: Any = None
 
+    @classmethod
+    def topics(cls, settings: ConfigTable) -> Mapping[str, str]:
+        given: Any = settings
+        return {given.topic_prefix + name: f"tables={name}" for name in given.tables}
+
     def tasks(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         count = min(max_tasks, len(self.settings.tables))
         return [{"task.number": str(n), "task.count": str(count)} for n in range(count)]
 
     def start(self) -> None:
+        settings = self.settings
         self._sql = needed("sqlalchemy", EXTRA, SqlSource)
-        self._engine = _engine(self._sql, self.settings.url)
-        self._reflected: dict[str, Any] = {}
+        handling = Handling(
+            settings.decimal_handling_mode,
+            settings.time_precision_mode,
+            settings.array_handling_mode,
+            ZoneInfo(settings.db_timezone),
+        )
+        self._engine, self._database = _opened(self._sql, settings.url, handling)
+        self._readers: dict[str, RowReader] = {}
         self._offsets: dict[str, dict[str, Any]] = {}
-        self.idle_s = self.settings.poll_interval_ms / 1000
+        self._unordered: set[str] = set()
+        """Tables that have rows which are never read, which was logged."""
+        self.idle_s = settings.poll_interval_ms / 1000
+        for name in self._own_tables():
+            self._described(name)
 
     def stop(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
 
     def poll(self) -> Sequence[SourceRecord]:
-        """The next rows of one table that has some; after a wait, if none has."""
+        """The next rows of the tables; after a wait, if none has some or the database is down."""
         found: list[SourceRecord] = []
         for name in self._own_tables():
-            found += self._rows_of(name)
+            try:
+                found += self._rows_of(name)
+            except TryAgainError as error:
+                logger.warning("%s; it is asked again", error.message)
         if not found or self.settings.mode == BULK:
             self.context.wait(self.idle_s)
         return found
@@ -163,85 +298,181 @@ class SqlSource(SourceConnector):
         ordered = sorted(self.settings.tables)
         return [name for index, name in enumerate(ordered) if index % count == number]
 
-    def _rows_of(self, name: str) -> list[SourceRecord]:
-        partition = {TABLE: name}
-        if name not in self._offsets:
-            self._offsets[name] = dict(self.context.offset(partition) or {})
+    def _described(self, name: str) -> None:
+        """Describe a table, so that what is wrong with it is said at the start."""
         try:
-            table = self._table(name)
             with self._engine.connect() as connection:
-                rows = self._whole_times(connection, table, self._offsets[name])
-        except self._sql.exc.OperationalError as error:
+                self._reader(connection, name)
+        except self._sql.exc.DBAPIError as error:
             raise TryAgainError(f"table {name}: {error.orig}") from error
-        if not rows:
-            return []
-        schema = schema_of(self._sql, table)
-        keys = [column.name for column in table.primary_key.columns]
-        key_schema = struct_of(None, {key: schema.by_name[key] for key in keys}) if keys else None
-        records = []
-        for row in rows:
-            value = {column: _from_column(schema.by_name[column], row[column]) for column in row}
-            offset = self._offsets[name] = self._offset_of(row)
-            records.append(
-                SourceRecord(
-                    topic=self.settings.topic_prefix + name,
-                    key={key: value[key] for key in keys} if keys else None,
-                    key_schema=key_schema,
-                    value=value,
-                    value_schema=schema,
-                    source_partition=partition,
-                    source_offset=offset,
-                )
-            )
-        return records
 
-    def _whole_times(self, connection: Any, table: Any, offset: Mapping[str, Any]) -> list[Any]:
+    def _rows_of(self, name: str) -> list[SourceRecord]:
+        if name not in self._offsets:
+            self._offsets[name] = dict(self.context.offset({TABLE: name}) or {})
+        was_known = name in self._readers
+        try:
+            with self._engine.connect() as connection:
+                reader = self._reader(connection, name)
+                rows = self._whole_times(connection, reader, self._offsets[name])
+                if not rows and name not in self._unordered:
+                    self._note_unordered(connection, reader)
+        except self._sql.exc.SQLAlchemyError as error:
+            self._readers.pop(name, None)
+            if self._database.is_of_system(error):
+                raise TryAgainError(f"table {name}: {getattr(error, 'orig', error)}") from error
+            if not was_known:
+                raise
+            return self._rows_of(name)  # its columns have changed: it is described again
+        if was_known and reader.has_new_nulls(rows):
+            del self._readers[name]
+            return self._rows_of(name)
+        return [self._record(name, reader, row) for row in rows]
+
+    def _record(self, name: str, reader: RowReader, row: Sequence[Any]) -> SourceRecord:
+        offset = {each: self._stored(each, reader.raw(row, each)) for each in self._order_columns()}
+        self._offsets[name] = offset
+        record = SourceRecord(
+            topic=self.settings.topic_prefix + name,
+            source_partition={TABLE: name},
+            source_offset=offset,
+        )
+        try:
+            value = reader.read(row)
+        except DataError as error:
+            return record.replace(error=error)
+        return record.replace(
+            key={key: value[key] for key in reader.keys} if reader.keys else None,
+            key_schema=reader.key_schema,
+            value=value,
+            value_schema=reader.schema,
+        )
+
+    def _whole_times(
+        self, connection: Any, reader: RowReader, offset: Mapping[str, Any]
+    ) -> list[Any]:
         """The next rows; with times alone, never only some of those that share a time."""
-        rows = list(connection.execute(self._query(table, offset)).mappings())
+        rows = list(connection.execute(self._query(reader, offset)))
         if self.settings.mode != TIMESTAMPED or len(rows) < self.settings.batch_rows:
             return rows
         name = self.settings.timestamp_column
-        last = rows[-1][name]
-        earlier = [row for row in rows if row[name] != last]
+        last = reader.raw(rows[-1], name)
+        earlier = [row for row in rows if reader.raw(row, name) != last]
         if earlier:
             return earlier
-        query = self._sql.select(table).where(table.c[name] == last)
-        return list(connection.execute(query).mappings())
+        column = reader.table.c[name]
+        same = column == self._database.time_value(column.type, self._stored(name, last))
+        return list(connection.execute(self._sql.select(*reader.selected()).where(same)))
 
-    def _table(self, name: str) -> Any:
-        if name not in self._reflected:
-            self._reflected[name] = _reflect(self._sql, self._engine, name)
-            for column in self._order_columns():
-                if column not in self._reflected[name].columns:
-                    raise ConfigError(f"mode={self.settings.mode}: {name} must have {column}")
-        return self._reflected[name]
+    def _reader(self, connection: Any, name: str) -> RowReader:
+        """The table as it is described, again where its columns are not the same any longer."""
+        known = self._readers.get(name)
+        if known is not None and known.columns == self._columns_now(connection, known.table):
+            return known
+        table = _reflect(self._sql, connection, name)
+        columns = self._columns_now(connection, table)
+        self._check_order(name, table)
+        if known is not None:
+            logger.info("table %s: its columns have changed", name)
+        found = self._readers[name] = RowReader(self._database, table, columns)
+        return found
+
+    def _columns_now(self, connection: Any, table: Any) -> list[Any]:
+        everything = self._sql.select(self._sql.text("*")).select_from(table).limit(0)
+        found = connection.execute(everything)
+        return [tuple(column)[:6] for column in found.cursor.description]
+
+    def _check_order(self, name: str, table: Any) -> None:
+        """ConfigError unless the columns that rows are told apart by can do that."""
+        settings, database = self.settings, self._database
+        for column_name in self._order_columns():
+            if column_name not in table.columns:
+                raise ConfigError(f"mode={settings.mode}: {name} must have {column_name}")
+            column, is_time = table.c[column_name], column_name == settings.timestamp_column
+            key = "timestamp.column" if is_time else "incrementing.column"
+            if not database.is_order(column.type, is_time):
+                rule = "a date or a time" if is_time else "a number"
+                raise ConfigError(
+                    f"{key}={column_name}: must be {rule} in {name}, not {column.type}"
+                )
+            may_be_null = column.nullable and not column.primary_key
+            if settings.validate_non_null and may_be_null and not is_time:
+                raise ConfigError(
+                    f"{key}={column_name}: must not be null in {name}; with "
+                    "validate.non.null=false rows in which it is null are left out"
+                )
 
     def _order_columns(self) -> list[str]:
         mode, settings = self.settings.mode, self.settings
         found = [settings.timestamp_column] if mode in (TIMESTAMPED, BOTH) else []
         return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
 
-    def _query(self, table: Any, offset: Mapping[str, Any]) -> Any:
+    def _query(self, reader: RowReader, offset: Mapping[str, Any]) -> Any:
         """The rows behind an offset, in order; with times, only those that are old enough."""
-        query = self._sql.select(table)
+        sql, database, table = self._sql, self._database, reader.table
+        query = sql.select(*reader.selected())
         if self.settings.mode == BULK:
             return query
         columns = [table.c[name] for name in self._order_columns()]
-        last = [_unstored(offset.get(name)) for name in self._order_columns()]
         query = query.order_by(*columns).limit(self.settings.batch_rows)
+        query = query.where(sql.not_(self._has_no_place(columns)))
         if self.settings.mode in (TIMESTAMPED, BOTH):
             newest = datetime.now(UTC) - timedelta(milliseconds=self.settings.delay_ms)
-            query = query.where(columns[0] <= newest.replace(tzinfo=None))
-        if None in last:
+            query = query.where(database.is_by(columns[0], newest))
+        last = [self._unstored(table, name, offset) for name in self._order_columns()]
+        if any(each is None for each in last):
             return query
         if len(columns) == 1:
             return query.where(columns[0] > last[0])
         (at, number), (last_at, last_number) = columns, last
-        behind = self._sql.and_(at == last_at, number > last_number)
-        return query.where(self._sql.or_(at > last_at, behind))
+        behind = sql.and_(at == last_at, number > last_number)
+        return query.where(sql.or_(at > last_at, behind))
 
-    def _offset_of(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _stored(value[name]) for name in self._order_columns()}
+    def _has_no_place(self, columns: Sequence[Any]) -> Any:
+        """The condition that a row has no place in the order of rows."""
+        found = [column.is_(None) for column in columns]
+        found += [
+            condition
+            for column in columns
+            if (condition := self._database.no_place(column)) is not None
+        ]
+        return self._sql.or_(*found)
+
+    def _note_unordered(self, connection: Any, reader: RowReader) -> None:
+        """Say once that there are rows which are never read."""
+        names = self._order_columns()
+        if not names:
+            return
+        sql, table = self._sql, reader.table
+        condition = self._has_no_place([table.c[name] for name in names])
+        query = sql.select(sql.literal(1)).select_from(table).where(condition).limit(1)
+        if connection.execute(query).first() is not None:
+            self._unordered.add(str(table.fullname))
+            logger.warning(
+                "table %s: there are rows in which %s is null, or no finite number or time: they "
+                "are never read",
+                table.fullname,
+                " or ".join(names),
+            )
+
+    def _stored(self, name: str, value: Any) -> Any:
+        """A number or a time as an offset holds it: JSON cannot have decimals, nor times."""
+        if isinstance(value, str) and not self._is_time(name):
+            value = Decimal(value)
+        if isinstance(value, Decimal):
+            return int(value) if value == value.to_integral_value() else str(value)
+        return value.isoformat() if isinstance(value, date) else value
+
+    def _is_time(self, name: str) -> bool:
+        return self.settings.mode != INCREMENTING and name == self.settings.timestamp_column
+
+    def _unstored(self, table: Any, name: str, offset: Mapping[str, Any]) -> Any:
+        """What a column is compared with; None without an offset."""
+        found = offset.get(name)
+        if found is None:
+            return None
+        if self._is_time(name):
+            return self._database.time_value(table.c[name].type, found)
+        return Decimal(found) if isinstance(found, str) else found
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
@@ -249,63 +480,34 @@ class SqlSource(SourceConnector):
         return getattr(settings, "mode", "") in (INCREMENTING, BOTH)
 
 
-def _engine(sql: Any, url: str) -> Any:
+def _opened(
+    sql: Any, url: str, handling: Handling, is_writer: bool = False
+) -> tuple[Any, Database]:
+    """An engine whose sessions write times and numbers in fixed forms, and its kind of database."""
     try:
-        return sql.create_engine(url)
+        engine = sql.create_engine(url)
     except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
         raise ConfigError(f"url: must be a database that SQLAlchemy can reach ({error})") from error
+    database = database_of(sql, engine.dialect.name, handling)
+
+    def prepare(connection: Any, _: Any) -> None:
+        database.prepare(connection, is_writer)
+
+    sql.event.listen(engine, "connect", prepare)
+    return engine, database
 
 
-def _reflect(sql: Any, engine: Any, name: str) -> Any:
+def _reflect(sql: Any, connection: Any, name: str) -> Any:
     """A table as the database describes it."""
     namespace, _, table = name.rpartition(".")
     try:
-        return sql.Table(table, sql.MetaData(), schema=namespace or None, autoload_with=engine)
+        with warnings.catch_warnings():  # of types that SQLAlchemy does not know: they are text
+            warnings.simplefilter("ignore", sql.exc.SAWarning)
+            return sql.Table(
+                table, sql.MetaData(), schema=namespace or None, autoload_with=connection
+            )
     except sql.exc.NoSuchTableError:
         raise ConfigError(f"table {name}: must be in the database") from None
-
-
-def schema_of(sql: Any, table: Any) -> Schema:
-    """The schema of the rows of a table; columns of types that Connect lacks are text."""
-    fields = {}
-    for column in table.columns:
-        schema = _column_schema(sql, column.type)
-        may_be_null = column.nullable and not column.primary_key
-        fields[column.name] = schema.as_optional() if may_be_null else schema
-    return struct_of(table.name, fields)
-
-
-def _column_schema(sql: Any, kind: Any) -> Schema:
-    if isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float):
-        return STRING_SCHEMA if kind.scale is None else decimal_of(kind.scale)
-    for types, schema in (
-        (sql.Boolean, BOOLEAN_SCHEMA),
-        (sql.Integer, INT64),
-        (sql.Float, FLOAT64),
-        (sql.DateTime, TIMESTAMP),
-        (sql.Date, DATE),
-        (sql.Time, TIME),
-        (sql.LargeBinary, BYTES),
-    ):
-        if isinstance(kind, types):
-            return schema
-    return STRING_SCHEMA
-
-
-def _from_column(schema: Schema, value: Any) -> Any:
-    """A value of a column as its schema has it."""
-    if value is None or schema.type is not SchemaType.STRING:
-        return value
-    return value if isinstance(value, str) else str(value)
-
-
-def _stored(value: Any) -> Any:
-    """A number or time as an offset holds it."""
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-def _unstored(value: Any) -> Any:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 class SqlSinkSettings(DatabaseSettings):
@@ -347,7 +549,10 @@ class SqlSink(SinkConnector):
 
     def start(self) -> None:
         self._sql = needed("sqlalchemy", EXTRA, SqlSink)
-        self._engine = _engine(self._sql, self.settings.url)
+        handling = Handling(zone=ZoneInfo(self.settings.db_timezone))
+        self._engine, self._database = _opened(
+            self._sql, self.settings.url, handling, is_writer=True
+        )
         self._tables: dict[str, Any] = {}
 
     def stop(self) -> None:
@@ -355,46 +560,58 @@ class SqlSink(SinkConnector):
             self._engine.dispose()
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """All in one transaction; if one record breaks it, each in its own."""
+        """All in one transaction; if one record breaks it, each in its own.
+
+        The tables are described again before a record is held to be at fault: columns come and go.
+        """
         try:
             self._write(records)
-        except (self._sql.exc.DBAPIError, DataError) as error:
-            if isinstance(error, self._sql.exc.OperationalError):
-                raise TryAgainError(f"url={self._engine.url!r}: {error.orig}") from error
+        except Exception as error:
+            self._raise_of_system(error)
+            self._tables.clear()
             self._write_each(records)
 
     def _write_each(self, records: Sequence[SinkRecord]) -> None:
         for record in records:
             try:
                 self._write([record])
-            except self._sql.exc.OperationalError as error:
-                raise TryAgainError(f"url={self._engine.url!r}: {error.orig}") from error
-            except (self._sql.exc.DBAPIError, DataError) as error:
+            except Exception as error:  # of whatever type: it is the record's own
+                self._raise_of_system(error)
                 self.context.report(record, error)
+
+    def _raise_of_system(self, error: Exception) -> None:
+        """Raise what no record is to blame for."""
+        if isinstance(error, ConfigError):
+            raise error
+        if self._database.is_of_system(error):
+            reason = getattr(error, "orig", error)
+            raise TryAgainError(f"url={self._engine.url!r}: {reason}") from error
 
     def _write(self, records: Sequence[SinkRecord]) -> None:
         tables = [self._table_of(record) for record in records]
         with self._engine.begin() as connection:
             for record, table in zip(records, tables, strict=True):
-                self._write_row(connection, table, record)
+                if table is not None:
+                    self._write_row(connection, table, record)
 
     def _write_row(self, connection: Any, table: Any, record: SinkRecord) -> None:
         key = self._key_of(record)
-        same = [table.c[name] == value for name, value in key.items()]
-        if record.value is None:
-            if not key:
-                raise DataError(f"{record.topic}: a null value must have primary.key to delete by")
-            connection.execute(self._sql.delete(table).where(*same))
-            return
-        row = {**_fields(record.value, record), **key}
+        if record.value is None and not key:
+            raise DataError(f"{record.topic}: a null value must have primary.key to delete by")
+        row = key if record.value is None else {**_fields(record.value, record), **key}
         unknown = row.keys() - table.columns.keys()
         if unknown:
             raise DataError(f"table {table.name}: has no column {', '.join(sorted(unknown))}")
+        given = {name: self._database.bound(table.c[name], value) for name, value in row.items()}
+        same = [table.c[name] == given[name] for name in key]
+        if record.value is None:
+            connection.execute(self._sql.delete(table).where(*same))
+            return
         if self.settings.insert_mode == UPSERT:
-            changed = self._sql.update(table).where(*same).values(**row)
+            changed = self._sql.update(table).where(*same).values(**given)
             if connection.execute(changed).rowcount:
                 return
-        connection.execute(self._sql.insert(table).values(**row))
+        connection.execute(self._sql.insert(table).values(**given))
 
     def _key_of(self, record: SinkRecord) -> dict[str, Any]:
         """The columns of the key: out of the record's key, which may be one value, or its value."""
@@ -411,18 +628,23 @@ class SqlSink(SinkConnector):
         return {name: found[name] for name in names}
 
     def _table_of(self, record: SinkRecord) -> Any:
+        """The table of a record; None for a deletion from one that is not made yet."""
         name = self.settings.table.replace("${topic}", record.topic)
         if name not in self._tables:
             try:
                 self._tables[name] = _reflect(self._sql, self._engine, name)
             except ConfigError:
-                if not self.settings.auto_create or record.value_schema is None:
+                if not self.settings.auto_create:
                     raise
-                self._tables[name] = self._created(name, record, record.value_schema)
+                if record.value is None:
+                    return None
+                self._tables[name] = self._created(name, record)
         return self._tables[name]
 
-    def _created(self, name: str, record: SinkRecord, schema: Schema) -> Any:
-        fields = dict(schema.by_name)
+    def _created(self, name: str, record: SinkRecord) -> Any:
+        if record.value_schema is None:
+            raise DataError(f"table {name}: a record must have a schema to be created by")
+        fields = dict(record.value_schema.by_name)
         keys = record.key_schema
         for column in self.settings.primary_key:
             if column not in fields and keys is not None:
@@ -430,13 +652,14 @@ class SqlSink(SinkConnector):
         columns = [
             self._sql.Column(
                 column,
-                column_type(self._sql, field),
+                self._database.made_type(field, is_key=column in self.settings.primary_key),
                 nullable=field.optional and column not in self.settings.primary_key,
                 primary_key=column in self.settings.primary_key,
             )
             for column, field in fields.items()
         ]
-        table = self._sql.Table(name, self._sql.MetaData(), *columns)
+        namespace, _, bare = name.rpartition(".")
+        table = self._sql.Table(bare, self._sql.MetaData(), *columns, schema=namespace or None)
         table.create(self._engine, checkfirst=True)
         return table
 
@@ -447,30 +670,3 @@ def _fields(value: Any, record: SinkRecord) -> dict[str, Any]:
             f"{record.topic}: value={shown(value)}: must be a struct or a dict for a row"
         )
     return value
-
-
-def column_type(sql: Any, schema: Schema) -> Any:
-    """The type of a column for the values of a schema; DataError for arrays, maps and structs."""
-    match schema.logical and schema.name:
-        case str(name) if name == DECIMAL_NAME:
-            return sql.Numeric(38, schema.scale)
-        case str(name) if name == DATE_NAME:
-            return sql.Date()
-        case str(name) if name == TIME_NAME:
-            return sql.Time()
-        case str(name) if name == TIMESTAMP_NAME:
-            return sql.DateTime(timezone=True)
-    kinds = {
-        SchemaType.INT8: "SmallInteger",
-        SchemaType.INT16: "SmallInteger",
-        SchemaType.INT32: "Integer",
-        SchemaType.INT64: "BigInteger",
-        SchemaType.FLOAT32: "Float",
-        SchemaType.FLOAT64: "Double",
-        SchemaType.BOOLEAN: "Boolean",
-        SchemaType.STRING: "Text",
-        SchemaType.BYTES: "LargeBinary",
-    }
-    if schema.type not in kinds:
-        raise DataError(f"schema {schema}: must be simple to be a column; Flatten makes structs so")
-    return getattr(sql, kinds[schema.type])()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
-from contexts import LoneContext
+from contexts import LoneContext, through_json
 
+from ottla.connect.connector import TryAgainError
 from ottla.connect.connectors.sql import SqlSink, SqlSource
 from ottla.connect.data import (
     DATE,
@@ -98,7 +101,7 @@ def test_rows_have_the_schema_of_their_table(database, read):
         "name": "x",
         "price": Decimal("9.50"),
         "day": date(2020, 2, 3),
-        "changed": NOON,
+        "changed": NOON.replace(tzinfo=UTC),
     }
     assert record.value_schema == struct_of(
         "orders",
@@ -179,15 +182,132 @@ def test_tasks_share_the_tables(database):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
+        (
+            {"incrementing.column": "name"},
+            r"incrementing\.column=name: must be a number in orders, not TEXT",
+        ),
+        (
+            {"incrementing.column": "price"},
+            r"price: must not be null in orders; with validate\.non\.null=false",
+        ),
+        ({"db.timezone": "Mars"}, r"db\.timezone=Mars: must be the name of a time zone"),
         ({"tables": "nothing"}, "table nothing: must be in the database"),
         ({"incrementing.column": "no"}, "mode=incrementing: orders must have no"),
         ({"url": "nothing://x"}, "url: must be a database that SQLAlchemy can reach"),
     ],
 )
-def test_what_is_not_there_is_named(read, settings, text):
-    """When it is asked for."""
+def test_what_is_wrong_is_named_at_the_start(read, settings, text):
+    """No row is asked for."""
     with pytest.raises(ConfigError, match=text):
-        read(**settings)()
+        read(**settings)
+
+
+def test_rows_without_a_number_are_left_out_and_said_once(database, read, caplog):
+    """With validate.non.null=false; they never bring the reader back to the beginning."""
+    for number, price in ((1, None), (2, 5), (3, None), (4, "text"), (5, 6)):
+        insert(database, number)
+        database("UPDATE orders SET price = ? WHERE id = ?", price, number)
+    settings = {"incrementing.column": "price", "validate.non.null": "false", "batch.rows": "1"}
+    poll = read(**settings)
+
+    assert [ids(poll()) for _ in range(4)] == [[2], [5], [], []]
+    assert ids(read(**settings)()) == []
+    said = [each.message for each in caplog.records if "are never read" in each.message]
+    assert len(said) == 2, "once for each start"
+    assert "rows in which price is null" in said[0]
+
+
+def test_rows_without_a_time_are_left_out_and_said_once(database, read, caplog):
+    """Also where nulls come first, as in SQLite and MariaDB."""
+    database("CREATE TABLE notes (id INTEGER PRIMARY KEY, changed TIMESTAMP)")
+    for number, changed in ((1, None), (2, "2020-01-01 00:00:00"), (3, None)):
+        database("INSERT INTO notes VALUES (?, ?)", number, changed)
+    poll = read(tables="notes", mode="timestamp", **{"batch.rows": "1"})
+
+    assert [ids(poll()) for _ in range(3)] == [[2], [], []]
+    assert sum("are never read" in each.message for each in caplog.records) == 1
+
+
+def test_columns_that_come_and_go_are_seen(database, read):
+    """Without a restart, in the schema of the next rows."""
+    poll = read()
+    insert(database, 1)
+    first = poll()[0]
+    database("ALTER TABLE orders ADD COLUMN more INTEGER DEFAULT 7")
+    insert_with = "INSERT INTO orders (id, changed, more) VALUES (?, '2020-01-01 00:00:00', 8)"
+    database(insert_with, 2)
+    second = poll()[0]
+    database("ALTER TABLE orders DROP COLUMN name")
+    database(insert_with, 3)
+    third = poll()[0]
+
+    assert "more" not in first.value
+    assert (second.value["more"], second.value_schema.by_name["more"]) == (8, INT64.as_optional())
+    assert "name" in second.value
+    assert "name" not in third.value
+
+
+def test_a_column_that_may_be_null_since_is_read(database, read):
+    """A null says that the table is not as it was described."""
+    poll = read()
+    insert(database, 1)
+    assert not poll()[0].value_schema.by_name["changed"].optional
+    database("ALTER TABLE orders RENAME TO before")
+    database(TABLE.replace("changed TIMESTAMP NOT NULL", "changed TIMESTAMP"))
+    database("INSERT INTO orders (id) VALUES (2)")
+
+    (record,) = poll()
+    assert record.value["changed"] is None
+    assert through_json(record)["changed"] is None
+
+
+def test_an_outage_is_waited_for(database, read, caplog):
+    """The database is asked again, and the rows come when it answers."""
+    insert(database, 1)
+    poll = read(url=f"{database.url}?timeout=0")
+    with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert poll() == []
+
+    assert ids(poll()) == [1]
+    assert "table orders: database is locked; it is asked again" in caplog.text
+
+
+ZONES = ["UTC", "Asia/Tokyo", "America/New_York"]
+
+
+@pytest.fixture(params=["UTC", "Asia/Kolkata"])
+def of_process(request, monkeypatch):
+    """The zone of the process, which must not matter."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_times_without_a_zone_are_in_that_of_the_database(database, read, sink, zone, of_process):
+    """Read, compared with the present, and written: summer time too."""
+    now = datetime.now(ZoneInfo(zone)).replace(tzinfo=None)
+    winter, summer = datetime(2026, 1, 15, 12), datetime(2026, 7, 15, 12)
+    for number, at in enumerate((winter, summer, now, now - timedelta(hours=2))):
+        insert(database, number, at)
+    zoned = {"db.timezone": zone, "mode": "timestamp"}
+    records = read(**zoned)()
+    late = read(**zoned, **{"delay.ms": "3600000", "topic.prefix": "late-"})
+
+    assert ids(records) == [0, 1, 3, 2]
+    moments = [record.value["changed"] for record in records]
+    expected = [at.replace(tzinfo=ZoneInfo(zone)) for at in (winter, summer)]
+    assert moments[:2] == expected
+    assert through_json(records[0])["changed"] == int(expected[0].timestamp() * 1000)
+    assert ids(late()) == []
+    writer, reported = sink(**UPSERT, table="orders", **{"db.timezone": zone})
+    writer.put([record(9, each.value, value_schema=each.value_schema) for each in records])
+    assert not reported
+    kept = [text for (text,) in database("SELECT changed FROM orders ORDER BY id LIMIT 2")]
+    assert kept == ["2026-01-15 12:00:00.000000", "2026-07-15 12:00:00.000000"]
 
 
 @pytest.fixture
@@ -321,6 +441,72 @@ def test_a_table_is_copied_whatever_happens(database, read, sink, seed):
 
     expected = database("SELECT id, name FROM orders ORDER BY id")
     assert database("SELECT id, name FROM copy ORDER BY id") == expected
+
+
+def test_columns_of_the_sink_that_come_and_go_are_seen(database, sink):
+    """Without a restart; a record with a column that is gone is reported."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, old TEXT)")
+    writer, reported = sink()
+    writer.put([record(0, {"id": 1, "old": "x"})])
+    database("ALTER TABLE people ADD COLUMN age INTEGER")
+    writer.put([record(1, {"id": 2, "age": 30})])
+    database("ALTER TABLE people DROP COLUMN old")
+    writer.put([record(2, {"id": 3, "name": "Bob"}), record(3, {"id": 4, "old": "y"})])
+
+    assert database("SELECT id, name, age FROM people") == [
+        (1, None, None),
+        (2, None, 30),
+        (3, "Bob", None),
+    ]
+    assert reported == [(3, "INVALID_RECORD: table people: has no column old")]
+
+
+class Strange:
+    """A value of no type that a driver knows, which says no more than that."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "value", [10**30, "cut \ud83d", [1], {"a": 1}, object(), b"x", float, Strange(), ("a", 1)]
+)
+def test_any_error_of_one_record_is_its_own(database, sink, value):
+    """Of whatever type the driver raises: the others are written, and it is reported once."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, at TIMESTAMP)")
+    writer, reported = sink()
+    values = [value if number == 1 else None for number in range(3)]
+    writer.put([record(n, {"id": n, "at": each}) for n, each in enumerate(values)])
+
+    assert database("SELECT id FROM people") == [(0,), (2,)]
+    assert [offset for offset, _ in reported] == [1]
+
+
+def test_an_error_of_the_database_is_nobodys(database, sink):
+    """A lock of another writer: the records come again."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY)")
+    writer, reported = sink(url=f"{database.url}?timeout=0")
+    with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TryAgainError, match="database is locked"):
+            writer.put([record(0, {"id": 1})])
+    writer.put([record(0, {"id": 1})])
+
+    assert database("SELECT id FROM people") == [(1,)]
+    assert not reported
+
+
+def test_a_deletion_from_a_table_that_is_not_made_yet(database, sink):
+    """There is nothing to delete; a record without a schema makes no table, and says so."""
+    writer, reported = sink(**UPSERT)
+    writer.put([record(0, None, key={"id": 1})])
+    writer.put([record(1, {"id": 1})])
+    writer.put([record(2, {"id": 1, "name": "Ann", "born": None}, value_schema=PERSON)])
+
+    assert database("SELECT id FROM people") == [(1,)]
+    assert reported == [
+        (1, "INVALID_RECORD: table people: a record must have a schema to be created by")
+    ]
 
 
 def test_settings_of_the_sink():

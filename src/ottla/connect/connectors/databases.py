@@ -1,0 +1,784 @@
+"""What databases differ in: the types of their columns, their sessions, and their errors.
+
+Each kind of database has a table that gives its types one of Connect's, with a reader that makes
+the value of what the driver has returned. Nothing is guessed: what has no place in its type is an
+error that says by which setting it has one. Types that drivers bend, or refuse in the middle of a
+result, are asked for as text in a form that the session fixes: PostgreSQL's and MySQL's times,
+numbers without limits, everything that Connect has no type for.
+
+Times without a zone are in `db.timezone`; sessions of PostgreSQL and MySQL are in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from ottla.connect.data import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DATE_NAME,
+    DECIMAL_NAME,
+    EPOCH_DAY,
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    TIME,
+    TIME_NAME,
+    TIMESTAMP,
+    TIMESTAMP_NAME,
+    DataError,
+    Schema,
+    SchemaType,
+    array_of,
+    decimal_of,
+    shown,
+)
+from ottla.connect.value_text import java_float
+
+PRECISE: Final = "precise"
+AS_STRING: Final = "string"
+AS_DOUBLE: Final = "double"
+CONNECT: Final = "connect"
+ISO: Final = "isostring"
+AS_ARRAY: Final = "array"
+AS_JSON: Final = "json"
+DECIMALS_AS_TEXT: Final = "decimal.handling.mode=string has it as text"
+TIMES_AS_TEXT: Final = "time.precision.mode=isostring has it as text"
+ARRAYS_AS_TEXT: Final = "array.handling.mode=json has it as text"
+BIT_FIELD: Final = 1
+GROUPED_YEARS: Final = 400
+DAYS_OF_GROUP: Final = 146_097
+MOST_DIGITS: Final = 38
+MYSQL_DIGITS, MYSQL_SCALE, MYSQL_KEY = 65, 30, 255
+MADE: Final = {
+    SchemaType.INT8: "SmallInteger",
+    SchemaType.INT16: "SmallInteger",
+    SchemaType.INT32: "Integer",
+    SchemaType.INT64: "BigInteger",
+    SchemaType.FLOAT32: "Float",
+    SchemaType.FLOAT64: "Double",
+    SchemaType.BOOLEAN: "Boolean",
+    SchemaType.STRING: "Text",
+    SchemaType.BYTES: "LargeBinary",
+}
+"""The types of columns that are made."""
+ULPS: Final = 4
+"""A float that is so near to a decimal stands for it: databases without decimals store floats."""
+POSTGRES_SESSION: Final = (
+    ("DateStyle", "ISO"),
+    ("IntervalStyle", "iso_8601"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "3"),
+    ("bytea_output", "hex"),
+)
+"""How PostgreSQL is to write values as text."""
+_POSTGRES_TIME: Final = re.compile(
+    r"(\d{4,})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(\+00)?( BC)?"
+)
+_WIDE: Final = Context(prec=2000, rounding=ROUND_HALF_EVEN)
+
+Read = Callable[[Any], Any]
+
+
+class Handling(NamedTuple):
+    """The forms of values that have several."""
+
+    decimals: str = PRECISE
+    times: str = CONNECT
+    arrays: str = AS_ARRAY
+    zone: tzinfo = UTC
+
+
+class ColumnType(NamedTuple):
+    """What a column is in Connect, how it is asked for, and how what comes is read."""
+
+    schema: Schema
+    selected: Callable[[Any], Any]
+    """The column as an expression of SQLAlchemy's."""
+    read: Read
+    """Raises ValueError with the rule that a value breaks."""
+
+
+# Readers: what a driver returns, or the database's text of it, as a value of Connect's.
+
+
+def read_boolean(value: Any) -> bool:
+    """True and false, as drivers and databases write them."""
+    found = {True: True, False: False, b"\x01": True, b"\x00": False}
+    found |= {"t": True, "true": True, "f": False, "false": False}
+    if isinstance(value, bool | int | str | bytes) and value in found:
+        return found[value]
+    raise ValueError("be true or false")
+
+
+def read_integer(value: Any) -> int:
+    """A whole number of 64 bits."""
+    try:
+        number = Decimal("NaN") if isinstance(value, bool | float) else Decimal(value)
+    except (InvalidOperation, TypeError, ValueError):
+        number = Decimal("NaN")
+    if number.is_finite() and number == int(number) and -(2**63) <= number < 2**63:
+        return int(number)
+    raise ValueError("be a whole number of 64 bits")
+
+
+def read_float(value: Any) -> float:
+    """A float; NaN and the infinities are some."""
+    if isinstance(value, float | int | Decimal | str) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass  # it is told below
+    raise ValueError("be a number")
+
+
+def read_short_float(value: Any) -> float:
+    """A float of 32 bits that came as one of 64: with the digits that it has."""
+    return float(java_float(read_float(value)))
+
+
+def _exact(value: Any) -> Decimal:
+    is_number = isinstance(value, int | float | Decimal | str) and not isinstance(value, bool)
+    try:
+        return Decimal(repr(value) if isinstance(value, float) else value if is_number else "none")
+    except InvalidOperation:
+        raise ValueError("be a number") from None
+
+
+def decimal_reader(scale: int) -> Read:
+    """Decimals of a scale; a float that is nearly one of these is that."""
+
+    def read(value: Any) -> Decimal:
+        number = _exact(value)
+        if not number.is_finite():
+            raise ValueError(f"be a finite number; {DECIMALS_AS_TEXT}")
+        rounded = number.quantize(Decimal((0, (1,), -scale)), context=_WIDE)
+        if rounded == number:
+            return rounded
+        if isinstance(value, float) and abs(float(rounded) - value) <= ULPS * math.ulp(value):
+            return rounded
+        raise ValueError(f"have {scale} digits behind the point; {DECIMALS_AS_TEXT}")
+
+    return read
+
+
+def read_decimal_text(value: Any) -> str:
+    """All digits of a number, as text; `NaN` and `Infinity` as they are."""
+    if isinstance(value, str):
+        return str(value)
+    return f"{_exact(value):f}"
+
+
+def read_text(value: Any) -> str:
+    """Text; of what has one form as text, that form."""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValueError("be text in UTF-8")
+        return str(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return f"{_exact(value):f}" if isinstance(value, Decimal) else repr(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    raise ValueError(f"be text, and not of type {type(value).__name__}")
+
+
+def read_bytes(value: Any) -> bytes:
+    """Bytes; text in their place is its UTF-8."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
+    raise ValueError("be bytes")
+
+
+def read_hex_bytes(value: Any) -> bytes:
+    """Bytes, or PostgreSQL's text of them."""
+    if isinstance(value, str) and value.startswith("\\x"):
+        return bytes.fromhex(value[2:])
+    return read_bytes(value)
+
+
+def read_date(value: Any) -> date:
+    """A day of the years 1 to 9999."""
+    try:
+        if isinstance(value, datetime):
+            return value.date()
+        return value if isinstance(value, date) else date.fromisoformat(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"be a day of the years 1 to 9999; {TIMES_AS_TEXT}") from None
+
+
+def read_time(value: Any) -> time:
+    """A time of one day, without a zone."""
+    try:
+        if isinstance(value, timedelta):
+            found = (datetime.min + value).time() if timedelta() <= value else None
+            if found is None or value >= timedelta(days=1):
+                raise ValueError(value)
+            return found
+        found = value if isinstance(value, time) else time.fromisoformat(value)
+        if found.tzinfo is not None:
+            raise ValueError(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"be a time from 00:00 to 23:59:59.999999; {TIMES_AS_TEXT}") from None
+    return found
+
+
+def timestamp_reader(zone: tzinfo) -> Read:
+    """Moments in UTC; times without a zone are in `zone`, the first of two that are the same."""
+
+    def read(value: Any) -> datetime:
+        try:
+            found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+            aware = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+            return aware.astimezone(UTC)
+        except (ValueError, TypeError, OverflowError):
+            raise ValueError(f"be a time of the years 1 to 9999; {TIMES_AS_TEXT}") from None
+
+    return read
+
+
+def read_iso(value: Any) -> str:
+    """A time as ISO 8601; what a database has beside that (`infinity`, zero dates) as it is."""
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, str):
+        return postgres_iso(value)
+    return read_text(value)
+
+
+def postgres_iso(text: str) -> str:
+    """A date or time as PostgreSQL writes it, as ISO 8601: years before 0 and behind 9999 too."""
+    match = _POSTGRES_TIME.fullmatch(text)
+    if match is None:
+        return text
+    year, sign = int(match[1]), ""
+    if match[9]:
+        year, sign = year - 1, "-" if year > 1 else ""
+    elif year > date.max.year:
+        sign = "+"
+    day = f"{sign}{year:04d}-{match[2]}-{match[3]}"
+    if match[4] is None:
+        return day
+    fraction = f".{match[7]}" if match[7] else ""
+    return f"{day}T{match[4]}:{match[5]}:{match[6]}{fraction}{'Z' if match[8] else ''}"
+
+
+def postgres_micros(text: str) -> int:
+    """Microseconds since 1970 of a time as PostgreSQL writes it, in any year."""
+    match = _POSTGRES_TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("be a time")
+    year = 1 - int(match[1]) if match[9] else int(match[1])
+    groups = (year - 2000) // GROUPED_YEARS
+    day = date(year - groups * GROUPED_YEARS, int(match[2]), int(match[3])).toordinal()
+    days = day + groups * DAYS_OF_GROUP - EPOCH_DAY
+    hours, minutes, seconds = (int(part or 0) for part in match.group(4, 5, 6))
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return whole * 1_000_000 + int((match[7] or "").ljust(6, "0"))
+
+
+# Databases.
+
+
+class Database:
+    """Any kind of database, as SQLAlchemy describes it."""
+
+    session: Sequence[str] = ()
+    """What a connection is told first."""
+    writes: Sequence[str] = ()
+    """What a connection that writes is told as well."""
+    system_errors: frozenset[Any] = frozenset()
+
+    def __init__(self, sql: Any, handling: Handling) -> None:
+        self.sql = sql
+        self.handling = handling
+        self.as_given = type("AsGiven", (sql.types.UserDefinedType,), {"cache_ok": True})()
+        """A type whose values pass as they are, and that is not named to the database."""
+
+    def prepare(self, connection: Any, is_writer: bool) -> None:
+        """Set up a new connection of the driver's: how values are written and read."""
+        cursor = connection.cursor()
+        for statement in (*self.session, *(self.writes if is_writer else ())):
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    # Types
+
+    def keys_are_required(self, kind: Any) -> bool:
+        """Whether a primary key of this type is never null."""
+        return True
+
+    def column_type(self, kind: Any) -> ColumnType:
+        """What a column of this type of SQLAlchemy's is in Connect."""
+        sql = self.sql
+        if _is_decimal(sql, kind):
+            return self.decimal(kind.scale)
+        for types, found in (
+            (sql.Boolean, ColumnType(BOOLEAN, self.raw, read_boolean)),
+            (sql.Integer, ColumnType(INT64, self.raw, read_integer)),
+            (sql.Float, ColumnType(FLOAT64, self.raw, read_float)),
+            ((sql.LargeBinary, sql.BINARY, sql.VARBINARY), ColumnType(BYTES, self.raw, read_bytes)),
+        ):
+            if isinstance(kind, types):
+                return found
+        return self.time_type(kind) or ColumnType(STRING, self.raw, read_text)
+
+    def time_type(self, kind: Any) -> ColumnType | None:
+        """As above for dates and times; None for others."""
+        sql = self.sql
+        for types, schema, read in (
+            (sql.DateTime, TIMESTAMP, timestamp_reader(self.zone_of(kind))),
+            (sql.Date, DATE, read_date),
+            (sql.Time, TIME, read_time),
+        ):
+            if isinstance(kind, types):
+                if self.handling.times == ISO:
+                    return ColumnType(STRING, self.time_text, self.iso_reader(kind))
+                return ColumnType(schema, self.time_text, read)
+        return None
+
+    def decimal(self, scale: int | None) -> ColumnType:
+        """The type of exact numbers; those without a scale are text."""
+        if self.handling.decimals == AS_DOUBLE:
+            return ColumnType(FLOAT64, self.number_text, read_float)
+        if self.handling.decimals == AS_STRING or scale is None:
+            return ColumnType(STRING, self.number_text, read_decimal_text)
+        return ColumnType(decimal_of(scale), self.number_text, decimal_reader(scale))
+
+    def zone_of(self, kind: Any) -> tzinfo:
+        """The zone of times that have none with them."""
+        return UTC if getattr(kind, "timezone", False) else self.handling.zone
+
+    def iso_reader(self, kind: Any) -> Read:
+        """The reader of times as text."""
+        return read_iso
+
+    # Expressions
+
+    def raw(self, column: Any) -> Any:
+        """A column as the driver returns it, without what SQLAlchemy would make of it."""
+        return self.sql.type_coerce(column, self.sql.types.NullType())
+
+    def number_text(self, column: Any) -> Any:
+        """An exact number."""
+        return self.raw(column)
+
+    def time_text(self, column: Any) -> Any:
+        """A time so that it can be compared with the column again, without loss."""
+        return column
+
+    def time_value(self, kind: Any, stored: Any) -> Any:
+        """What `time_text` gave once, for a comparison with the column."""
+        found = datetime.fromisoformat(stored)
+        return found if kind.__class__ is not self.sql.Date else found.date()
+
+    def is_by(self, column: Any, moment: datetime) -> Any:
+        """The condition that a time is not after a moment."""
+        zone = self.zone_of(column.type)
+        is_zoned = bool(getattr(column.type, "timezone", False))
+        local = moment if is_zoned else moment.astimezone(zone).replace(tzinfo=None)
+        return column <= self.time_value(column.type, local.isoformat())
+
+    def is_order(self, kind: Any, is_time: bool) -> bool:
+        """Whether columns of this type have an order: of times, or of numbers."""
+        sql = self.sql
+        return isinstance(
+            kind, (sql.Date, sql.DateTime) if is_time else (sql.Integer, sql.Numeric, sql.Float)
+        )
+
+    def no_place(self, column: Any) -> Any:
+        """The condition that a column has no place in an order, beside being null; or None."""
+        return None
+
+    def bound(self, column: Any, value: Any) -> Any:
+        """A value as it is written to a column: times in the column's zone, text as text."""
+        sql, kind = self.sql, column.type
+        if isinstance(value, datetime) and isinstance(kind, sql.DateTime):
+            aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+            if getattr(kind, "timezone", False):
+                return aware
+            return aware.astimezone(self.zone_of(kind)).replace(tzinfo=None)
+        if isinstance(value, str) and not isinstance(kind, sql.String):
+            return self.text_for(kind, str(value))
+        return value
+
+    def text_for(self, kind: Any, text: str) -> Any:
+        """Text for a column of another type, which the database is to read."""
+        return self.sql.literal(text, self.as_given)
+
+    def made_type(self, schema: Schema, is_key: bool) -> Any:
+        """The type of a column that is made for values of a schema; DataError for collections."""
+        sql = self.sql
+        match schema.logical and schema.name:
+            case str(name) if name == DECIMAL_NAME:
+                return sql.Numeric(MOST_DIGITS, schema.scale)
+            case str(name) if name == DATE_NAME:
+                return sql.Date()
+            case str(name) if name == TIME_NAME:
+                return sql.Time()
+            case str(name) if name == TIMESTAMP_NAME:
+                return sql.DateTime(timezone=True)
+        if schema.type not in MADE:
+            raise DataError(
+                f"schema {schema}: must be simple to be a column; Flatten makes structs so"
+            )
+        return getattr(sql, MADE[schema.type])()
+
+    # Errors
+
+    def is_of_system(self, error: BaseException) -> bool:
+        """Whether the database or the way to it is at fault, not a record: it may be well later."""
+        exc = self.sql.exc
+        if isinstance(error, exc.TimeoutError) or getattr(error, "connection_invalidated", False):
+            return True
+        if not isinstance(error, exc.DBAPIError):
+            return False
+        code = self.code_of(error.orig)
+        if code is None:
+            return isinstance(error, exc.OperationalError | exc.InterfaceError)
+        return code in self.system_errors
+
+    def code_of(self, error: Any) -> Any:
+        """The driver's code of an error, as `system_errors` has them."""
+        return None
+
+
+class Postgres(Database):
+    """PostgreSQL, by any driver: all but the simplest types come as its own text."""
+
+    session = tuple(f"SET {name} = '{value}'" for name, value in POSTGRES_SESSION)
+    system_errors = frozenset(["08", "25006", "28", "3D", "40", "42501", "53", "55", "57", "58"])
+
+    def column_type(self, kind: Any) -> ColumnType:
+        sql, dialect = self.sql, import_module("sqlalchemy.dialects.postgresql")
+        if isinstance(kind, dialect.DOMAIN):
+            return self.column_type(kind.data_type)
+        if isinstance(kind, sql.ARRAY):
+            return self._array(kind)
+        if isinstance(kind, dialect.MONEY):
+            return self.decimal(2)._replace(selected=self._money)
+        if isinstance(kind, sql.Time) and kind.timezone:
+            return ColumnType(STRING, self.time_text, read_text)
+        if isinstance(kind, sql.LargeBinary):
+            return ColumnType(BYTES, self.raw, read_hex_bytes)
+        if isinstance(kind, dialect.INET):
+            return ColumnType(STRING, self._formatted, read_text)
+        found = super().column_type(kind)
+        if found.schema is STRING and found.read is read_text and not isinstance(kind, sql.String):
+            return found._replace(selected=self._text)
+        return found
+
+    def made_type(self, schema: Schema, is_key: bool) -> Any:
+        """Decimals have as many digits before the point as elsewhere, and all behind it."""
+        if schema.logical and schema.name == DECIMAL_NAME:
+            return self.sql.Numeric(MOST_DIGITS + max(schema.scale, 0), schema.scale)
+        if schema.type is SchemaType.ARRAY:
+            return self.sql.ARRAY(self.made_type(schema.items, is_key=False))
+        return super().made_type(schema, is_key)
+
+    def _array(self, kind: Any) -> ColumnType:
+        if self.handling.arrays == AS_JSON:
+            return ColumnType(STRING, lambda column: self._text(self._json(column)), read_text)
+        items = self.column_type(kind.item_type)
+
+        def read(value: Any) -> list[Any]:
+            found = json.loads(value)
+            if any(isinstance(item, list) for item in found):
+                raise ValueError(f"be an array of one dimension; {ARRAYS_AS_TEXT}")
+            return [None if item is None else items.read(item) for item in found]
+
+        texts = self.sql.ARRAY(self.sql.Text())
+        return ColumnType(
+            array_of(items.schema.as_optional()),
+            lambda column: self._text(self._json(self.sql.cast(column, texts))),
+            read,
+        )
+
+    def _text(self, column: Any) -> Any:
+        return self.sql.cast(column, self.sql.Text())
+
+    def _json(self, column: Any) -> Any:
+        return self.sql.func.to_json(column)
+
+    def _money(self, column: Any) -> Any:
+        return self._text(self.sql.cast(column, self.sql.Numeric()))
+
+    def _formatted(self, column: Any) -> Any:
+        """As the type writes itself; a cast to text would add /32."""
+        return self.sql.func.nullif(self.sql.func.format("%s", self.raw(column)), "")
+
+    def number_text(self, column: Any) -> Any:
+        return self._text(column)
+
+    def time_text(self, column: Any) -> Any:
+        return self._text(column)
+
+    def time_value(self, kind: Any, stored: Any) -> Any:
+        return self.sql.cast(self.sql.literal(stored, self.sql.Text()), kind)
+
+    def no_place(self, column: Any) -> Any:
+        sql = self.sql
+        if isinstance(column.type, sql.Integer):
+            return None
+        if isinstance(column.type, sql.Date | sql.DateTime):
+            return column == self.time_value(column.type, "infinity")
+        return self._text(column).in_(["NaN", "Infinity", "-Infinity"])
+
+    def code_of(self, error: Any) -> Any:
+        code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        return code if code is None or code in self.system_errors else code[:2]
+
+
+class MySql(Database):
+    """MySQL and MariaDB: times come as text, as drivers bend zero dates and long times."""
+
+    session = ("SET time_zone = '+00:00'",)
+    writes = ("SET sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",)
+    system_errors = frozenset(
+        (
+            *(1020, 1021, 1037, 1038, 1040, 1041, 1043, 1044, 1045, 1049, 1053, 1114, 1129, 1130),
+            *(1142, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1227, 1290),
+            *(1317, 1836, 1927, 1969, 3024, 4031),
+            *range(2000, 3000),
+        )
+    )
+    """No room, no right, shut down, locked, too many connections; and all that clients raise."""
+
+    def column_type(self, kind: Any) -> ColumnType:
+        sql, dialect = self.sql, import_module("sqlalchemy.dialects.mysql")
+        if isinstance(kind, dialect.BIT):
+            is_flag = kind.length in (None, BIT_FIELD)
+            schema = BOOLEAN if is_flag else BYTES
+            return ColumnType(schema, self.raw, read_boolean if is_flag else read_bytes)
+        if isinstance(kind, dialect.YEAR):
+            return ColumnType(INT64, self.raw, read_integer)
+        if isinstance(kind, dialect.BIGINT) and kind.unsigned:
+            return self.decimal(0)
+        if isinstance(kind, dialect.FLOAT):
+            return ColumnType(FLOAT64, lambda column: self.raw(column + 0.0e0), read_short_float)
+        if isinstance(kind, sql.types.NullType):
+            return ColumnType(STRING, self.raw, _read_unknown)
+        return super().column_type(kind)
+
+    def zone_of(self, kind: Any) -> tzinfo:
+        return UTC if isinstance(kind, self.sql.TIMESTAMP) else self.handling.zone
+
+    def iso_reader(self, kind: Any) -> Read:
+        ending = "Z" if isinstance(kind, self.sql.TIMESTAMP) else ""
+        return lambda value: read_text(value).replace(" ", "T") + ending
+
+    def made_type(self, schema: Schema, is_key: bool) -> Any:
+        """As above, but without the limits of MySQL's defaults: whole seconds, and 64 kB."""
+        dialect = import_module("sqlalchemy.dialects.mysql")
+        found = super().made_type(schema, is_key)
+        if isinstance(found, self.sql.Numeric) and schema.logical:
+            return self.sql.Numeric(MYSQL_DIGITS, min(schema.scale, MYSQL_SCALE))
+        if isinstance(found, self.sql.DateTime):
+            return dialect.DATETIME(fsp=3)
+        if isinstance(found, self.sql.Time):
+            return dialect.TIME(fsp=3)
+        if is_key and isinstance(found, self.sql.Text):
+            return self.sql.String(MYSQL_KEY)
+        if is_key and isinstance(found, self.sql.LargeBinary):
+            return dialect.VARBINARY(MYSQL_KEY)
+        if isinstance(found, self.sql.Text):
+            return dialect.LONGTEXT()
+        return dialect.LONGBLOB() if isinstance(found, self.sql.LargeBinary) else found
+
+    def time_text(self, column: Any) -> Any:
+        return self.sql.cast(column, self.sql.CHAR())
+
+    def time_value(self, kind: Any, stored: Any) -> Any:
+        return self.sql.literal(stored.replace("T", " "), self.sql.String())
+
+    def code_of(self, error: Any) -> Any:
+        code = error.args[0] if error.args else None
+        return code or None
+
+
+class Sqlite(Database):
+    """SQLite, whose columns hold values of any type."""
+
+    system_errors = frozenset([5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 22, 23, 26])
+    """Busy, locked, no memory, read-only, interrupted, no disk, damaged, full, and their like."""
+
+    def prepare(self, connection: Any, is_writer: bool) -> None:
+        """Text that is not UTF-8 fails with its row, not with all rows that are read with it."""
+        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
+
+    def keys_are_required(self, kind: Any) -> bool:
+        return isinstance(kind, self.sql.Integer)
+
+    def time_text(self, column: Any) -> Any:
+        return self.raw(column)
+
+    def time_value(self, kind: Any, stored: Any) -> Any:
+        return self.sql.literal(stored, self.as_given)
+
+    def no_place(self, column: Any) -> Any:
+        """Numbers come before texts, texts before bytes."""
+        is_time = isinstance(column.type, self.sql.Date | self.sql.DateTime | self.sql.String)
+        others = ["blob"] if is_time else ["blob", "text"]
+        return self.sql.func.typeof(self.raw(column)).in_(others)
+
+    def is_order(self, kind: Any, is_time: bool) -> bool:
+        is_text = isinstance(kind, self.sql.String)
+        return not isinstance(kind, self.sql.LargeBinary) and (is_time or not is_text)
+
+    def iso_reader(self, kind: Any) -> Read:
+        return read_text
+
+    def is_by(self, column: Any, moment: datetime) -> Any:
+        """Times are texts of several forms here; what is none of these is not held back."""
+        local = moment.astimezone(self.zone_of(column.type))
+        known = self.sql.func.strftime("%Y-%m-%d %H:%M:%f", self.raw(column))
+        newest = local.replace(tzinfo=None).isoformat(" ", "milliseconds")
+        is_time = self.sql.func.typeof(self.raw(column)) == "text"
+        return self.sql.or_(self.sql.not_(is_time), known.is_(None), known <= newest)
+
+    def text_for(self, kind: Any, text: str) -> Any:
+        for types, python in (
+            (self.sql.DateTime, datetime),
+            (self.sql.Date, date),
+            (self.sql.Time, time),
+        ):
+            if isinstance(kind, types):
+                return python.fromisoformat(text)
+        return super().text_for(kind, text)
+
+    def code_of(self, error: Any) -> Any:
+        code = getattr(error, "sqlite_errorcode", None)
+        return None if code is None else code & 0xFF
+
+
+def _is_decimal(sql: Any, kind: Any) -> bool:
+    return isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float)
+
+
+def _read_unknown(value: Any) -> str:
+    """A value of a type that SQLAlchemy does not know; bytes in hexadecimal."""
+    return value.hex() if isinstance(value, bytes) else read_text(value)
+
+
+KINDS: Final = {
+    "postgresql": Postgres,
+    "mysql": MySql,
+    "mariadb": MySql,
+    "sqlite": Sqlite,
+}
+
+
+def database_of(sql: Any, dialect: str, handling: Handling) -> Database:
+    """The kind of database that a dialect of SQLAlchemy's speaks to."""
+    return KINDS.get(dialect, Database)(sql, handling)
+
+
+def unreadable(place: str, value: Any, error: ValueError) -> DataError:
+    """The error for a value that has no place in its type."""
+    return DataError(
+        f"{place}={shown(value)}: must {error}; errors.tolerance=all leaves out such rows"
+    )
+
+
+# PostgreSQL's types by their numbers, as its log has them.
+
+MICRO_TIMESTAMP: Final = INT64.replace(name="io.debezium.time.MicroTimestamp", version=1)
+"""Microseconds since 1970, without a zone; Connect's own Timestamp has milliseconds only."""
+ZONED_TIMESTAMP: Final = STRING.replace(name="io.debezium.time.ZonedTimestamp", version=1)
+"""ISO 8601, in UTC."""
+_INFINITIES: Final = {"infinity": 2**63 - 1, "-infinity": -(2**63)}
+_NUMERIC_HEADER, _SCALE_BITS, _SCALE_SIGN = 4, 0x7FF, 0x400
+BOOL, BYTEA, INT8, INT2, INT4, FLOAT4, FLOAT8 = 16, 17, 20, 21, 23, 700, 701
+DAY, STAMP, STAMP_WITH_ZONE, NUMERIC = 1082, 1114, 1184, 1700
+"""Numbers of types, which are the same in every database."""
+FIRST_OWN_TYPE: Final = 16_384
+"""Types from here on were made in the database: domains are among them."""
+
+
+class Column(NamedTuple):
+    """A column of a table: its name, whether it belongs to the key, and its type."""
+
+    name: str
+    is_key: bool
+    type_oid: int
+    modifier: int
+    handling: Handling = Handling()
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its values; text for types that Connect does not have."""
+        return _postgres_type(self.type_oid, self.modifier, self.handling)[0]
+
+    def read(self, text: str | None) -> Any:
+        """The value that a text stands for; DataError for one that has no place there."""
+        if text is None:
+            return None
+        try:
+            return _postgres_type(self.type_oid, self.modifier, self.handling)[1](text)
+        except ValueError as error:
+            raise unreadable(self.name, text, error) from error
+
+
+def _read_day(text: str) -> date:
+    """A day; the infinities are the last and the first that there are."""
+    if text in _INFINITIES:
+        return date.min if text.startswith("-") else date.max
+    return read_date(text)
+
+
+def _read_stamp(text: str) -> int:
+    found = _INFINITIES[text] if text in _INFINITIES else postgres_micros(text)
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"be microseconds of 64 bits; {TIMES_AS_TEXT}")
+    return found
+
+
+_TYPES: Final[Mapping[int, tuple[Schema, Read]]] = {
+    BOOL: (BOOLEAN, read_boolean),
+    BYTEA: (BYTES, read_hex_bytes),
+    INT2: (INT16, int),
+    INT4: (INT32, int),
+    INT8: (INT64, int),
+    FLOAT4: (FLOAT32, float),
+    FLOAT8: (FLOAT64, float),
+    DAY: (DATE, _read_day),
+    STAMP: (MICRO_TIMESTAMP, _read_stamp),
+    STAMP_WITH_ZONE: (ZONED_TIMESTAMP, postgres_iso),
+}
+
+
+@cache
+def _postgres_type(oid: int, modifier: int, handling: Handling) -> tuple[Schema, Read]:
+    if oid == NUMERIC:
+        return _postgres_numeric(modifier, handling)
+    if handling.times == ISO and oid in (DAY, STAMP, STAMP_WITH_ZONE):
+        return STRING, postgres_iso
+    return _TYPES.get(oid, (STRING, read_text))
+
+
+def _postgres_numeric(modifier: int, handling: Handling) -> tuple[Schema, Read]:
+    """Decimals of the column's scale, which may be negative; text where it has none."""
+    if handling.decimals == AS_DOUBLE:
+        return FLOAT64, read_float
+    if handling.decimals == AS_STRING or modifier < _NUMERIC_HEADER:
+        return STRING, read_decimal_text
+    bits = (modifier - _NUMERIC_HEADER) & _SCALE_BITS
+    scale = bits - 2 * (bits & _SCALE_SIGN)
+    return decimal_of(scale), decimal_reader(scale)
