@@ -16,7 +16,7 @@ from worlds import Worlds
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = os.environ.get("OTTLA_SEEDS", "1-80")
+SEEDS = os.environ.get("OTTLA_SEEDS", "1-48")
 """CI runs 240, `make soak` ten thousand."""
 
 
