@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.pipeline import FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
@@ -95,7 +96,7 @@ def test_news_feed_of_the_log(requests, run, access_log):
             for follower in networks[client.rpartition(".")[0]] - {client}:
                 feeds[follower].append((client, time))
 
-    tables = run("news_feed", FeedRequest(0, 0, access_log))
+    tables = run("news_feed", FeedRequest(0, 0, AccessLog(access_log)))
 
     assert tables["feed_sizes"] == {
         (follower, len(feed), len({actor for actor, _ in feed}), max(time for _, time in feed))
@@ -119,7 +120,7 @@ def test_ranking_of_the_log(requests, run, access_log):
             counts[path, hour]["vote"] += 1
     last = max(hour for _, hour in counts)
 
-    tables = run("ranking", FeedRequest(0, 0, access_log))
+    tables = run("ranking", FeedRequest(0, 0, AccessLog(access_log)))
 
     assert tables["ranking"] == ranked(counts)
     assert tables["trending"] == ranked({key: of for key, of in counts.items() if key[1] == last})
@@ -158,7 +159,7 @@ def test_crawlers_of_the_log(requests, run, access_log):
         of_clients[offence[0]].append(offence)
 
     limit = {"max_requests": "20", "max_api_calls": "1", "max_posts": "0"}
-    tables = run("crawlers", FeedRequest(0, 0, access_log), **limit)
+    tables = run("crawlers", FeedRequest(0, 0, AccessLog(access_log)), **limit)
 
     assert tables["offences"] == offences
     assert tables["blocklist"] == {
@@ -195,7 +196,7 @@ def test_monitoring_of_the_log(requests, run, access_log):
     for metric, upper, lower in (("requests", 120, 110), ("error_percent", 5, 2)):
         expected |= set(incidents(values, metric, upper, lower))
 
-    tables = run("monitoring", FeedRequest(0, 0, access_log))
+    tables = run("monitoring", FeedRequest(0, 0, AccessLog(access_log)))
 
     assert tables["minutes"] == {
         ("site", metric, time, 1, value, value, value, value)

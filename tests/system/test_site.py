@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from ottla.pipelines.access_log import AccessLog
 from ottla.site import spark_readers, whole_site
 from ottla.site.activity import FOLLOWS, TOPICS, generated, replayed
 from ottla.site.ledger import read_topic
@@ -95,7 +96,7 @@ def test_log_is_replayed_to_all_readers(lent_session, access_log, tmp_path, monk
     assert entries["late-joiner"].published == LOG_LINES
     assert entries["warehouse"].found == LOG_LINES
     published = published_in(tmp_path / "site")
-    expected = replayed(log)
+    expected = replayed(AccessLog(log))
     events = [*expected.follows, *(each.event for each in expected.happenings)]
     for topic in TOPICS:
         assert sorted(published[topic]) == sorted(e.value for e in events if e.topic == topic)

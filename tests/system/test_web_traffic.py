@@ -8,6 +8,7 @@ import pytest
 
 import ottla
 from ottla.pipelines import web_traffic
+from ottla.pipelines.access_log import BAD_TIME, EMPTY, NO_VALUE, UNKNOWN_FORMAT
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.topics import create_topics
 from ottla.pipelines.web_traffic import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
@@ -57,16 +58,16 @@ def test_no_value_stops_the_pipeline(spark):
 
     rows = web_traffic.events(records(spark, values)).orderBy("_offset").collect()
 
-    bad = web_traffic.NOT_COMBINED
+    bad = UNKNOWN_FORMAT
     assert [row.problem for row in rows] == [
-        web_traffic.NO_VALUE,
+        NO_VALUE,
+        EMPTY,
+        bad,
+        None,
         bad,
         bad,
         None,
-        bad,
-        bad,
-        None,
-        web_traffic.BAD_TIME,
+        BAD_TIME,
         bad,
         None,
     ]
@@ -158,6 +159,6 @@ def test_dead_letters_tell_where_they_come_from(spark, servers, tmp_path):
         "source.topic": LINES.encode(),
         "source.partition": b"0",
         "source.offset": b"0",
-        "reason": web_traffic.NOT_COMBINED.encode(),
+        "reason": UNKNOWN_FORMAT.encode(),
     }
-    assert dict(letters[b"2"].headers)["reason"] == web_traffic.NO_VALUE.encode()
+    assert dict(letters[b"2"].headers)["reason"] == NO_VALUE.encode()

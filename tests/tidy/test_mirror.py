@@ -34,11 +34,6 @@ ELSEWHERE = (
         "pipelines/retail pipelines/web_traffic pipelines/word_count",
     ),
     Elsewhere(
-        "tests/system/test_pipelines.py",
-        "the pipelines run as a person starts them",
-        "pipelines/topics",
-    ),
-    Elsewhere(
         "tests/system/test_site.py",
         "the whole site runs, and its readers are killed",
         "site/spark_readers",

@@ -31,7 +31,7 @@ class DemoCommand(Command):
         parser.add_argument(
             "--log",
             metavar="PATH",
-            help="Replay this access log (combined format). Default: generated events.",
+            help="Replay this access log, also from gzip or zstd. Default: generated events.",
         )
         add_integer(parser, "--events", "N", "Generate so many events. Default: 100000.")
         add_integer(
@@ -57,6 +57,7 @@ class DemoCommand(Command):
 
 def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
+    from ottla.cli.pipeline import log_source
     from ottla.cli.pipeline_run import EventSource
     from ottla.pipelines.access_log import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.pipeline import FeedRequest
@@ -69,7 +70,7 @@ def event_source(arguments: Namespace) -> EventSource:
         path = Path(arguments.log)
         if not path.is_file():
             raise CommandError(f"--log {path}: there is no such file")
-        return EventSource(f"The access log {path.name}", feed(FeedRequest(0, 0, path)))
+        return log_source(PIPELINE, PIPELINE.feeds["log"], path)
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
     if events < 1:

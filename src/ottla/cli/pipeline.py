@@ -16,7 +16,7 @@ from ottla.cli.terminal import Terminal, check_reachable
 if TYPE_CHECKING:
     from ottla.cli.pipeline_run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
-    from ottla.pipelines.pipeline import Pipeline
+    from ottla.pipelines.pipeline import Feed, Pipeline
 
 
 ACTIONS = ("list", "run", "reset")
@@ -25,7 +25,7 @@ DEFAULT_EVENTS = 20_000
 DEFAULT_SEED = 2011
 DEFAULT_RATE = 1000.0
 NO_FEED = "none"
-FEED_OPTIONS = ("--log", "--events", "--seed", "--rate")
+FEED_OPTIONS = ("--log", "--again", "--events", "--seed", "--rate")
 
 
 class PipelineCommand(Command):
@@ -144,8 +144,12 @@ def _add_feed_options(parser: ArgumentParser) -> None:
         "sample at the first run with a broker of its own; else none.",
     )
     parser.add_argument(
-        "--log", metavar="PATH", help="An access log in combined format for the feed log."
+        "--log",
+        metavar="PATH",
+        help="An access log for the feed log: combined, common, vhost_combined, nginx's main or "
+        "JSON, also in gzip or zstd. Its lines are published once, however often it is given.",
     )
+    add_flag(parser, "--again", "Publish the log once more, although it has been published.")
     add_integer(parser, "--events", "N", f"Make up so many events. Default: {DEFAULT_EVENTS}.")
     add_integer(
         parser, "--seed", "S", f"The same seed makes the same events. Default: {DEFAULT_SEED}."
@@ -291,10 +295,30 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Even
     if events < 1:
         raise UsageError(f"--events {events}: must be at least 1")
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
-    words = f"The access log {log.name}" if log else f"The feed {name} (seed {seed})"
+    if arguments.again and log is None:
+        raise UsageError("--again goes with --log")
     rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
-    feed = pipeline.feeds[name](FeedRequest(events, seed, log))
-    return EventSource(words, feed, rate, None if log else events)
+    feed = pipeline.feeds[name]
+    if log is not None:
+        return log_source(pipeline, feed, log, rate, again=arguments.again)
+    words = f"The feed {name} (seed {seed})"
+    return EventSource(words, feed(FeedRequest(events, seed)), rate, events)
+
+
+def log_source(
+    pipeline: Pipeline, feed: Feed, path: Path, rate: float | None = None, *, again: bool = False
+) -> EventSource:
+    """The lines of a log, or what follows from them; refuses a file that is no log."""
+    from ottla.cli.pipeline_run import EventSource
+    from ottla.pipelines.access_log import AccessLog, LogError
+    from ottla.pipelines.topics import LogFeed
+
+    try:
+        log = AccessLog(path)
+    except (LogError, OSError) as error:
+        raise CommandError(f"--log {error}") from None
+    words = f"The access log {path.name}" + (f" ({log.compression})" if log.compression else "")
+    return EventSource(words, per_second=rate, log=LogFeed(pipeline, feed, path, again))
 
 
 def _feed_name(arguments: Namespace, is_new: bool) -> str:

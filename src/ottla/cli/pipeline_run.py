@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, spark_failures
 from ottla.cli.terminal import Progress, Terminal, interruptible
+from ottla.pipelines.access_log import LogError
 from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
 from ottla.pipelines.report import (
     MADE,
@@ -28,7 +29,8 @@ from ottla.pipelines.report import (
     write_report,
 )
 from ottla.pipelines.runner import spark_session
-from ottla.pipelines.topics import create_topics, delete_outputs, publish
+from ottla.pipelines.tables import ResultTable
+from ottla.pipelines.topics import Pace, create_topics, delete_outputs, publish
 from ottla.structs import Value, field
 from ottla.version import __version__
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from ottla.pipelines.execution import Batch, Tally
     from ottla.pipelines.pipeline import Event, Parameters, Pipeline
-    from ottla.pipelines.tables import ResultTable
+    from ottla.pipelines.topics import LogFeed, LogPublication
 
 
 # What a run says on the terminal: its steps, and its micro-batches.
@@ -135,12 +137,14 @@ class EventSource(Value, frozen=True):
     """The events to publish, and a description of where they come from.
 
     `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
+    Those of a log are published once, however often it is given.
     """
 
     words: str
-    events: Iterable[Event]
+    events: Iterable[Event] = ()
     per_second: float | None = None
     count: int | None = None
+    log: LogFeed | None = None
 
 
 class Plan(Value, frozen=True):
@@ -178,6 +182,7 @@ class RunOutcome(Value):
     read: int = 0
     malformed: int = 0
     late: int = 0
+    log: LogPublication | None = None
 
     @property
     def events_in(self) -> int:
@@ -238,11 +243,27 @@ class PipelineRun:
         if plan.source is None or plan.is_continuous:
             return
         with self._steps.step("publishing the events") as step:
-            events = _watched(plan.source, step.progress)
-            self.outcome.published = publish(servers, events)
+            count = plan.source.count
+            self._publish(servers, Pace(on_event=lambda: step.progress.advance(1, count)))
             step.rows = self.outcome.events_in
-        if not step.rows:
-            raise CommandError("there is nothing to publish: the feed is empty")
+        log = self.outcome.log
+        if log is not None:
+            self._terminal.print(f"log: {log.words()}")
+        if not step.rows and (log is None or not log.lines_before):
+            why = "the feed is empty" if log is None else "no line of the log makes an event"
+            raise CommandError(f"there is nothing to publish: {why}")
+
+    def _publish(self, servers: str, pace: Pace) -> None:
+        source = self._plan.source
+        assert source is not None, "there are events"
+        if source.log is None:
+            self.outcome.published = publish(servers, source.events, pace)
+            return
+        try:
+            self.outcome.log = found = source.log.publish(servers, pace)
+        except LogError as error:
+            raise CommandError(str(error)) from None
+        self.outcome.published = found.counts
 
     @contextmanager
     def _spark(self) -> Iterator[SparkSession]:
@@ -297,10 +318,14 @@ class PipelineRun:
             yield
             return
 
+        errors: list[Exception] = []
+
         def feed() -> None:
-            self.outcome.published = publish(
-                servers, source.events, per_second=source.per_second, is_over=self._is_over.is_set
-            )
+            try:
+                self._publish(servers, Pace(source.per_second, self._is_over.is_set))
+            except Exception as error:
+                errors.append(error)
+                self._is_over.set()
 
         thread = threading.Thread(target=feed, name="feed", daemon=True)
         thread.start()
@@ -309,6 +334,10 @@ class PipelineRun:
         finally:
             self._is_over.set()
             thread.join()
+        if errors:
+            raise errors[0]
+        if self.outcome.log is not None:
+            self._terminal.print(f"log: {self.outcome.log.words()}")
 
     def _conclude(self, execution: Execution, spark: SparkSession) -> None:
         plan = self._plan
@@ -344,7 +373,10 @@ class PipelineRun:
                 ),
                 *faults(plan.pipeline, tables),
             ],
-            parts=parts(plan.pipeline, tables, execution.parameters),
+            parts=[
+                *parts(plan.pipeline, tables, execution.parameters),
+                *log_part(self.outcome.log),
+            ],
             made=how_it_was_made(plan.pipeline),
             progress_plot=progress_plot(tally),
             batches=batches_table(tally),
@@ -353,13 +385,6 @@ class PipelineRun:
             refresh_s=refresh_s,
         )
         write_report(report, plan.report)
-
-
-def _watched(source: EventSource, progress: Progress) -> Iterator[Event]:
-    """The events, counted as they are published."""
-    for event in source.events:
-        progress.advance(1, source.count)
-        yield event
 
 
 def cards(
@@ -410,6 +435,18 @@ def parts(
     pipeline: Pipeline, tables: Mapping[str, ResultTable], parameters: Parameters
 ) -> list[Part]:
     return [Part.of(each, tables[each.name], parameters) for each in pipeline.sections]
+
+
+def log_part(log: LogPublication | None) -> list[Part]:
+    """The section about the lines of the log, all runs together."""
+    if log is None:
+        return []
+    rows = log.ledger.rows()
+    note = (
+        "Each line of the log is a request, or left out for the reason that is named; the first "
+        "such line is given by its number."
+    )
+    return [Part("log", "Lines of the log", note, ResultTable(list(rows[0]), rows))]
 
 
 def title_of(pipeline: Pipeline) -> str:

@@ -51,9 +51,7 @@ class SiteCommand(Command):
             "S",
             "Make up other activity: the same seed makes the same. Default: 2011.",
         )
-        parser.add_argument(
-            "--log", metavar="PATH", help="Replay this access log (combined format) instead."
-        )
+        parser.add_argument("--log", metavar="PATH", help="Replay this access log instead.")
         add_integer(
             parser,
             "--speed",
@@ -131,6 +129,8 @@ def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:
 
 def _check(arguments: Namespace) -> None:
     """Refuse what contradicts itself, before anything is started."""
+    from ottla.pipelines.access_log import AccessLog, LogError
+
     made_up = {"--duration": arguments.duration, "--rate": arguments.rate, "--seed": arguments.seed}
     if arguments.log is not None:
         for name, value in made_up.items():
@@ -138,6 +138,10 @@ def _check(arguments: Namespace) -> None:
                 raise UsageError(f"{name} goes with made-up activity, not with --log")
         if not Path(arguments.log).is_file():
             raise CommandError(f"--log {arguments.log}: there is no such file")
+        try:
+            AccessLog(Path(arguments.log))
+        except LogError as error:
+            raise CommandError(f"--log {error}") from None
     elif arguments.speed is not None:
         raise UsageError("--speed goes with --log; made-up activity has a --rate")
     for name in ("duration", "rate", "speed"):

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline, Section
 from ottla.pipelines.plots import PLOTTED_ROWS, bars_plot
-from ottla.pipelines.web_traffic import events, feed_lines, parsed
+from ottla.pipelines.web_traffic import events, feed_lines, malformed, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,6 +74,15 @@ def blocklist(offences: DataFrame) -> DataFrame:
     )
 
 
+def completeness(events: DataFrame) -> DataFrame:
+    """The lines of the topic: each is a request, or left out."""
+    return events.agg(
+        F.count("*").alias("in_topic"),
+        F.count_if(F.col("problem").isNull()).alias("requests"),
+        F.count("problem").alias("left_out"),
+    )
+
+
 REQUESTS, BLOCKLIST = "requests", "blocklist"
 
 
@@ -115,6 +124,20 @@ PIPELINE = Pipeline(
             "Offences",
             "Each minute in which a client made more requests than a rule allows.",
             lambda topics, parameters: worst(topics[BLOCKLIST]),
+        ),
+        Section(
+            "malformed",
+            "Lines that did not parse",
+            "They are no requests of anybody.",
+            lambda topics, parameters: malformed(events(topics[REQUESTS])),
+            lists_unparsed=True,
+        ),
+        Section(
+            "completeness",
+            "Completeness",
+            "Each line of the topic is a request, or left out for a reason.",
+            lambda topics, parameters: completeness(events(topics[REQUESTS])),
+            unparsed="left_out",
         ),
     ),
     parameters={

@@ -245,12 +245,12 @@ def from_log(request: FeedRequest) -> Iterator[Event]:
     """What an agent on the web server would report: requests, errors and bytes per minute."""
     found = requests(lines_of(request.log, request.seed, request.events))
     ordered = sorted(found, key=lambda each: each.time)
-    for minute, group in groupby(ordered, lambda each: each.time.replace(second=0)):
+    for minute, group in groupby(ordered, lambda each: each.time.replace(second=0, microsecond=0)):
         asked = list(group)
         errors = sum(each.status >= 400 for each in asked)
         yield metric(SITE, "requests", float(len(asked)), minute)
         yield metric(SITE, "error_percent", round(100 * errors / len(asked), 3), minute)
-        yield metric(SITE, "bytes", float(sum(each.size for each in asked)), minute)
+        yield metric(SITE, "bytes", float(sum(each.size or 0 for each in asked)), minute)
 
 
 def metric(host: str, name: str, value: float, time: datetime) -> Event:

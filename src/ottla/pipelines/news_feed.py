@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import lines_of, requests
+from ottla.pipelines.access_log import START, lines_of
 from ottla.pipelines.pipeline import (
-    START,
     Event,
     FeedRequest,
     Frames,
@@ -85,24 +84,27 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 
 def from_log(request: FeedRequest) -> Iterator[Event]:
     """Clients read pages, and follow the other clients of their network."""
-    found = list(requests(lines_of(request.log, request.seed, request.events)))
+    lines = list(lines_of(request.log, request.seed, request.events, with_old=True))
+    found = [line.request for line in lines if line.request is not None]
+    known = {line.request.client for line in lines if line.request and not line.is_new}
     networks: dict[str, set[str]] = defaultdict(set)
     for each in found:
-        networks[each.client.rpartition(".")[0]].add(each.client)
+        networks[_network(each.client)].add(each.client)
     start = min((each.time for each in found), default=START)
     for network in sorted(networks):
         for follower, actor in permutations(sorted(networks[network]), 2):
-            yield follow(follower, actor, start)
-    for each in found:
-        if each.is_page:
-            yield event(
-                ACTIVITIES,
-                each.client,
-                actor=each.client,
-                verb="read",
-                object=each.path,
-                time=each.time,
-            )
+            if not {follower, actor} <= known:
+                yield follow(follower, actor, start)
+    for line in lines:
+        read = line.request
+        if read is not None and read.is_page and line.is_new:
+            deed = {"actor": read.client, "verb": "read", "object": read.path}
+            yield event(ACTIVITIES, read.client, **deed, time=read.time)
+
+
+def _network(client: str) -> str:
+    """An address without its last part, of either family."""
+    return client.rpartition(":" if ":" in client else ".")[0]
 
 
 def follow(follower: str, actor: str, since: object = START) -> Event:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from ottla.pipelines.access_log import START, AccessLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +41,7 @@ class FeedRequest:
 
     events: int
     seed: int
-    log: Path | None = None
+    log: AccessLog | None = None
 
 
 Feed = Callable[[FeedRequest], Iterable[Event]]
@@ -169,9 +170,6 @@ class Pipeline:
         return {**self.parameters, **changes}
 
 
-START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
-
-
 def event(topic: str, key: str, **fields: Any) -> Event:
     """A record whose value is a JSON object; moments become ISO 8601 in UTC."""
     plain = {
@@ -198,11 +196,6 @@ def moments(chance: Random, count: int, mean_pause_s: float) -> Iterator[datetim
     for _ in range(count):
         now_s += chance.expovariate(1 / mean_pause_s)
         yield after(now_s)
-
-
-def zipf_weights(count: int) -> list[float]:
-    """Popularity by rank (Zipf): the second is half as popular as the first, the third a third."""
-    return [1 / rank for rank in range(1, count + 1)]
 
 
 PIPELINES: Final = (

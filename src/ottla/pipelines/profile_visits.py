@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ottla.pipelines.access_log import zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -19,7 +20,6 @@ from ottla.pipelines.pipeline import (
     Section,
     event,
     moments,
-    zipf_weights,
 )
 from ottla.pipelines.plots import top_rows_plot
 

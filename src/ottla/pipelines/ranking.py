@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import LoggedRequest, lines_of, requests
+from ottla.pipelines.access_log import LoggedRequest, lines_of, zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -23,7 +23,6 @@ from ottla.pipelines.pipeline import (
     Section,
     event,
     moments,
-    zipf_weights,
 )
 from ottla.pipelines.plots import top_rows_plot
 
@@ -99,9 +98,10 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 
 def from_log(request: FeedRequest) -> Iterator[Event]:
     """Pages that are served are seen; links inside the site are clicked, others are votes."""
-    found = list(requests(lines_of(request.log, request.seed, request.events)))
-    site = _site(found)
-    for each in found:
+    lines = lines_of(request.log, request.seed, request.events, with_old=True)
+    found = [(line.request, line.is_new) for line in lines if line.request is not None]
+    site = _site([each for each, _ in found])
+    for each in (each for each, is_new in found if is_new):
         if not each.is_page:
             continue
         yield _interaction(each.path, "view", each)
@@ -119,10 +119,10 @@ def _site(found: list[LoggedRequest]) -> str:
     return max(sorted(hosts), key=lambda host: hosts[host], default="")
 
 
-def _place(address: str) -> tuple[str, str]:
+def _place(address: str | None) -> tuple[str, str]:
     """Host, without a leading www, and path of an address; both are empty where it is none."""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(address or "")
     except ValueError:
         return "", ""
     return (parts.netloc.removeprefix("www."), parts.path) if parts.netloc else ("", "")

@@ -8,14 +8,20 @@ lost or duplicated, and assumes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import FIRST_ERROR_STATUS, lines_of
+from ottla.pipelines.access_log import (
+    ASSET,
+    FIRST_ERROR_STATUS,
+    LINE_ROWS,
+    lines_of,
+    rows_of_lines,
+)
 from ottla.pipelines.pipeline import (
     Event,
     Feed,
@@ -35,84 +41,51 @@ if TYPE_CHECKING:
     from ottla.pipelines.tables import ResultTable
 
 
-# Inside quotes a server writes a quote as \" and a backslash as \\. Every quoted part is atomic:
-# hostile lines cost no more time than others, and no stack.
-QUOTED = r'"(?>(.*?(?<!\\)(?:\\\\)*+)")'
-COMBINED_LINE = rf"^(\S+) (\S+) (\S+) \[([^\]]+)\] {QUOTED} (\d{{3}}) (\d+|-) {QUOTED} {QUOTED}\s*$"
-# The groups by their names; only the last one can have a line break in it.
-GROUPS = {
-    "client": 1,
-    "request": 5,
-    "status": 6,
-    "bytes": 7,
-    "referrer": 8,
-    "user_agent": 9,
-    "time": 4,
-}
-REQUEST_LINE = r"^([A-Z]+) (\S+) (HTTP/[0-9.]+)$"
-TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
-ASSET = r"(?i)\.(?:css|js|png|jpe?g|gif|ico|svg|webp|woff2?|ttf|map)$"
+ASSET_PATTERN = f"(?i){ASSET.pattern}"
 CRAWLER = r"(?i)bot|crawl|spider|slurp"
 MAX_REQUESTS_PER_MINUTE = 30
-
-NOT_COMBINED = "not in combined log format"
-BAD_TIME = "the time cannot be read"
-NO_VALUE = "the record has no value"
+LONGEST_RAW = 64 * 1024
+"""How much of a line that did not parse is in its row: as JSON it has to fit into a record."""
+LONGEST_LETTER = 1_000_000
+"""How much of it is in its dead letter: a longer one has no room for the headers."""
 
 
 def events(records: DataFrame) -> DataFrame:
-    """A row for each record whose value is a line in combined log format, or should be one.
+    """A row for each record whose value is a line of an access log, or should be one.
 
     `_topic`, `_partition` and `_offset` tell which record it was; `raw` keeps the bytes of a line
     that did not parse, `problem` says why.
     """
-    line = F.make_valid_utf8(F.col("value").cast("string"))
-    found = groups(line, COMBINED_LINE, GROUPS.values(), "\n")
-    lines = records.select("topic", "partition", "offset", "value", found.alias("parts"))
-    part = {name: F.col("parts")[index] for index, name in enumerate(GROUPS)}
-    parts = lines.select(
-        F.col("topic").alias("_topic"),
-        F.col("partition").alias("_partition"),
-        F.col("offset").alias("_offset"),
-        "value",
-        F.try_to_timestamp(part["time"], F.lit(TIME_FORMAT)).alias("time"),
-        groups(part["request"], REQUEST_LINE, (1, 2), " ").alias("request_parts"),
-        part["status"].try_cast("int").alias("status"),
-        part["bytes"].try_cast("bigint").alias("bytes"),
-        *(part[name].alias(name) for name in ("client", "request", "referrer", "user_agent")),
-    )
-    problem = (
-        F.when(F.col("value").isNull(), NO_VALUE)
-        .when(F.col("client") == "", NOT_COMBINED)
-        .when(F.col("time").isNull(), BAD_TIME)
-    )
-    return parts.withColumn("problem", problem).select(
-        "_topic",
-        "_partition",
-        "_offset",
-        *(_if_parsed(F.col(name), name) for name in ("time", "client")),
-        _if_parsed(_request_part(0), "method"),
-        _if_parsed(F.split_part(_path(), F.lit("?"), F.lit(1)), "path"),
-        *(_if_parsed(F.col(name), name) for name in ("status", "bytes", "referrer", "user_agent")),
-        "problem",
-        F.when(F.col("problem").isNotNull(), F.col("value")).alias("raw"),
-    )
+    raw = F.when(F.col("problem").isNotNull(), F.substring("value", 1, LONGEST_RAW))
+    return read_lines(records).withColumn("raw", raw).drop("value")
+
+
+def read_lines(records: DataFrame) -> DataFrame:
+    """The parts of each line, by the reader of all pipelines, and the record's value itself."""
+    taken = records.select("topic", "partition", "offset", "value")
+    return taken.mapInArrow(rows_of_lines, LINE_ROWS)
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
     """The records that did not parse as they were, each with its place and the reason as headers.
 
-    These are the columns of the sink: what could not be used is not dropped silently.
+    These are the columns of the sink: what could not be used is not dropped silently. Of a value
+    that has no room beside the headers the beginning is kept, and its length is a header more.
     """
     place = {"topic": "_topic", "partition": "_partition", "offset": "_offset"}
-    headers = [_header(f"source.{name}", column) for name, column in place.items()]
+    headers = [_header(f"source.{name}", F.col(column)) for name, column in place.items()]
+    length = F.length("value")
+    cut = F.when(length > LONGEST_LETTER, F.array(_header("length", length)))
     return (
-        events(records)
+        read_lines(records)
         .where(F.col("problem").isNotNull())
         .select(
             F.lit(None).cast("binary").alias("key"),
-            F.col("raw").alias("value"),
-            F.array(*headers, _header("reason", "problem")).alias("headers"),
+            F.substring("value", 1, LONGEST_LETTER).alias("value"),
+            F.concat(
+                F.array(*headers, _header("reason", F.col("problem"))),
+                F.coalesce(cut, F.array().cast("array<struct<key:string,value:binary>>")),
+            ).alias("headers"),
         )
     )
 
@@ -158,10 +131,10 @@ def traffic_per_minute(events: DataFrame) -> DataFrame:
 
 def top_pages(events: DataFrame) -> DataFrame:
     """Pages that were served, by requests; images and styles are not pages."""
-    is_page = (F.col("status") < FIRST_ERROR_STATUS) & ~F.col("path").rlike(ASSET)
+    is_served = (F.col("status") < FIRST_ERROR_STATUS) & F.col("method").isNotNull()
     return (
         parsed(events)
-        .where(is_page)
+        .where(is_served & ~F.col("path").rlike(ASSET_PATTERN))
         .groupBy("path")
         .agg(*_totals())
         .orderBy(F.desc("requests"), "path")
@@ -216,35 +189,9 @@ def parsed(events: DataFrame) -> DataFrame:
     return events.where(F.col("problem").isNull())
 
 
-def _header(name: str, column: str) -> Column:
-    value = F.col(column).cast("string").cast("binary")
+def _header(name: str, column: Column) -> Column:
+    value = column.cast("string").cast("binary")
     return F.struct(F.lit(name).alias("key"), value.alias("value"))
-
-
-def groups(column: Column, pattern: str, numbers: Iterable[int], separator: str) -> Column:
-    """The groups of a pattern as an array, each empty where the text does not match it.
-
-    The text is matched once, and not once for each group; only the last can have the separator.
-    """
-    wanted = [f"${number}" for number in numbers]
-    replaced = F.regexp_replace(column, rf"{pattern}(?s:.*)|(?s)^.*$", separator.join(wanted))
-    return F.split(replaced, separator, len(wanted))
-
-
-def _request_part(index: int) -> Column:
-    """A part of the request line; null where it is none, as when a client spoke TLS."""
-    part = F.col("request_parts")[index]
-    return F.when(part != "", part)
-
-
-def _path() -> Column:
-    """The path with its query; the whole request where it is none that HTTP knows."""
-    return F.coalesce(_request_part(1), F.col("request"))
-
-
-def _if_parsed(column: Column, name: str) -> Column:
-    """The column, null in a row that has a problem."""
-    return F.when(F.col("problem").isNull(), column).alias(name)
 
 
 def _requests() -> Column:

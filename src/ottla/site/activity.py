@@ -12,11 +12,17 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.pipelines.access_log import WORDS, LoggedRequest, SiteActivity, lines_of, request_of
-from ottla.pipelines.pipeline import START, Event, FeedRequest, event
+from ottla.pipelines.access_log import (
+    START,
+    WORDS,
+    AccessLog,
+    LoggedRequest,
+    SiteActivity,
+    request_of,
+)
+from ottla.pipelines.pipeline import Event, FeedRequest, event
 
 PAGE_VIEWS, SEARCHES, CLICKS = "page-views", "searches", "clicks"
 POSTS, FOLLOWS, LOGINS, HOST_METRICS = "posts", "follows", "logins", "host-metrics"
@@ -82,7 +88,7 @@ class _Site:
 
     def happenings(self, lines: Iterable[bytes]) -> Iterator[Happening]:
         for line in lines:
-            request = request_of(line.decode())
+            request = request_of(line)
             assert request is not None, "a made-up line is a request"
             if self._start is None:
                 self._start = self._next_sample = request.time
@@ -131,22 +137,21 @@ def _click(item: str, kind: str, user: str, now: datetime) -> Event:
     return event(CLICKS, item, item=item, kind=kind, user=user, time=now)
 
 
-def replayed(log: Path) -> Activity:
+def replayed(log: AccessLog) -> Activity:
     """What an access log says: page views, clicks, what people read, and the load of the site.
 
     It knows no searches and no logins, so there are none. A line that is no request has the time of
-    the one before it.
+    the one before it. All lines are read then, and the ledger of the log has them.
     """
     from ottla.pipelines.monitoring import from_log as metrics_of
     from ottla.pipelines.news_feed import from_log as posts_of
     from ottla.pipelines.ranking import from_log as clicks_of
 
-    asked = FeedRequest(0, 0, log)
     names = {own: topic for inputs in INPUTS.values() for own, topic in inputs.items()}
     events = [
         each._replace(topic=names[each.topic])
         for feed in (posts_of, clicks_of, metrics_of)
-        for each in feed(asked)
+        for each in feed(FeedRequest(0, 0, AccessLog(log.path)))
     ]
     happenings = [
         *_page_views(log),
@@ -156,13 +161,12 @@ def replayed(log: Path) -> Activity:
     return Activity([each for each in events if each.topic == FOLLOWS], iter(happenings))
 
 
-def _page_views(log: Path) -> Iterator[Happening]:
+def _page_views(log: AccessLog) -> Iterator[Happening]:
     """The lines as they are; those before the first request have its time."""
     waiting: list[Event] = []
     now: datetime | None = None
-    for line in lines_of(log, 0, 0):
-        request = request_of(line.value.decode("utf-8", "replace"))
-        now = request.time if request is not None else now
+    for line in log.lines():
+        now = line.request.time if line.request is not None else now
         waiting.append(Event(PAGE_VIEWS, line.key, line.value))
         if now is not None:
             yield from (Happening(now, each) for each in waiting)

@@ -158,9 +158,9 @@ class Ledger:
     def _crawlers(self) -> tuple[str, Counter[Any], Counter[Any]]:
         per_minute: Counter[Any] = Counter()
         for record in self._records(PAGE_VIEWS):
-            request = request_of((record.value or b"").decode("utf-8", "replace"))
+            request = request_of(record.value)
             if request is not None:
-                per_minute[request.client, request.time.replace(second=0)] += 1
+                per_minute[request.client, request.time.replace(second=0, microsecond=0)] += 1
         expected = Counter({key: n for key, n in per_minute.items() if n > CRAWLER_LIMIT})
         newest = {
             (row["client"], _moment(row["minute"])): row["requests"]

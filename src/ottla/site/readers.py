@@ -272,7 +272,7 @@ class LateJoiner:
 
     def step(self) -> None:
         for record in self._reader.poll():
-            request = request_of((record.value or b"").decode("utf-8", "replace"))
+            request = request_of(record.value)
             self.views[request.path if request is not None else ""] += 1
             self.next_offsets[record.partition] = record.offset + 1
             self.record_count += 1

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import Admin, Consumer, NewTopic, TopicPartition
-from ottla.pipelines.access_log import DEFAULT_SEED
-from ottla.pipelines.topics import publish
+from ottla.pipelines.access_log import DEFAULT_SEED, AccessLog
+from ottla.pipelines.topics import Pace, publish
 from ottla.site.activity import (
     FOLLOWS,
     PARTITIONS,
@@ -224,7 +224,10 @@ class WholeSite:
 
     def _activity(self) -> Activity:
         if self.options.log is not None:
-            return replayed(self.options.log)
+            log = AccessLog(self.options.log)
+            activity = replayed(log)
+            self.say(f"log: {log.ledger.words()}")
+            return activity
         # There are about three events for each page view, and the rate is that of all events.
         return generated(self.options.seed, int(self.options.rate * self.options.seconds) + 1)
 
@@ -283,7 +286,7 @@ class WholeSite:
             events = (each.event for each in happenings)
             rate = options.rate
         thread = threading.Thread(
-            target=lambda: publish(self._servers, events, per_second=rate, is_over=is_over),
+            target=lambda: publish(self._servers, events, Pace(rate, is_over)),
             name="publisher",
             daemon=True,
         )

@@ -12,7 +12,7 @@ import pytest
 import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.access_log import read_lines, requests
+from ottla.pipelines.access_log import AccessLog, requests
 from ottla.pipelines.runner import PatientQuery
 from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
 from ottla.warehouse.loads import Layout
@@ -71,7 +71,7 @@ def numbers(start, end):
 
 def test_figures_of_the_access_log(spark, broker, topic, home, load, access_log):
     """By day, from fields of JSON values: as a plain script over the file computes them."""
-    found = list(requests(read_lines(access_log)))
+    found = list(requests(AccessLog(access_log).lines()))
     days = defaultdict(list)
     for each in found:
         days[each.time.date()].append(each)
@@ -79,7 +79,7 @@ def test_figures_of_the_access_log(spark, broker, topic, home, load, access_log)
         day: (
             len(of_day),
             sum(each.status >= 400 for each in of_day),
-            sum(each.size for each in of_day),
+            sum(each.size or 0 for each in of_day),
             len({each.client for each in of_day}),
         )
         for day, of_day in days.items()

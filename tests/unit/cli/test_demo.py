@@ -10,7 +10,8 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.demo import DemoCommand, conclude, event_source
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.access_log import SiteActivity
+from ottla.pipelines.access_log import AccessLog, SiteActivity
+from ottla.pipelines.pipeline import FeedRequest
 
 
 def source(*words):
@@ -31,7 +32,10 @@ def test_log_is_replayed(tmp_path):
     path = tmp_path / "my.log"
     path.write_bytes(b"a 1\nb 2\n")
 
-    assert [event.key for event in source("--log", str(path)).events] == [b"a", b"b"]
+    feed = source("--log", str(path)).log
+    events = feed.feed(FeedRequest(0, 0, AccessLog(feed.path)))
+
+    assert [event.key for event in events] == [b"a", b"b"]
     assert source("--log", str(path)).words == "The access log my.log"
 
 

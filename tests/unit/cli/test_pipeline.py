@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
 import re
@@ -13,7 +15,8 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.pipeline import PipelineCommand, pipeline_of, plan_of
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.pipeline import PIPELINES, load_pipeline
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.pipeline import PIPELINES, FeedRequest, load_pipeline
 
 
 def plan(tmp_path, *words, name="ranking"):
@@ -64,9 +67,24 @@ def test_log_is_the_feed_of_that_name(tmp_path):
     log = tmp_path / "access.log"
     log.write_text('192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 1 "-" "x"\n')
 
-    (event,) = plan(tmp_path, "--log", str(log)).source.events
+    source = plan(tmp_path, "--log", str(log), "--again").source
+    (event,) = source.log.feed(FeedRequest(0, 0, AccessLog(source.log.path)))
 
     assert (event.topic, event.key) == ("interactions", b"/a")
+    assert source.log.again
+
+
+def test_log_that_cannot_be_read_is_refused(tmp_path):
+    """Before a broker or Spark is started; one that can says how it is compressed."""
+    log = tmp_path / "access.log.bz2"
+    log.write_bytes(bz2.compress(b"line"))
+    with pytest.raises(CommandError, match=r"is compressed with bzip2; gzip and zstd are read"):
+        plan(tmp_path, "--log", str(log))
+    log.write_bytes(gzip.compress(b"line"))
+
+    assert plan(tmp_path, "--log", str(log)).source.words == (
+        "The access log access.log.bz2 (gzip)"
+    )
 
 
 def test_options_reach_the_run(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+
 import pytest
 
 from ottla.cli.main import main
@@ -24,6 +26,15 @@ def test_contradictions_are_refused(words, said, capsys):
     """Each with what is wrong and why."""
     assert main(["site", *words]) != 0
     assert said in capsys.readouterr().err
+
+
+def test_log_that_cannot_be_read_is_refused(tmp_path, capsys):
+    """Before anything is started."""
+    log = tmp_path / "access.log.xz"
+    log.write_bytes(lzma.compress(b"line"))
+
+    assert main(["site", "--log", str(log)]) != 0
+    assert "is compressed with xz; gzip and zstd are read" in capsys.readouterr().err
 
 
 def test_folder_with_other_files_is_left_alone(tmp_path, capsys):

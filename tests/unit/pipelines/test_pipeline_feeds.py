@@ -8,18 +8,16 @@ from random import Random
 
 import pytest
 
-from ottla.pipelines.access_log import LoggedRequest, request_of
+from ottla.pipelines.access_log import START, LoggedRequest, request_of, zipf_weights
 from ottla.pipelines.monitoring import this_host
 from ottla.pipelines.pipeline import (
     PIPELINES,
-    START,
     FeedRequest,
     load_pipeline,
     moments,
-    zipf_weights,
 )
 
-LINE = '192.0.2.1 - - [17/May/2015:12:05:03 +0200] "GET /a?b=1 HTTP/1.1" 200 7 "-" "x \\"y\\""'
+LINE = b'192.0.2.1 - - [17/May/2015:12:05:03 +0200] "GET /a?b=1 HTTP/1.1" 200 7 "-" "x \\"y\\""'
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -43,13 +41,15 @@ def test_request_is_what_a_line_says():
     """The query is no part of the path."""
     request = request_of(LINE)
 
-    assert request == LoggedRequest("192.0.2.1", request.time, "GET", "/a", 200, 7, "-")
+    assert request == LoggedRequest(
+        "192.0.2.1", request.time, "GET", "/a", 200, 7, "-", 'x \\"y\\"', "combined"
+    )
     assert request.time.timestamp() == 1431857103
     assert request.is_page
 
 
 @pytest.mark.parametrize(
-    "line", ["", "rubbish", LINE.replace("GET /a", "\\x16"), LINE.replace("17/May", "31/Feb")]
+    "line", [b"", b"rubbish", LINE.replace(b'"GET', b"GET"), LINE.replace(b"17/May", b"31/Feb")]
 )
 def test_line_that_is_no_request_is_none(line):
     """It is left out where requests are published, and not guessed at."""

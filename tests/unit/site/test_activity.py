@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 
-from ottla.pipelines.access_log import request_of
+from ottla.pipelines.access_log import AccessLog, request_of
 from ottla.site.activity import (
     CLICKS,
     FOLLOWS,
@@ -57,7 +57,7 @@ def test_people_do_what_their_page_views_allow():
     served = set()
     for _, event in generated(1, 500).happenings:
         if event.topic == PAGE_VIEWS:
-            request = request_of(event.value.decode())
+            request = request_of(event.value)
             if request.is_page:
                 served.add(request.path)
             continue
@@ -77,7 +77,7 @@ def test_log_is_replayed_and_nothing_is_invented(tmp_path):
     """Every line is a page view as it stands; a log knows no searches and no logins."""
     path = tmp_path / "access.log"
     path.write_bytes(LOG)
-    happenings = list(replayed(path).happenings)
+    happenings = list(replayed(AccessLog(path)).happenings)
     lines = [each.event.value for each in happenings if each.event.topic == PAGE_VIEWS]
 
     assert lines == LOG.splitlines()
@@ -90,8 +90,8 @@ def test_replay_ends_when_it_is_over(tmp_path):
     path = tmp_path / "access.log"
     path.write_bytes(LOG)
 
-    assert list(in_time(replayed(path).happenings, 0.001, lambda: True)) == []
-    assert len(list(in_time(replayed(path).happenings, 1e9, lambda: False))) >= 3
+    assert list(in_time(replayed(AccessLog(path)).happenings, 0.001, lambda: True)) == []
+    assert len(list(in_time(replayed(AccessLog(path)).happenings, 1e9, lambda: False))) >= 3
 
 
 def test_inputs_name_topics_of_the_site():
