@@ -11,9 +11,11 @@ a cursor, a token or a URL), and how many of that page's records are in the topi
 so that a restart within a page repeats none. The sink sends each record, or a batch of one
 partition, in order; a header names the place in Kafka, by which a receiver knows what comes twice.
 
-A server that cannot be reached, is busy or fails (408, 425, 429, 5xx) is asked again after
-`Retry-After`, or pauses that double. A record that is refused (400, 422, ...) is reported alone.
-All else, such as a wrong password, ends the task: it is no record's fault.
+A server that cannot be reached, is busy or fails (408, 425, 429, 5xx) is asked again after pauses
+that double, and not before `Retry-After`. So is one whose answer the source cannot read, such as
+the page of a proxy: the log says what is wrong, and which setting would change it. A record that
+the sink's receiver refuses (another 4xx) is reported alone. A wrong password, a missing page or a
+redirection to another server ends the task: no wait mends it, and it is no record's fault.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ import json
 import logging
 import ssl
 from base64 import b64encode
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -72,11 +75,20 @@ LINES: Final = "lines"
 IGNORE: Final = "ignore"
 DELETE: Final = "delete"
 OK: Final = range(200, 300)
+NO_CONTENT: Final = frozenset({204, 205})
 NOT_MODIFIED: Final = 304
+MOVED: Final = frozenset({301, 302, 303, 307, 308})
+MOVED_AS_IT_IS: Final = frozenset({307, 308})
+"""Redirections that another method than GET may follow."""
 BUSY: Final = frozenset({408, 425, 429, *range(500, 600)})
-OF_A_RECORD: Final = frozenset({400, 409, 410, 411, 413, 414, 415, 422, 431})
-OF_A_PLACE: Final = frozenset({404, 405})
-"""The record's own fault only where the URL is made of its key."""
+REFUSED: Final = range(400, 500)
+OF_THE_USER: Final = frozenset({401, 403, 407})
+OF_THE_PASSWORD: Final = frozenset({401, 407})
+MOST_REDIRECTIONS: Final = 5
+MOST_PAUSE_MS: Final = 3_600_000
+"""A server that asks for more is asked once in an hour all the same."""
+MOST_PAGES: Final = 100_000
+"""So many pages are remembered, to notice that they lead in a circle."""
 LOOK_S: Final = 0.2
 """How soon a task that waits for an answer sees that it is to stop."""
 BLOCK: Final = 1 << 16
@@ -145,23 +157,35 @@ class Answer(NamedTuple):
     next_link: str | None
 
     @property
-    def retry_after_ms(self) -> int | None:
+    def retry_after_ms(self) -> int:
         """How long it asks to be left alone; a date is counted from that of the answer."""
         text = self.headers.get("Retry-After", "").strip()
-        if text.isdecimal():
-            return int(text) * 1000
-        try:
-            until = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        try:
-            now = parsedate_to_datetime(self.headers.get("Date", ""))
-        except ValueError:
-            now = datetime.now(UTC)
-        return max(0, int((until - now).total_seconds() * 1000))
+        if text.isascii() and text.isdecimal():
+            return MOST_PAUSE_MS if len(text) > 9 else min(int(text) * 1000, MOST_PAUSE_MS)
+        until = _date(text)
+        if until is None:
+            return 0
+        now = _date(self.headers.get("Date", "")) or datetime.now(UTC)
+        return min(max(0, int((until - now).total_seconds() * 1000)), MOST_PAUSE_MS)
+
+    @property
+    def charset(self) -> str:
+        """How its text is encoded, where it says so."""
+        message = Message()
+        message["Content-Type"] = self.headers.get("Content-Type", "")
+        return str(message.get_content_charset() or "")
 
     def __str__(self) -> str:
         return f"{self.status} {shown(self.body.decode('utf-8', 'replace'))}"
+
+
+def _date(text: str) -> datetime | None:
+    """A moment in one of HTTP's three forms (RFC 9110, 5.6.7), which are GMT; else None."""
+    try:
+        found = parsedate_to_datetime(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except Exception:  # what others write here has raised more than ValueError
+        return None
 
 
 class HttpClient:
@@ -217,10 +241,9 @@ class HttpClient:
         self._failures = 0
 
     def failed(self, error: OutageError) -> None:
-        """Rest for as long as the server asks, or for a pause that grows."""
+        """Rest for a pause that grows, and for as long as the server asks."""
         self._failures += 1
-        delay_ms = error.retry_after_ms
-        self.rest(self._backoff.delay_ms(self._failures) if delay_ms is None else delay_ms)
+        self.rest(max(self._backoff.delay_ms(self._failures), error.retry_after_ms))
         logger.warning("%s: asked again in %.1f s: %s", self._context.name, self.left_s, error)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -241,15 +264,51 @@ class HttpClient:
     async def ask(
         self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None = None
     ) -> Answer:
-        """An answer other than one of a server that is busy; else OutageError."""
+        """An answer other than one of a server that is busy; else OutageError.
+
+        Redirections of the same server are followed: of GET all, else those that keep the method.
+        """
+        first, steps = url, 0
+        while True:
+            answer = await self._ask_once(method, url, headers, data)
+            following = self._redirection(method, url, answer)
+            if following is None:
+                return answer
+            if following.origin() != first.origin():
+                raise ConfigError(
+                    f"url={first}: is redirected to another server, which does not get the "
+                    f"headers and the password; set url to {following} if it is the right one"
+                )
+            url, steps = following, steps + 1
+            if steps > MOST_REDIRECTIONS:
+                raise OutageError(
+                    f"{method} {first}: was redirected {steps} times, at last to {url}; url must "
+                    "be the address that answers"
+                )
+
+    @staticmethod
+    def _redirection(method: str, url: URL, answer: Answer) -> URL | None:
+        """Where an answer leads that is not given here."""
+        followed = MOVED if method == "GET" else MOVED_AS_IT_IS
+        location = answer.headers.get("Location")
+        if answer.status not in followed or not location:
+            return None
+        try:
+            found = url.join(URL(location))
+            found.origin()
+        except ValueError as error:
+            raise OutageError(f"{method} {url}: leads to no URL: {shown(location)}") from error
+        return found
+
+    async def _ask_once(
+        self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None
+    ) -> Answer:
         try:
             async with self._session.request(
                 method, url, headers=headers, data=data, allow_redirects=False
             ) as response:
-                link = response.links.get("next")
                 body = await self._body(response)
-                url_behind = None if link is None else str(link["url"])
-                answer = Answer(response.status, response.headers, body, url_behind)
+                answer = Answer(response.status, response.headers, body, _next_link(response))
         except (ClientError, OSError, TimeoutError) as error:
             raise OutageError(f"{method} {url}: {error!r}") from error
         if answer.status in BUSY:
@@ -261,17 +320,28 @@ class HttpClient:
         async for block in response.content.iter_chunked(BLOCK):
             found += block
             if len(found) > self._settings.max_response_bytes:
-                raise DataError(
-                    f"{response.url}: an answer must not be longer than "
-                    f"max.response.bytes={self._settings.max_response_bytes}"
+                raise OutageError(
+                    f"{response.url}: the answer is longer than "
+                    f"max.response.bytes={self._settings.max_response_bytes}; set it higher, or "
+                    "ask for fewer records at once"
                 )
         return bytes(found)
 
 
-class OutageError(TryAgainError):
-    """The server cannot do it now: no request or record is to blame."""
+def _next_link(response: ClientResponse) -> str | None:
+    """What the header Link calls the next page; None if it cannot be read."""
+    try:
+        link = response.links.get("next")
+        return None if link is None else str(link["url"])
+    except (ValueError, KeyError) as error:
+        logger.warning("%s: its header Link cannot be read: %r", response.url, error)
+        return None
 
-    def __init__(self, message: str, retry_after_ms: int | None = None) -> None:
+
+class OutageError(TryAgainError):
+    """The server does not answer as it should now: no request or record is to blame."""
+
+    def __init__(self, message: str, retry_after_ms: int = 0) -> None:
         super().__init__(message)
         self.retry_after_ms = retry_after_ms
 
@@ -379,6 +449,13 @@ class HttpSource(SourceConnector):
         self._client = HttpClient(self.settings, self.context)
         self._page = Page.of(self.context.offset(self.partition()) or {})
         self._unchanged: dict[str, str] = {}
+        self._seen: dict[str, None] = {}
+        """The pages that were asked for, in order."""
+        self._before: Page | None = None
+        """The page that led to this one."""
+        self._first: Sequence[Any] = ()
+        """The records of the first page, which often has another address when it comes again."""
+        self._told = ""
 
     def stop(self) -> None:
         if self._client is not None:
@@ -391,30 +468,36 @@ class HttpSource(SourceConnector):
         if client.left_s:
             self.context.wait(min(client.left_s, LOOK_S))
             return []
-        url = self._url()
+        url = self._url(self._page)
         try:
             answer = client.run(client.ask("GET", url, self._unchanged))
+            if answer.status not in OK and answer.status != NOT_MODIFIED:
+                raise ConfigError(
+                    f"{_setting_of(answer.status)}: GET {url} must be answered with records, not "
+                    f"by {answer}"
+                )
+            is_new = answer.status not in NO_CONTENT and answer.status != NOT_MODIFIED
+            found, page = self._read(url, answer) if is_new else ([], self._page)
         except OutageError as error:
             if not self.context.is_stopping:
                 client.failed(error)
             return []
         client.succeeded()
-        if answer.status == NOT_MODIFIED:
+        if not is_new:
             client.rest(self.settings.poll_interval_ms)
             return []
-        if answer.status not in OK:
-            raise ConfigError(f"url: GET {url} must be answered with records, not by {answer}")
-        found, page = self._read(answer)
         if page == self._page or self.settings.paging == DOCUMENT:
             client.rest(self.settings.poll_interval_ms)
         is_same_request = page.next == self._page.next
+        if not is_same_request:
+            self._before = self._page._replace(done=self._page.done + len(found))
         self._unchanged = _validators(answer) if is_same_request else {}
         self._page = page
         return found
 
-    def _url(self) -> URL:
-        """That of the page; one of another server is refused, as headers may hold secrets."""
-        settings, page = self.settings, self._page
+    def _url(self, page: Page) -> URL:
+        """That of a page; one of another server is refused, as headers may hold secrets."""
+        settings = self.settings
         base = URL(settings.url)
         is_place = settings.paging == LINK or str(page.next).startswith(("http", "/", "?"))
         if page.next is None or settings.paging == DOCUMENT:
@@ -422,24 +505,31 @@ class HttpSource(SourceConnector):
             return base.update_query({settings.cursor_parameter: initial}) if initial else base
         if settings.paging == CURSOR or not is_place:
             return base.update_query({settings.cursor_parameter: str(page.next)})
-        url = base.join(URL(page.next))
+        url = base.join(URL(str(page.next)))
         if url.origin() != base.origin():
             raise ConfigError(f"url={base}: the next page must be of the same server, not {url}")
         return url
 
-    def _read(self, answer: Answer) -> tuple[list[SourceRecord], Page]:
-        """The new records of an answer, and the place behind them."""
-        try:
-            body = json.loads(answer.body)
-        except ValueError as error:
-            raise DataError(f"{self._url()}: the answer must be JSON: {answer}") from error
-        items = _field(body, self.settings.records_field) if self.settings.records_field else body
+    def _read(self, url: URL, answer: Answer) -> tuple[list[SourceRecord], Page]:
+        """The new records of an answer, and the place behind them; OutageError if it has none."""
+        where = self.settings.records_field
+        body = self._json(url, answer)
+        items = _field(body, where) if where else body
+        if items is None and where and _has_field(body, where):
+            items = []  # what servers in Go say when there are none
         if isinstance(items, dict):
             items = [items]
         if not isinstance(items, list):
-            raise DataError(
-                f"records.field={self.settings.records_field}: must be a list: {shown(items)}"
+            raise OutageError(
+                f"records.field={where}: must be a list or a record in the answer of {url}, not "
+                f"{shown(items)}: {answer}"
             )
+        if self._before is not None and items and items == self._first:
+            self._seen[str(self._page.next)] = None
+            self._tell(self._page.next, "is the first one again")
+            return [], self._before
+        if self._page.next is None:
+            self._first = items
         pages = self._pages(answer, body, items)
         done = self._page.done if pages[0].version == self._page.version else 0
         made = [
@@ -447,6 +537,18 @@ class HttpSource(SourceConnector):
             for item, page in zip(items[done:], pages[1 + done :], strict=False)
         ]
         return made, pages[-1]
+
+    @staticmethod
+    def _json(url: URL, answer: Answer) -> Any:
+        """The answer as JSON: in UTF-8, 16 or 32, or in the encoding that it names."""
+        try:
+            encoding = answer.charset
+            is_other = encoding and not encoding.startswith("utf")
+            return json.loads(answer.body.decode(encoding) if is_other else answer.body)
+        except (ValueError, LookupError, RecursionError) as error:
+            raise OutageError(
+                f"url: GET {url} must be answered with JSON ({error}), not by {answer}"
+            ) from error
 
     def _pages(self, answer: Answer, body: Any, items: Sequence[Any]) -> list[Page]:
         """The places before the first record, and behind each; the last one may be another page."""
@@ -461,24 +563,61 @@ class HttpSource(SourceConnector):
             following = answer.next_link
         elif self.settings.paging == NEXT:
             following = _field(body, self.settings.next_field)
-        if following not in (None, "", False, self._page.next):
+        if following not in (None, "", False, self._page.next) and self._leads_on(following):
             places[-1] = Page(following)
             if not items:
                 places.insert(0, here)
         return places
 
+    def _leads_on(self, following: Any) -> bool:
+        """Whether there is such a page, and it was not read before: some lead in a circle.
+
+        Else the source stays at this page, and asks for it again.
+        """
+        self._seen[str(self._page.next)] = None
+        problem = ""
+        if isinstance(following, dict | list):
+            problem = "is neither a URL nor a token"
+        elif str(following) in self._seen:
+            problem = "was read already"
+        else:
+            try:
+                self._url(Page(following))
+            except ConfigError:
+                pass  # it is of another server: that ends the task once this page is read
+            except ValueError as error:
+                problem = f"is no URL: {error}"
+        while len(self._seen) > MOST_PAGES:
+            del self._seen[next(iter(self._seen))]
+        if problem:
+            self._tell(following, problem)
+        return not problem
+
+    def _tell(self, following: Any, problem: str) -> None:
+        """Log why a page is not read; again when it is another one."""
+        text = f"the next page, {shown(following)}, {problem}: the source stays at the one before"
+        if text != self._told:
+            self._told = text
+            logger.warning("%s: paging=%s: %s", self.context.name, self.settings.paging, text)
+
     def _cursors(self, items: Sequence[Any]) -> list[Page]:
-        """With cursors that include: how many records have the last one, to leave them out."""
+        """With cursors that include: how many records have the last one, to leave them out.
+
+        A record without a cursor has the place of the one before it.
+        """
         is_inclusive = self.settings.cursor_inclusive
         places = [self._page]
         last, count = self._page.next, 0
+        name = self.settings.cursor_field
+        if items and all(_field(item, name) is None for item in items):
+            raise OutageError(
+                f"cursor.field={name}: the records must have it, as {shown(items[0])} has not"
+            )
         for item in items:
-            cursor = _field(item, self.settings.cursor_field)
+            cursor = _field(item, name)
             if cursor is None:
-                raise DataError(
-                    f"cursor.field={self.settings.cursor_field}: each record must have it: "
-                    f"{shown(item)}"
-                )
+                places.append(places[-1])
+                continue
             count = count + 1 if cursor == last else 1
             last = cursor
             places.append(Page(cursor, count if is_inclusive else 0))
@@ -487,13 +626,17 @@ class HttpSource(SourceConnector):
         return places
 
     def _record(self, item: Any, page: Page) -> SourceRecord:
-        key = self.settings.key_field
+        key, cursor = self.settings.key_field, self.settings.cursor_field
+        error = None
+        if self.settings.paging == CURSOR and _field(item, cursor) is None:
+            error = DataError(f"cursor.field={cursor}: each record must have it: {shown(item)}")
         return SourceRecord(
             topic=self.settings.topic,
             key=_field(item, key) if key else None,
             value=item,
             source_partition=self.partition(),
             source_offset=page.offset,
+            error=error,
         )
 
     @classmethod
@@ -525,6 +668,18 @@ def _field(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _has_field(value: Any, path: str) -> bool:
+    """Whether a field is there, if only with null."""
+    parent, _, name = path.rpartition(".")
+    found = _field(value, parent) if parent else value
+    return isinstance(found, dict) and name in found
+
+
+def _setting_of(status: int) -> str:
+    """Which settings a person has to look at."""
+    return "username, password or headers" if status in OF_THE_USER else "url"
 
 
 class HttpSinkSettings(HttpSettings):
@@ -632,9 +787,9 @@ class HttpSink(SinkConnector):
 
         async def send(place: TopicPartition, records: Sequence[SinkRecord]) -> None:
             async with free:
-                for batch in self._batches(records):
+                for batch in self._batches(records, refused):
                     await self._send(batch, refused)
-                    self._done[place] = batch[-1].offset
+                self._done[place] = records[-1].offset
 
         ends = await asyncio.gather(
             *(send(place, records) for place, records in waiting.items()), return_exceptions=True
@@ -645,17 +800,27 @@ class HttpSink(SinkConnector):
                 raise error
         return [error for error in errors if isinstance(error, OutageError)]
 
-    def _batches(self, records: Sequence[SinkRecord]) -> list[list[SinkRecord]]:
+    def _batches(
+        self, records: Sequence[SinkRecord], refused: list[tuple[SinkRecord, DataError]]
+    ) -> Iterator[list[SinkRecord]]:
         """Records for one URL each, as many as a batch has; records to leave out are in none."""
-        found: list[list[SinkRecord]] = []
+        batch: list[SinkRecord] = []
+        target: URL | None = None
         for record in records:
             if record.value is None and self.settings.null_values == IGNORE:
                 continue
-            is_full = not found or len(found[-1]) >= self.settings.batch_records
-            if is_full or self._url(found[-1][0]) != self._url(record):
-                found.append([])
-            found[-1].append(record)
-        return found
+            try:
+                url = self._url(record)
+            except Exception as error:  # of any kind: it is the record's, whose key is in the URL
+                refused.append((record, DataError(f"no URL can be made of its key: {error}")))
+                continue
+            if batch and (len(batch) >= self.settings.batch_records or url != target):
+                yield batch
+                batch = []
+            target = url
+            batch.append(record)
+        if batch:
+            yield batch
 
     async def _send(
         self, batch: Sequence[SinkRecord], refused: list[tuple[SinkRecord, DataError]]
@@ -666,8 +831,8 @@ class HttpSink(SinkConnector):
         url, is_delete = self._url(first), first.value is None
         try:
             body = None if is_delete else self._body(batch)
-        except DataError as error:
-            await self._divide(batch, error, refused)
+        except Exception as error:  # of any kind: it is of a record's value
+            await self._divide(batch, DataError(f"no body can be made of it: {error}"), refused)
             return
         headers = {"Content-Type": self.settings.content_type}
         if self.settings.idempotency_header:
@@ -675,11 +840,14 @@ class HttpSink(SinkConnector):
         method = "DELETE" if is_delete else self.settings.method
         answer = await client.ask(method, url, headers, body)
         if answer.status in OK:
-            return
-        is_record = answer.status in OF_A_RECORD
-        if not is_record and not (self._has_own_url and answer.status in OF_A_PLACE):
-            raise ConfigError(f"url: {method} {url} must be accepted, not answered by {answer}")
-        await self._divide(batch, DataError(f"{method} {url}: refused by {answer}"), refused)
+            self._pass(first, batch)
+        elif answer.status not in REFUSED or answer.status in OF_THE_PASSWORD:
+            raise ConfigError(
+                f"{_setting_of(answer.status)}: {method} {url} must be accepted, not answered by "
+                f"{answer}{_redirected(answer)}"
+            )
+        else:
+            await self._divide(batch, DataError(f"{method} {url}: refused by {answer}"), refused)
 
     async def _divide(
         self,
@@ -689,10 +857,16 @@ class HttpSink(SinkConnector):
     ) -> None:
         if len(batch) == 1:
             refused.append((batch[0], error))
+            self._pass(batch[0], batch)
             return
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
             await self._send(half, refused)
+
+    def _pass(self, first: SinkRecord, batch: Sequence[SinkRecord]) -> None:
+        """Note that a batch was sent or refused."""
+        place = TopicPartition(first.original_topic, first.original_partition)
+        self._done[place] = batch[-1].offset
 
     def _url(self, record: SinkRecord) -> URL:
         text = self.settings.url.replace("${topic}", quote(record.topic, safe=""))
@@ -715,6 +889,11 @@ class HttpSink(SinkConnector):
     ) -> bool:
         """Any offset will do: records are sent again under the same place."""
         return True
+
+
+def _redirected(answer: Answer) -> str:
+    location = answer.headers.get("Location")
+    return f"; it leads to {shown(location)}: set url to the address that takes it" * bool(location)
 
 
 def _place_of(batch: Sequence[SinkRecord]) -> str:

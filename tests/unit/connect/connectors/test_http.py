@@ -6,9 +6,13 @@ reported.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from threading import Thread
@@ -19,8 +23,8 @@ import pytest
 from contexts import LoneContext
 
 from ottla import Producer
-from ottla.connect.connectors.http import HttpSink, HttpSource, OutageError
-from ottla.connect.data import DataError, SinkRecord
+from ottla.connect.connectors.http import Answer, HttpSink, HttpSource, OutageError
+from ottla.connect.data import SinkRecord
 from ottla.errors import ConfigError
 from ottla.testing import wait_until
 from ottla.testing.connector_contract import SinkContract, SourceContract
@@ -250,24 +254,290 @@ def test_nobody_there_is_an_outage(endpoint):
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("status", "setting"),
     [
-        (Reply("who?", 401), "must be answered with records, not by 401"),
-        (Reply(b"<html>"), "must be JSON"),
-        (Reply(7), "must be a list"),
-        (Reply([{"other": 1}]), "each record must have it"),
-        (Reply([1] * 100), "must not be longer than"),
-        (Reply("", 302, Location="http://elsewhere/"), "not by 302"),
+        (401, "username, password or headers"),
+        (403, "password or headers"),
+        (404, "url"),
+        (410, "url"),
     ],
 )
-def test_what_no_wait_mends_ends_the_task(endpoint, reply, said):
-    """A sentence says what is wrong."""
-    endpoint.answer = lambda request: reply
+def test_what_no_wait_mends_ends_the_task(endpoint, status, setting):
+    """A sentence says which setting is to be changed."""
+    endpoint.answer = lambda request: Reply("no", status)
     with (
-        source(endpoint, paging="cursor", max_response_bytes=200) as made,
-        pytest.raises((ConfigError, DataError), match=said),
+        source(endpoint) as made,
+        pytest.raises(ConfigError, match=f"{setting}: GET .* not by {status}"),
     ):
         made.poll()
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(b"<html>We are back soon</html>"), "url: GET .* must be answered with JSON"),
+        (Reply(b""), "must be answered with JSON"),
+        (Reply(b'[{"name": "M\xfcnchen"}]'), "must be answered with JSON"),
+        (Reply(b"[" * 100_000), "must be answered with JSON"),
+        (Reply(b"[1"), "must be answered with JSON"),
+        (Reply(b"[" + b"1" * 5000 + b"]"), "must be answered with JSON"),
+        (Reply(b"[]", Content_Type="application/json; charset=klingon"), "unknown encoding"),
+        (Reply(None), "records.field=: must be a list"),
+        (Reply(7), "must be a list"),
+        (Reply("maintenance"), "must be a list"),
+        (Reply([{"other": 1}]), "cursor.field=id: the records must have it"),
+        (Reply([1] * 100_000), r"max\.response\.bytes=200000; set it higher"),
+        (Reply("", 302, Location="/items"), "was redirected 6 times"),
+        (Reply("", 302, Location="http://[x/"), "leads to no URL"),
+        (Reply(b"\x1f\x8b", Content_Encoding="gzip"), "GET"),
+    ],
+    ids=lambda value: "",
+)
+def test_an_answer_without_records_is_waited_out(endpoint, reply, said, caplog):
+    """The pauses grow, the log says which setting it may be, and the records come in the end."""
+    endpoint.answer = lambda request: reply
+    settings = {"max_response_bytes": 200_000, "retry_backoff_ms": 1000}
+    with source(endpoint, paging="cursor", **settings) as made:
+        pauses = []
+        for _ in range(5):
+            assert made.poll() == []
+            pauses.append(made._client.left_s)
+            made._client.rest(0)
+        endpoint.answer = lambda request: Reply([{"id": 1}])
+        assert [record.value for record in made.poll()] == [{"id": 1}]
+        assert made._client._failures == 0
+
+    assert all(after > before for before, after in itertools.pairwise(pauses))
+    assert len([text for text in caplog.messages if re.search(said, text)]) == 5
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(b"", 204),
+        Reply(b"", 205),
+        Reply({"rows": None}),
+        Reply({"rows": []}),
+    ],
+)
+def test_nothing_new_is_no_failure(endpoint, reply, caplog):
+    """An answer without content, or with null for its list: it is asked again as always."""
+    replies = [Reply({"rows": [1]}), reply, Reply({"rows": [2]})]
+    endpoint.answer = lambda request: replies.pop(0) if replies else Reply({"rows": [2]})
+    with source(endpoint, records_field="rows") as made:
+        assert take(made, polls=4) == [1, 2]
+    assert caplog.messages == []
+
+
+def test_text_in_the_encoding_that_the_answer_names(endpoint):
+    """Some servers write JSON in Latin-1 and say so; a byte order mark of UTF-8 is none of it."""
+    replies = [
+        Reply('["ü"]'.encode("latin-1"), Content_Type="application/json;charset=ISO-8859-1"),
+        Reply('["ü!"]'.encode("utf-8-sig"), Content_Type="application/json"),
+        Reply('["ü!!"]'.encode("utf-16"), Content_Type="application/json; charset=utf-16"),
+    ]
+    endpoint.answer = lambda request: replies.pop(0) if replies else Reply([])
+    with source(endpoint) as made:
+        assert take(made, polls=3) == ["ü", "ü!", "ü!!"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("30", 30),
+        (" 30 ", 30),
+        ("0030", 30),
+        ("86400", 3600),
+        ("9" * 5000, 3600),
+        ("-1", 0),
+        ("+5", 0),
+        ("1.5", 0),
+        ("1e3", 0),
+        ("٣٠", 0),
+        ("soon", 0),
+        ("", 0),
+        (",", 0),
+        ("\0", 0),
+        ("(" * 500, 0),
+        ("Thu, 26 Nov 2026 12:00:30 GMT", 30),
+        ("Thursday, 26-Nov-26 12:00:30 GMT", 30),
+        ("Thu Nov 26 12:00:30 2026", 30),
+        ("Thu, 26 Nov 2026 12:00:30 -0000", 30),
+        ("Thu, 26 Nov 2026 13:00:30 +0100", 30),
+        ("Thu, 26 Nov 2026 12:00:30", 30),
+        ("Thu, 26 Nov 2026 11:00:00 GMT", 0),
+        ("Thu, 26 Nov 1026 12:00:30 GMT", 0),
+        ("Thu, 26 Nov 9999 12:00:30 GMT", 3600),
+        ("Fri, 31 Dec 9999 23:59:59 -1200", 0),
+        ("Thu, 26 Nov 99999 12:00:30 GMT", 0),
+        ("Thu, 32 Nov 2026 12:00:30 GMT", 0),
+        ("Thu, 26 Nov 2026 25:61:61 GMT", 0),
+        ("2026-11-26T12:00:30Z", 0),
+    ],
+)
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Thu, 26 Nov 2026 12:00:00 GMT",
+        "Thu Nov 26 12:00:00 2026",
+        "Thu, 26 Nov 2026 12:00:00 -0000",
+    ],
+)
+def test_retry_after_in_all_its_forms(text, seconds, date):
+    """Seconds, the three forms of a date, and what is neither: a pause of at most an hour."""
+    answer = Answer(503, {"Retry-After": text, "Date": date}, b"", None)
+    assert answer.retry_after_ms == seconds * 1000
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Thu, 26 Nov 99999 12:00:30 GMT"])
+def test_retry_after_is_counted_from_now_without_a_date(date):
+    """An answer need not say when it was given."""
+    until = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
+    answer = Answer(503, {"Retry-After": until, "Date": date}, b"", None)
+    assert 500_000 < answer.retry_after_ms <= 600_000
+
+
+def test_a_server_that_asks_for_no_pause_gets_one(endpoint):
+    """Retry-After: 0, always: the pauses grow all the same."""
+    endpoint.answer = lambda request: Reply("", 429, Retry_After="0")
+    with source(endpoint, retry_backoff_ms=100) as made:
+        pauses = []
+        for _ in range(6):
+            made.poll()
+            pauses.append(made._client.left_s)
+            made._client.rest(0)
+    assert all(after > before for before, after in itertools.pairwise(pauses))
+    assert pauses[-1] > 2
+
+
+STATUSES = [101, *range(200, 600), 600, 999]
+NO_BODY = (204, 205, 304)
+
+
+def replies_of(body):
+    """An answer of every status, each with a Retry-After that few expect."""
+    forms = itertools.cycle(["0", "-1", "soon", "Thu Nov 26 12:00:30 2026", "9" * 50])
+    return [
+        Reply(b"" if status in NO_BODY else body, status, Retry_After=next(forms))
+        for status in STATUSES
+    ]
+
+
+def test_a_source_knows_every_status(endpoint):
+    """Each brings records, or a pause, or an error that says the setting: nothing is a surprise."""
+    with source(endpoint, poll_interval_ms=60_000, retry_backoff_ms=60_000) as made:
+        for number, reply in enumerate(replies_of(b"[]")):
+            reply.body = reply.body and json.dumps([number]).encode()
+            endpoint.answer = lambda request, reply=reply: reply
+            made._client.rest(0)
+            status = reply.status
+            if status in range(200, 300) or status in (304, 408, 425, 429, *range(500, 600)):
+                found = made.poll()
+                assert len(found) == (status in range(200, 300) and status not in NO_BODY)
+                assert made._client.left_s > 0
+            else:
+                with pytest.raises(ConfigError, match=f"must be answered .* by {status}"):
+                    made.poll()
+
+
+def test_an_answer_that_never_ends_is_an_outage(endpoint):
+    """1xx announces another answer; none comes."""
+    with source(endpoint, request_timeout_ms=50) as made:
+        for status in (100, 102, 103, 199):
+            endpoint.answer = lambda request, status=status: Reply(b"", status)
+            made._client.rest(0)
+            assert made.poll() == []
+        assert made._client._failures == 4
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirections_of_the_same_server_are_followed(endpoint, status):
+    """With the headers; the page that answers is the same place as the first."""
+    endpoint.answer = lambda request: (
+        Reply([1]) if request.path == "/v2" else Reply("", status, Location="../v2")
+    )
+    with source(endpoint, headers='{"X-Own": "1"}') as made:
+        (record,) = made.poll()
+    assert record.source_partition == {"url": endpoint.url}
+    assert [request.headers["X-Own"] for request in endpoint.requests] == ["1", "1"]
+
+
+def test_a_redirection_to_another_server_is_refused(endpoint):
+    """It would get the password: a sentence says what to set."""
+    endpoint.answer = lambda request: Reply("", 302, Location="https://127.0.0.1/login")
+    with (
+        source(endpoint) as made,
+        pytest.raises(ConfigError, match=r"another server.*set url to https://127.0.0.1/login"),
+    ):
+        made.poll()
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("back_to", ["1", "0"])
+@pytest.mark.parametrize("paging", ["link", "next"])
+def test_pages_that_lead_in_a_circle_are_read_once(endpoint, paging, back_to, caplog):
+    """The last page before it is asked again; what it has more comes, and so does a way out."""
+    items = {"0": [0], "1": [1], "2": [2]}
+    following = {"0": "1", "1": "2", "2": back_to}
+
+    def answer(request):
+        page = request.query.get("page", "0")
+        link = f"/items?page={following[page]}"
+        if paging == "link":
+            return Reply(items[page], Link=f'<{link}>; rel="next"')
+        return Reply({"rows": items[page], "next": link})
+
+    endpoint.answer = answer
+    settings = {} if paging == "link" else {"records_field": "rows"}
+    with source(endpoint, paging=paging, **settings) as made:
+        assert take(made, polls=12) == [0, 1, 2]
+        assert len([text for text in caplog.messages if "stays at" in text]) <= 2
+        items["2"].append(3)
+        assert take(made, polls=3) == [3]
+        items["3"], following["2"], following["3"] = [4], "3", back_to
+        assert take(made, polls=6) == [4]
+
+
+@pytest.mark.parametrize("following", [{"a": 1}, ["b"], "http://[x/", "http://x:99999999/"])
+def test_a_next_page_that_is_none_is_not_asked_for(endpoint, following, caplog):
+    """The records of this page come; the source stays there, and a mended page leads on."""
+    endpoint.answer = lambda request: Reply({"rows": [1], "next": following})
+    with source(endpoint, paging="next", records_field="rows") as made:
+        assert take(made, polls=3) == [1]
+        assert "stays at the one before" in caplog.text
+        endpoint.answer = lambda request: Reply(
+            {"rows": [2] if request.query else [1], "next": None if request.query else "token"}
+        )
+        assert take(made) == [2]
+
+
+def test_a_header_that_cannot_be_read_is_no_end(endpoint):
+    """A Link of rubbish is as good as none."""
+    replies = [Reply([1], Link=text) for text in ("<", '<http://[x/>; rel="next"', ";;;,<>")]
+    endpoint.answer = lambda request: replies.pop(0) if replies else Reply([1])
+    with source(endpoint, paging="link") as made:
+        assert take(made, polls=5) == [1]
+
+
+def test_a_record_without_a_cursor_is_reported(endpoint):
+    """It has the place of the one before it; the others go on."""
+    rows = [{"id": 1}, {"name": "no id"}, {"id": 3}, "text"]
+    endpoint.answer = lambda request: Reply(
+        [row for row in rows if not isinstance(row, dict) or row.get("id", 2) > 0]
+        if not request.query
+        else []
+    )
+    with source(endpoint, paging="cursor") as made:
+        found = made.poll()
+    assert [record.value for record in found] == rows
+    assert [record.source_offset["next"] for record in found] == [1, 1, 3, 3]
+    assert [str(record.error or "")[:30] for record in found] == [
+        "",
+        "INVALID_RECORD: cursor.field=i",
+        "",
+        "INVALID_RECORD: cursor.field=i",
+    ]
 
 
 def test_another_server_is_not_asked(endpoint):
@@ -416,14 +686,97 @@ def test_only_the_refused_record_of_a_batch_is_reported(endpoint):
     assert "refused by 422" in said
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 404])
+@pytest.mark.parametrize("status", [301, 302, 303, 401, 407])
 def test_a_wrong_setting_is_no_records_fault(endpoint, status):
-    """The task ends; nothing is reported."""
-    endpoint.answer = lambda request: Reply("no", status)
+    """The task ends; nothing is reported, and the error says where the server is."""
+    endpoint.answer = lambda request: Reply("no", status, Location="/v2")
     with sink(endpoint) as made:
-        with pytest.raises(ConfigError, match=f"must be accepted, not answered by {status}"):
+        with pytest.raises(ConfigError, match=f"must be accepted, not answered by {status}.*/v2"):
             made.put([record(0)])
         assert made.context.asked == []
+
+
+def test_a_sink_knows_every_status(endpoint):
+    """What is not accepted is sent again, or reported by place, or an error; all else is sent."""
+    endpoint.answer = lambda request: answered if request.body == b"poison" else Reply()
+    offset = 0
+    with sink(endpoint) as made:
+        for status in (status for status in STATUSES if status not in (408, 425, 429)):
+            answered = Reply(b"", status, Location="http://elsewhere/")
+            made._client.rest(0)
+            made.context.asked.clear()
+            offset += 2
+            records = [record(offset, "poison"), record(offset + 1)]
+            if status in range(500, 600):
+                with pytest.raises(OutageError):
+                    made.put(records)
+            elif status in range(200, 300):
+                made.put(records)
+            elif status in range(400, 500) and status not in (401, 407):
+                made.put(records)
+                ((place, said),) = made.context.asked
+                assert (place, f"refused by {status}" in said) == (offset, True)
+                assert json.loads(endpoint.requests[-1].body) == {"n": offset + 1}
+            else:
+                with pytest.raises(ConfigError):
+                    made.put(records)
+                assert made.context.asked == []
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_request_is_repeated_where_it_is_to_go(endpoint, status):
+    """On the same server, with its body and its place."""
+    endpoint.answer = lambda request: (
+        Reply() if request.path == "/v2" else Reply("", status, Location="/v2")
+    )
+    with sink(endpoint) as made:
+        made.put([record(0)])
+    first, second = endpoint.requests
+    assert (first.body, first.headers["Idempotency-Key"]) == (
+        second.body,
+        second.headers["Idempotency-Key"],
+    )
+
+
+@pytest.mark.parametrize("batch_records", [1, 8])
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"value": "cut \ud83d"},
+        {"value": object()},
+        {"value": {"n": [object()]}},
+        {"key": "\ud83d"},
+    ],
+)
+def test_what_no_request_can_be_made_of_is_reported(endpoint, batch_records, poison):
+    """Whatever kind of error it is; the records beside it are sent."""
+    with sink(endpoint, url=endpoint.url + "/${key}", batch_records=batch_records) as made:
+        made.put([record(0, key="a"), record(1, **({"key": "a"} | poison)), record(2, key="a")])
+        ((offset, _),) = made.context.asked
+    assert offset == 1
+    assert b"".join(request.body for request in endpoint.requests).count(b'"n"') == 2
+
+
+def test_an_outage_within_a_batch_reports_nothing_twice(endpoint):
+    """A half that was refused or sent before is not sent again."""
+    left = [Reply("", 503)]
+
+    def answer(request):
+        rows = json.loads(request.body)
+        if any(row["n"] == 0 for row in rows):
+            return Reply("", 422)
+        return left.pop() if left and rows[0]["n"] == 2 else Reply()
+
+    endpoint.answer = answer
+    records = [record(number) for number in range(4)]
+    with sink(endpoint, batch_records=4) as made:
+        with pytest.raises(OutageError):
+            made.put(records)
+        made._client.rest(0)
+        made.put(records)
+        assert [each[0] for each in made.context.asked if each[0] != "retry"] == [0]
+    sent = [json.loads(request.body) for request in endpoint.requests]
+    assert sent[-1] == [{"n": 2}, {"n": 3}]
 
 
 def test_a_place_that_is_made_of_the_key_may_be_missing(endpoint):
