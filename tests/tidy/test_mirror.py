@@ -97,7 +97,6 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/runtime",
         "protocols and the values they carry; what implements them is tested",
-        "runtime/runtime",
     ),
     Elsewhere(
         "tests/unit/server/test_access_checks.py",

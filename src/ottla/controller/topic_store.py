@@ -37,6 +37,9 @@ from ottla.structs import ClientEntity, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+ASKED_TOGETHER: Final = 200
+"""Nodes that are read at the same time: a topic may have thousands, and each question is a task."""
+
 
 class StoredState(NamedTuple):
     """The state of a partition as it is in the registry."""
@@ -211,8 +214,12 @@ class TopicStore(TopicReader):
             names = await self.registry.children(path)
         except NoNodeError:
             return []
-        below = await asyncio.gather(*(self._tree(f"{path}/{name}") for name in names))
-        return [*(each for tree in below for each in tree), path]
+        below: list[str] = []
+        for begin in range(0, len(names), ASKED_TOGETHER):
+            some = names[begin : begin + ASKED_TOGETHER]
+            trees = await asyncio.gather(*(self._tree(f"{path}/{name}") for name in some))
+            below += (each for tree in trees for each in tree)
+        return [*below, path]
 
 
 # The overrides of topics, brokers, groups and clients in the registry, and the notifications of

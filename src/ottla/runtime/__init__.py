@@ -4,7 +4,13 @@ from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion, LocalDisk, LocalFile
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
-from ottla.runtime.runtime import BACKGROUND_WORKERS, Chance, Runtime, real_runtime
+from ottla.runtime.runtime import (
+    BACKGROUND_WORKERS,
+    Chance,
+    FullCollections,
+    Runtime,
+    real_runtime,
+)
 from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock, Timer
 from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
 
@@ -20,6 +26,7 @@ __all__ = [
     "DiskLock",
     "File",
     "FileRegion",
+    "FullCollections",
     "LocalDisk",
     "LocalFile",
     "LoopScheduler",

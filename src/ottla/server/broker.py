@@ -33,7 +33,7 @@ from ottla.network.processor import Processor
 from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
+from ottla.runtime import BACKGROUND_WORKERS, FullCollections, Runtime, real_runtime
 from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.broker_loggers import RequestLog
@@ -549,6 +549,7 @@ async def serve(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
     # What startup made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    gc.callbacks.append(FullCollections().on_collection)
     took_ms = runtime.clock.monotonic_ms() - began_ms
     listeners = ",".join(map(str, broker.end_points))
     print(

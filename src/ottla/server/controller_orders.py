@@ -39,7 +39,7 @@ Order = Iterator[None]
 
 # How many partitions are in a slice: one that is new here gets a directory with files.
 PARTITIONS_AT_ONCE: Final = 640
-COST_OF_NEW: Final = 32
+COST_OF_NEW: Final = 64
 COST_OF_DELETED: Final = 16
 METADATA_AT_ONCE: Final = 5_000
 
