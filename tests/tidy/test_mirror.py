@@ -95,10 +95,6 @@ ELSEWHERE = (
     ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
-        "tests/unit/runtime",
-        "protocols and the values they carry; what implements them is tested",
-    ),
-    Elsewhere(
         "tests/unit/server/test_access_checks.py",
         "the matrix holds what each API answers to those without rights",
         "server/denials",
