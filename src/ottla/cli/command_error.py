@@ -39,6 +39,9 @@ def require_packages(*more: str) -> None:
         raise CommandError(str(error)) from None
 
 
+TRACE = "Traceback (most recent call last):"
+
+
 @contextmanager
 def spark_failures(log: Path) -> Iterator[None]:
     """Turn what Spark raises into one line that names its log."""
@@ -51,7 +54,15 @@ def spark_failures(log: Path) -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """The message of a Python worker in Spark's error text; else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The message of a Python worker in Spark's error text; else its first line.
+
+    A worker's error stands behind its trace, whose lines are indented.
+    """
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("ottla.")]
-    return own[-1] if own else next(iter(lines), type(error).__name__)
+    if own:
+        return own[-1]
+    _, traced, behind = text.rpartition(TRACE)
+    worker = [line.strip() for line in behind.splitlines() if line[:1].strip()] if traced else []
+    return next(iter([*worker, *lines]), type(error).__name__)

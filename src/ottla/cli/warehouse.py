@@ -56,6 +56,7 @@ LOAD_OPTIONS = (
     "--headers",
     "--max-records",
     "--min-tasks",
+    "--accept-new-topic",
     "--continuous",
     "--once",
     "--every",
@@ -207,6 +208,12 @@ def _add_load_options(parser: Options) -> None:
         "N",
         "Cut a load into so many tasks at least. Default: one for each partition.",
     )
+    add_flag(
+        parser,
+        "--accept-new-topic",
+        "Load a topic that was deleted and created again from its beginning into the same table; "
+        "without this it is refused.",
+    )
     add_flag(parser, "--once", "Load what is there now, and end. This is the default.")
     add_flag(parser, "--continuous", "Load until Ctrl-C.")
     add_integer(
@@ -349,6 +356,7 @@ def load_options(arguments: Namespace) -> LoadOptions:
             layout,
             arguments.max_records,
             arguments.min_tasks,
+            arguments.accept_new_topic,
         )
         options.source_options()
     except (OptionError, WarehouseError) as error:
@@ -387,10 +395,12 @@ class Commits:
         self.started_s = time.monotonic()
         self.rows = 0
         self.count = 0
+        self.lost_times = 0
 
     def add(self, loaded: Loaded) -> None:
         self.rows += loaded.row_count
         self.count += 1
+        self.lost_times += loaded.lost_times
         if self.progress.is_shown:
             share = self.rows / (self.rows + loaded.left) if self.rows else None
             self.progress.show(self.rows, share, f"  version {loaded.version}")
@@ -405,6 +415,11 @@ class Commits:
         seconds = time.monotonic() - self.started_s
         rate = self.rows / seconds
         self.terminal.print(f"{self.rows:,} rows in {self.count} commits, {rate:,.0f} rows/s")
+        if self.lost_times:
+            self.terminal.print(
+                f"{self.lost_times:,} rows have no timestamp: that of their record is outside the "
+                "years 1 to 9999 (a producer that sends microseconds as milliseconds?)"
+            )
 
 
 # The actions on existing tables, which need no Spark.
@@ -421,6 +436,7 @@ FACTS = (
     "ottla.files",
     "ottla.offsets.from",
     "ottla.offsets.to",
+    "ottla.order",
     "ottla.rewound.to",
 )
 

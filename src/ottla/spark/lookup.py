@@ -22,7 +22,7 @@ from ottla.spark.offsets import (
     to_json_object,
 )
 from ottla.spark.options import OptionError, SourceOptions
-from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
+from ottla.structs import NO_EPOCH, NO_OFFSET, NO_UUID, TopicPartition
 
 
 class OffsetLookup:
@@ -49,6 +49,15 @@ class OffsetLookup:
             names = ", ".join(map(str, missing))
             raise OptionError(f"assign={self._options.topics}: there is no partition {names}")
         return [partition for partition in wanted if partition in set(found)]
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The ids of topics, by which one is known that was made again; older brokers have none."""
+        described = self._admin.describe_topics(sorted(topics))
+        return {
+            name: str(topic.topic_id)
+            for name, topic in described.items()
+            if topic.topic_id != NO_UUID
+        }
 
     def offsets(self, bound: Bound, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset that `bound` means for each of the partitions."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
         bounded = [each for each in found if each.has_min_max]
         # A row group that has only nulls has no bounds, and needs none.
         if bounded and all(each.has_min_max or each.num_values == 0 for each in found):
-            low = _bound(min(each.min for each in bounded))
-            high = _bound(max(each.max for each in bounded))
+            bound = _bound_of(bounded[0].logical_type)
+            low = bound(min(_least(each) for each in bounded))
+            high = bound(max(_greatest(each) for each in bounded))
             if low is not None:
                 lowest[name] = low[:MAX_TEXT] if isinstance(low, str) else low
-            if high is not None and not _is_cut(bounded, high):
+            if high is not None and not (isinstance(high, str) and len(high) > MAX_TEXT):
                 highest[name] = high
     return {
         "numRecords": metadata.num_rows,
@@ -63,23 +64,50 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
     }
 
 
-def _is_cut(bounded: list[Any], high: Any) -> bool:
-    """Whether an upper bound is a text too long to keep: cut, it would be no upper bound."""
-    return isinstance(bounded[0].max, str) and len(high) > MAX_TEXT
+# Python has no moments outside the years 1 to 9999, so those of a file are taken as numbers.
 
 
-def _bound(value: Any) -> Any:
-    """A bound as JSON; None for a value without a useful order."""
-    if isinstance(value, bool):
+PER_SECOND: Final = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+MOMENTS: Final = ("TIMESTAMP", "DATE")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _least(statistics: pq.Statistics) -> Any:
+    is_moment = statistics.logical_type.type in MOMENTS
+    return statistics.min_raw if is_moment else statistics.min
+
+
+def _greatest(statistics: pq.Statistics) -> Any:
+    is_moment = statistics.logical_type.type in MOMENTS
+    return statistics.max_raw if is_moment else statistics.max
+
+
+def _bound_of(kind: pq.ParquetLogicalType) -> Callable[[Any], Any]:
+    """What makes JSON of a bound, and None of one without a useful order or beyond all years.
+
+    A text that is too long to keep is no upper bound once it is cut.
+    """
+    if kind.type == "DATE":
+        return lambda days: _moment(days * 24 * 3600, 0, "%Y-%m-%d")
+    if kind.type == "TIMESTAMP":
+        per_second = PER_SECOND[json.loads(kind.to_json())["timeUnit"]]
+        return lambda count: _moment(
+            count // per_second,
+            count % per_second * 10**6 // per_second,
+            "%Y-%m-%dT%H:%M:%S.%fZ",
+        )
+    return lambda value: (
+        value if isinstance(value, int | str) and not isinstance(value, bool) else None
+    )
+
+
+def _moment(seconds: int, microseconds: int, form: str) -> str | None:
+    try:
+        moment = EPOCH + timedelta(seconds=seconds, microseconds=microseconds)
+    except OverflowError:
         return None
-    if isinstance(value, int | str):
-        return value
-    if isinstance(value, datetime):
-        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    return None
+    # Years before 1000 have four digits, too, which `strftime` does not give everywhere.
+    return moment.strftime(form.replace("%Y", f"{moment.year:04}"))
 
 
 COLUMNS = "path string, size long, row_count long, partition_values string, statistics string"

@@ -1,9 +1,10 @@
 """A Delta table that loads write to, through delta-rs: no JVM, no catalogue.
 
 The progress of a load is kept in the table's application transactions: one for the load, whose
-version is its number, and one for each partition, whose version is the next offset. They are in the
-same commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of
-them was changed since its snapshot: of two loads of one name, one commits.
+version is its number, one for each partition, whose version is the next offset, and one for the id
+of each topic, by which a topic is known that was deleted and made again. They are in the same
+commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of them
+was changed since its snapshot: of two loads of one name, one commits.
 
 Tables are read back in Spark without any jar, and with SQL in this process without Spark.
 """
@@ -101,8 +102,16 @@ class DeltaSnapshot:
     def number(self, name: str) -> int:
         return self._table.transaction_version(name) or 0
 
+    def is_other_topic(self, name: str, topic: str, topic_id: str) -> bool:
+        version = self._table.transaction_version
+        has_ids = version(_topic_app_id(name, topic, ANY_ID)) is not None
+        return has_ids and version(_topic_app_id(name, topic, topic_id)) is None
+
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         versions = {_app_id(load.name, each): offset for each, offset in load.ends.items()}
+        for topic, topic_id in load.topic_ids.items():
+            for each in (ANY_ID, topic_id):
+                versions[_topic_app_id(load.name, topic, each)] = load.number
         return self.append(files, {load.name: load.number, **versions}, load.facts(files))
 
     def append(
@@ -176,6 +185,14 @@ def properties(transactions: dict[str, int], facts: dict[str, str]) -> CommitPro
 
 def _app_id(name: str, where: TopicPartition) -> str:
     return f"{name}/{where.topic}/{where.partition}"
+
+
+ANY_ID = "ids"
+
+
+def _topic_app_id(name: str, topic: str, topic_id: str) -> str:
+    """The transaction that says which topic was read: a version is a number, an id is none."""
+    return f"{name}/{topic}@{topic_id}"
 
 
 def _nullable(schema: StructType) -> StructType:

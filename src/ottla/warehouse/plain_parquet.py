@@ -108,17 +108,22 @@ class ParquetSnapshot:
     def number(self, name: str) -> int:
         return int(self._load(name).get("number", 0))
 
+    def is_other_topic(self, name: str, topic: str, topic_id: str) -> bool:
+        known: Mapping[str, str] = self._load(name).get("topics", {})
+        return known.get(topic, topic_id) != topic_id
+
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         number = self._newest["number"] + 1
         before = from_json_object(self._load(load.name).get("offsets", {}))
         offsets = to_json_object({**before, **load.ends})
+        topics = {**self._load(load.name).get("topics", {}), **load.topic_ids}
         manifest = {
             **self._description,
             **load.facts(files),
             "number": number,
             "loads": {
                 **self._newest["loads"],
-                load.name: {"number": load.number, "offsets": offsets},
+                load.name: {"number": load.number, "offsets": offsets, "topics": topics},
             },
             "files": [each.path for each in files],
         }

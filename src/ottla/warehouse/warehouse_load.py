@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ottla.spark.offsets import Offsets
+    from ottla.warehouse.data_files import DataFile
 
 DEFAULT_NAME: Final = "warehouse"
+TIMESTAMP: Final = "timestamp"
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -36,6 +38,7 @@ class LoadOptions:
 
     `source` are options of the source `ottla`: which topics, which brokers, and where the first
     load begins. A commit has about `max_records` at most; a load is cut into `min_tasks` at least.
+    A topic that was deleted and made again is refused, or with `accept_new_topic` read whole.
     """
 
     source: Mapping[str, str]
@@ -43,6 +46,7 @@ class LoadOptions:
     layout: Layout = field(default_factory=Layout)
     max_records: int | None = None
     min_tasks: int | None = None
+    accept_new_topic: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -82,6 +86,7 @@ class Loaded:
     """One commit: the version of the table that it made, and what is in it.
 
     `left` are the offsets that the topics had when the load was planned and that come next.
+    `lost_times` are rows without their record's timestamp: it is outside the years 1 to 9999.
     """
 
     version: int
@@ -89,6 +94,7 @@ class Loaded:
     row_count: int
     file_count: int
     left: int = 0
+    lost_times: int = 0
 
 
 class WarehouseLoad:
@@ -131,17 +137,32 @@ class WarehouseLoad:
                 layout.partition_columns,
                 folder,
             )
+            if self._lookup.topic_ids(load.topic_ids) != load.topic_ids:
+                raise DataLossError(
+                    f"{', '.join(load.topic_ids)}: was deleted and created again while it was "
+                    "read; nothing of this load counts"
+                )
         version = snapshot.commit(load, files)
         left = sum(max(0, end - load.ends[each]) for each, end in ends.items())
-        return Loaded(version, load, sum(each.row_count for each in files), len(files), left)
+        rows = sum(each.row_count for each in files)
+        return Loaded(version, load, rows, len(files), left, lost_times(files))
 
     def _plan(self, snapshot: TableSnapshot, until: Offsets) -> Load | None:
         """The next offsets to load; None when the table has all of them."""
         options = self._options
         known = snapshot.offsets(options.name, until)
+        ids = self._lookup.topic_ids({each.topic for each in until})
+        others = {t for t, id in ids.items() if snapshot.is_other_topic(options.name, t, id)}
+        if others and not options.accept_new_topic:
+            raise DataLossError(
+                f"{', '.join(sorted(others))}: was deleted and created again, and its offsets mean "
+                "other records than those in the table; load it into another table, or add all of "
+                "the new topic to this one by --accept-new-topic"
+            )
+        known = {each: offset for each, offset in known.items() if each.topic not in others}
         new = sorted(until.keys() - known.keys())
-        if known:
-            # A partition that was added later is read whole.
+        if known or others:
+            # A partition that was added later is read whole, and so is a topic made again.
             first = self._lookup.earliest(new)
         else:
             first = self._lookup.offsets(options.source_options().starting, new)
@@ -151,18 +172,22 @@ class WarehouseLoad:
                 raise DataLossError(
                     f"{where}: the table has offsets up to {start}, and the log ends at "
                     f"{until[where]}: the topic was deleted and created again, or lost "
-                    "records; load it under "
-                    "another name, into another table"
+                    "records; load it under another name, into another table"
                 )
         ends = {each: max(end, starts[each]) for each, end in until.items()}
         if options.max_records is not None:
             ends = limited(starts, ends, options.max_records)
         if ends == known:
             return None
-        return Load(options.name, snapshot.number(options.name) + 1, starts, ends)
+        return Load(options.name, snapshot.number(options.name) + 1, starts, ends, ids)
 
     def _records(self, load: Load) -> DataFrame:
         return self._spark.read.format("ottla").options(**self._options.reading(load)).load()
 
     def _latest(self) -> Offsets:
         return self._lookup.latest(self._lookup.partitions(must_exist=True))
+
+
+def lost_times(files: Sequence[DataFile]) -> int:
+    """The rows without the timestamp of their record, which every record has."""
+    return sum(json.loads(each.statistics)["nullCount"].get(TIMESTAMP, 0) for each in files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog, requests
 from ottla.pipelines.runner import PatientQuery
+from ottla.spark.readers import DataLossError
 from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
 from ottla.warehouse.loads import Layout
 from ottla.warehouse.plain_parquet import ParquetHome
@@ -45,9 +47,12 @@ def home(tmp_path):
 def load(spark, broker, topic, home):
     """Loads what is in the topic now."""
 
-    def load(home=home, layout=None, name="load", max_records=None, **source):
+    def load(
+        home=home, layout=None, name="load", max_records=None, accept_new_topic=False, **source
+    ):
         given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **source}
-        options = LoadOptions(given, name, layout or Layout(), max_records)
+        layout = layout or Layout()
+        options = LoadOptions(given, name, layout, max_records, accept_new_topic=accept_new_topic)
         found = []
         WarehouseLoad(spark, home, options).run(found.append)
         return found
@@ -165,17 +170,46 @@ def test_rewound_load_reads_again_from_a_point_in_time(broker, topic, home, load
 
 
 def test_topic_that_was_made_anew_is_not_mixed_with_the_old_one(broker, topic, home, load):
-    """Its offsets mean other records."""
+    """Its offsets mean other records, also once it has more of them than the old one had."""
     publish(broker, topic, numbers(0, 20))
     load()
     with ottla.Admin(broker.bootstrap_servers) as admin:
         admin.delete_topics([topic])
         admin.create_topics([ottla.NewTopic(topic, 2)])
 
-    with pytest.raises(Exception, match="the topic was deleted and created again, or lost records"):
-        load()
+    for count in (0, 50):
+        publish(broker, topic, numbers(20, 20 + count))
+        with pytest.raises(DataLossError, match=r"was deleted and created again.*--accept-new-top"):
+            load()
 
     assert read_values(home.place) == numbers(0, 20)
+    load(accept_new_topic=True)
+    assert read_values(home.place) == numbers(0, 70)
+    publish(broker, topic, numbers(70, 80))
+    assert [each.row_count for each in load()] == [10]
+
+
+def test_times_outside_all_years_are_null(broker, topic, home, load):
+    """Those of records and those in values, on any level; the rows are there, and are counted."""
+    fields = "time timestamp, d date, at struct<t: timestamp>, ts array<timestamp>"
+    far, near = "+12026-01-01", "9999-12-31"
+    publish(broker, topic, [b"{}"], timestamp_ms=1_700_000_000_000_000)
+    for day in (far, near):
+        moment = f"{day}T10:00:00Z"
+        value = {"time": moment, "d": day, "at": {"t": moment}, "ts": [moment]}
+        publish(broker, topic, [json.dumps(value).encode()], timestamp_ms=0)
+
+    (loaded,) = load(layout=Layout(fields, "day", "timestamp"))
+
+    assert (loaded.row_count, loaded.lost_times) == (3, 1)
+    rows = open_delta(home.place).to_pyarrow_table().to_pylist()
+    by_value = {row["value"]: row for row in rows}
+    assert by_value.pop(b"{}")["timestamp"] is None
+    nulls = [row["d"] is None and row["time"] is None for row in by_value.values()]
+    assert nulls == [far.encode() in value for value in by_value]
+    for value, row in by_value.items():
+        expected = None if far.encode() in value else datetime(9999, 12, 31, 10, tzinfo=UTC)
+        assert (row["at"]["t"], row["ts"], row["timestamp"].year) == (expected, [expected], 1970)
 
 
 def test_topic_that_is_not_there_is_told_before_spark_starts(broker, tmp_path):
@@ -215,6 +249,29 @@ def test_layout_that_cannot_be_is_told(spark):
         Layout("topic string").schema(spark)
     with pytest.raises(WarehouseError, match="time column at: must be a timestamp or a date"):
         Layout("at string", "day", "at").schema(spark)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        *((f"`a{letter}b` int", "has .* in it") for letter in " ,;{}()\n\t=."),
+        ("s struct<`a b`: int>", "'a b' has ' ' in it"),
+        ("s array<map<string, struct<`x=y`: int>>>", "'x=y' has '=' in it"),
+        ("i interval", "the type interval"),
+        ("i interval day to second", "the type interval day to second"),
+        ("v void", "the type void"),
+        ("v struct<n: void>", "the type void"),
+        ("v variant", "the type variant"),
+        ("a int, A string", "a would be there twice"),
+        ("s struct<a: int, A: int>", "a would be there twice"),
+        ("no ddl at all", "are no list of columns"),
+        ("int", "are no list of columns"),
+    ],
+)
+def test_fields_that_no_table_can_have_are_refused(spark, fields, reason):
+    """By a sentence, before anything is written."""
+    with pytest.raises(WarehouseError, match=reason):
+        Layout(fields).schema(spark)
 
 
 def test_stream_appends_each_batch_once(spark, broker, topic, tmp_path):

@@ -27,6 +27,17 @@ def test_missing_packages_are_told(monkeypatch):
         require_packages()
 
 
+def test_cause_of_a_failed_worker_is_its_last_line():
+    """Spark's text begins by saying that there was a worker, and Java's trace stands behind."""
+    text = (
+        "\n  An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n    process()\n    ~~~~~~~^^\n'
+        "OverflowError: date value out of range\n\n\tat org.apache.spark.api.python.x(y.scala:1)\n"
+    )
+
+    assert cause_of(Exception(text)) == "OverflowError: date value out of range"
+
+
 def test_cause_of_a_failure_is_one_sentence():
     """Of Spark's page of text the line of ours, or the first one."""
     assert cause_of(Exception("Job aborted\n  at x\nottla.spark.E: lost\n at y")) == (

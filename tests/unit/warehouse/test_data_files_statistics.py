@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from ottla.warehouse.data_files import MAX_TEXT, statistics_of
 
@@ -47,6 +48,35 @@ def test_bounds_hold_over_all_row_groups(tmp_path):
         },
         "nullCount": {"n": 0, "text": 1, "day": 1, "time": 0},
     }
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_moments_of_all_years_are_bounds_or_none(tmp_path, unit, zone):
+    """Those that Python cannot hold have no bound, and those at the border have theirs."""
+    per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    kind = pa.timestamp(unit, zone)
+    texts = {0: "1970-01-01T00:00:00.000000Z", -1: "1969-12-31T23:59:59.000000Z"}
+    if unit != "ns":
+        first, last = -62135596800, 253402300799
+        texts |= {first: "0001-01-01T00:00:00.000000Z", last: "9999-12-31T23:59:59.000000Z"}
+        texts |= {first - 1: None, last + 1: None, 9_000_000_000_000: None}
+    for seconds, text in texts.items():
+        found = statistics(tmp_path, {"time": pa.array([seconds * per_second], kind)})
+        expected = {} if text is None else {"time": text}
+        assert found["minValues"] == found["maxValues"] == expected
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [(-719162, "0001-01-01"), (2932896, "9999-12-31"), (-719163, None), (2932897, None)],
+)
+def test_days_of_all_years_are_bounds_or_none(tmp_path, days, text):
+    """Days have the same border."""
+    found = statistics(tmp_path, {"day": pa.array([days], pa.date32())})
+
+    assert found["minValues"] == found["maxValues"] == ({} if text is None else {"day": text})
+    assert found["nullCount"] == {"day": 0}
 
 
 def test_long_text_has_a_lower_bound_only(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from deltalake import DeltaTable
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
@@ -40,6 +42,24 @@ def test_commit_has_files_and_offsets_together(home):
     assert (found.number("load"), found.number("other")) == (1, 0)
     assert found.offsets("other", [P0]) == {}
     assert offsets(home) == {0: [0, 1, 2], 1: [5, 6]}
+
+
+def test_topic_of_another_id_is_known_as_another(home):
+    """Ids are kept beside the offsets, for each name; where none was kept nothing is claimed."""
+    load = load_of(1, {P0: 0}, {P0: 3})
+    do(home, load)
+    assert not home.snapshot().is_other_topic("load", "t", "one")
+
+    do(home, replace(load_of(2, {P0: 3}, {P0: 4}), topic_ids={"t": "one"}))
+    snapshot = home.snapshot()
+    assert not snapshot.is_other_topic("load", "t", "one")
+    assert snapshot.is_other_topic("load", "t", "two")
+    assert not snapshot.is_other_topic("load", "u", "two")
+    assert not snapshot.is_other_topic("other", "t", "two")
+
+    do(home, replace(load_of(3, {P0: 0}, {P0: 2}), topic_ids={"t": "two"}))
+    assert not home.snapshot().is_other_topic("load", "t", "two")
+    assert home.snapshot().offsets("load", [P0]) == {P0: 2}
 
 
 def test_files_without_a_commit_are_not_there(home):
@@ -184,6 +204,7 @@ def test_history_tells_what_was_loaded(home):
         "ottla.offsets.to": '{"t":{"0":3}}',
         "ottla.files": "1",
         "ottla.rows": "3",
+        "ottla.topics": "{}",
     }
     assert (oldest["version"], oldest["facts"]) == (0, {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -48,6 +49,20 @@ def test_commit_shows_the_files_and_keeps_the_offsets(home):
     assert found.offsets("load", [P0, P1]) == {P0: 5, P1: 0}
     assert (found.number("load"), found.number("other")) == (2, 1)
     assert visible(home) == [0, 1, 2, 3, 4, 7]
+
+
+def test_topic_of_another_id_is_known_as_another(home):
+    """The manifest has the ids of a name; where none was kept nothing is claimed."""
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+    assert not home.snapshot().is_other_topic("load", "t", "one")
+
+    do(home, replace(load_of(2, {P0: 3}, {P0: 4}), topic_ids={"t": "one"}))
+    do(home, load_of(1, {P0: 0}, {P0: 1}, name="other"))
+
+    snapshot = home.snapshot()
+    assert not snapshot.is_other_topic("load", "t", "one")
+    assert snapshot.is_other_topic("load", "t", "two")
+    assert not snapshot.is_other_topic("other", "t", "two")
 
 
 def test_load_that_dies_before_its_commit_is_not_seen(home):
