@@ -412,7 +412,7 @@ def test_a_server_that_asks_for_no_pause_gets_one(endpoint):
 
 
 STATUSES = [101, *range(200, 600), 600, 999]
-NO_BODY = (204, 205, 304)
+NO_BODY = (101, 204, 205, 304)
 
 
 def replies_of(body):
