@@ -6,7 +6,9 @@
 
 A line counts once it has ended, by \\n, \\r\\n or \\r. The offset is a position in bytes behind the
 last line. Kafka's own counts characters but skips bytes, so that it is at a wrong place after the
-first line that is not ASCII; for ASCII both are the same.
+first line that is not ASCII; for ASCII both are the same. A file that became shorter, or was
+renamed and made again while the task runs, is read from its start; LogFolderSource is for logs that
+are rotated while it does not run.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class FileStreamSource(SourceConnector):
         rest = b""
         while True:
             block = self._read(position + len(rest))
-            if block is None:  # the file is shorter than it was: it is another one now
+            if block is None:  # it is another file now: nobody ends the last line of the one before
+                if rest:
+                    yield from self._taken([rest], position)
                 position, rest = 0, b""
                 continue
             if not block:
@@ -126,7 +130,7 @@ class FileStreamSource(SourceConnector):
         return {} if self.settings.file is None else {POSITION: position}
 
     def _read(self, position: int) -> bytes | None:
-        """The bytes from `position` on; none at the end of the file, None if that lies before."""
+        """The bytes from `position` on; none at the end of the file, None if it was replaced."""
         if self.settings.file is None:
             return os.read(sys.stdin.fileno(), BLOCK_BYTES)
         try:
@@ -146,7 +150,24 @@ class FileStreamSource(SourceConnector):
             self.stop()
             return None
         self._file.seek(position)
-        return self._file.read(BLOCK_BYTES)
+        block = self._file.read(BLOCK_BYTES)
+        if not block and self._is_replaced(self._file, self.settings.file):
+            logger.warning(
+                "%s was read to its end, and is another file now, which is read from its start",
+                self.settings.file,
+            )
+            self.stop()
+            return None
+        return block
+
+    @staticmethod
+    def _is_replaced(file: BinaryIO, path: str) -> bool:
+        """Whether the path has another file than the one that is open; not while it has none."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False
+        return not os.path.samestat(found, os.fstat(file.fileno()))
 
     def stop(self) -> None:
         if self._file is not None:

@@ -45,7 +45,7 @@ from ottla.connect.connector import (
 )
 from ottla.connect.connectors import content_of, needed
 from ottla.connect.data import BOOLEAN as BOOLEAN_SCHEMA
-from ottla.connect.data import BYTES, DataError, Header, SinkRecord, SourceRecord
+from ottla.connect.data import BYTES, DataError, Header, SinkRecord, SourceRecord, shown
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
 from ottla.network.timing import Deadline
@@ -62,6 +62,7 @@ CLIENT: Final = "client"
 FILTERS: Final = "filters"
 RETAINED: Final = "mqtt.retained"
 QUALITY: Final = 1
+LONGEST_TOPIC: Final = 65_535
 WAIT_S: Final = 0.5
 RETRY_S: Final = 5.0
 MOST_QUEUED: Final = 50_000
@@ -307,7 +308,7 @@ class MqttSource(SourceConnector):
     def _on_message(self, _client: Any, _user: Any, message: Any) -> None:
         session = self._session
         assert session is not None, "started"
-        arrival = Arrival(message.mid, message.topic, message.payload, message.retain)
+        arrival = Arrival(message.mid, _topic_of(message), message.payload, message.retain)
         if message.qos and message.dup and self._is_known(session, arrival):
             return
         limit_s = self.settings.keep_alive_s / 2
@@ -337,15 +338,25 @@ class MqttSource(SourceConnector):
     def _record(self, arrival: Arrival) -> SourceRecord:
         is_text = self.settings.value_format == AS_TEXT
         name = arrival.topic.replace("/", ".")
+        value: str | bytes = arrival.payload
+        problem: DataError | None = None
+        if is_text:
+            try:
+                value = arrival.payload.decode()
+            except ValueError as error:
+                problem = DataError(
+                    f"value.format=text: a message of {arrival.topic} must be UTF-8: {error}"
+                )
         return SourceRecord(
             topic=self.settings.topic.replace("${topic}", name),
             key=arrival.topic,
             key_schema=STRING_SCHEMA,
-            value=arrival.payload.decode("utf-8", "replace") if is_text else arrival.payload,
+            value=value,
             value_schema=STRING_SCHEMA if is_text else BYTES,
             headers=(Header(RETAINED, arrival.is_retained, BOOLEAN_SCHEMA),),
             source_partition=self.partition(),
             source_offset={FILTERS: list(self.settings.filters)},
+            error=problem,
         )
 
     def commit_record(
@@ -372,6 +383,15 @@ class MqttSource(SourceConnector):
         if any(offset is not None for _, offset in offsets):
             raise ConfigError("the place of an MqttSource is in the broker: it can be deleted only")
         return True
+
+
+def _topic_of(message: Any) -> str:
+    """The topic of a message, also of one that is no UTF-8: paho's thread must not end by it."""
+    try:
+        return str(message.topic)
+    except ValueError as error:
+        raw: bytes = getattr(error, "object", b"")
+        return raw.decode("utf-8", "backslashreplace")
 
 
 class MqttSinkSettings(MqttSettings):
@@ -463,16 +483,11 @@ class MqttSink(SinkConnector):
 
     def _publish(self, session: MqttSession, record: SinkRecord) -> int:
         """The message's number; 0 if there can be none of this record, which is reported."""
-        key = b"" if record.key is None else content_of(record.key, record.key_schema)
-        name = self.settings.mqtt_topic.replace("${topic}", record.topic)
-        name = name.replace("${key}", key.decode("utf-8", "replace"))
-        value = record.value
-        payload = b"" if value is None else content_of(value, record.value_schema)
         try:
+            name, payload = self._message(record)
             number: int = session.client.publish(name, payload, QUALITY, self.settings.retain).mid
-        except ValueError as error:
-            problem = DataError(f"message to {name!r} of {len(payload)} bytes: {error}")
-            self.context.report(record, problem)
+        except Exception as error:  # of any kind: what is made here is made of the record alone
+            self.context.report(record, DataError(f"no message can be made of it: {error}"))
             return 0
         with session.has_changed:
             if number in self._early:
@@ -480,6 +495,20 @@ class MqttSink(SinkConnector):
             else:
                 self._waiting.add(number)
         return number
+
+    def _message(self, record: SinkRecord) -> tuple[str, bytes]:
+        """The topic and the content; DataError names a topic that MQTT does not allow."""
+        key = b"" if record.key is None else content_of(record.key, record.key_schema)
+        name = self.settings.mqtt_topic.replace("${topic}", record.topic)
+        name = name.replace("${key}", key.decode())
+        size = len(name.encode())
+        if not 0 < size <= LONGEST_TOPIC or any(each in name for each in "+#\0"):
+            raise DataError(
+                f"the topic {shown(name)} must have 1 to {LONGEST_TOPIC} bytes, without +, # and "
+                "NUL"
+            )
+        value = record.value
+        return name, b"" if value is None else content_of(value, record.value_schema)
 
     @classmethod
     def alter_offsets(

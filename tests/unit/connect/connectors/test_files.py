@@ -112,6 +112,41 @@ def test_shorter_file_is_another_file(tmp_path, source):
     assert lines(reader.poll()) == ["new"]
 
 
+@pytest.mark.parametrize("content", ["new\n", "a new file that is longer\n"])
+def test_file_that_was_rotated_is_read_to_its_end(tmp_path, source, content):
+    """Then the new one of its name, however long it is; before it is there, nothing is lost."""
+    path = tmp_path / "test.txt"
+    path.write_text("1\n")
+    reader = source(path)
+    assert lines(reader.poll()) == ["1"]
+    with path.open("a") as file:
+        file.write("2\nlast")
+    path.rename(tmp_path / "test.txt.1")
+    assert lines(reader.poll()) == ["2"]
+    assert lines(reader.poll()) == []
+    path.write_text(content)
+    assert lines(reader.poll()) == ["last", content.strip()]
+
+
+@pytest.mark.parametrize(
+    ("data", "values"),
+    [
+        (b"a\rb\r\nc\r\r\nd\n", ["a", "b", "c", "", "d"]),
+        (b"\0\0a\0\n", ["\0\0a\0"]),
+        (b"\xef\xbb\xbfa\n", ["\ufeffa"]),
+        (b"M\xfcnchen\n\xe2\x82\n", ["M\ufffdnchen", "\ufffd"]),
+        (b"x" * 1_200_000 + b"\n", ["x" * 1_200_000]),
+        (b"a\nno end", ["a"]),
+    ],
+)
+def test_lines_are_kafkas(tmp_path, source, data, values):
+    """What is in a line stays in it, as in Kafka's own; bytes that are no UTF-8 are replaced."""
+    path = tmp_path / "test.txt"
+    path.write_bytes(data)
+    reader = source(path)
+    assert [value for _ in range(3) for value in lines(reader.poll())] == values
+
+
 def test_batches_are_as_large_as_said(tmp_path, source):
     """batch.size bounds what one poll returns."""
     path = tmp_path / "test.txt"

@@ -226,6 +226,30 @@ def test_changed_filters_are_told(mosquitto, start):
     assert values(task.take(1)) == ["3"]
 
 
+def test_text_that_is_none_is_reported(mosquitto, start):
+    """By place, and acknowledged: the broker does not bring it again, and the rest goes on."""
+    task = start(value_format="text")
+    mosquitto.publish(b"M\xfcnchen", b"", "ok")
+    found = task.take(3)
+    assert [bool(record.error) for record in found] == [True, False, False]
+    assert "value.format=text" in str(found[0].error)
+    assert values(found[1:]) == ["", "ok"]
+    task.kill()
+    task.start()
+    mosquitto.publish("next")
+    assert values(task.take(1)) == ["next"]
+
+
+def test_a_topic_that_is_no_text_does_not_end_the_thread_that_reads(start):
+    """paho raises where it is asked for such a name; the message comes with its bytes shown."""
+    task = start()
+    message = mqtt.MQTTMessage(7, b"hall/\xff")
+    message.payload = b"warm"
+    task.source._on_message(None, None, message)
+    (record,) = task.take(1)
+    assert (record.key, record.value) == ("hall/\\xff", b"warm")
+
+
 def test_a_broker_that_is_away_is_waited_for(mosquitto, start):
     """The task polls on; nothing fails."""
     mosquitto.stop()
@@ -295,6 +319,33 @@ def test_records_are_messages(mosquitto):
     ((offset, said),) = made.context.asked
     assert offset == 1
     assert "'out/t/+'" in said
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"key": "+"},
+        {"key": "a/#"},
+        {"key": "\0"},
+        {"key": "\ud83d"},
+        {"key": b"\xff"},
+        {"key": object()},
+        {"key": "k" * 70_000},
+        {"value": "cut \ud83d"},
+        {"value": object()},
+    ],
+)
+def test_what_no_message_can_be_made_of_is_reported(mosquitto, poison):
+    """Whatever kind of error it is; the records beside it are published, in order."""
+    listener = Listener(mosquitto)
+    made = sink(mosquitto, mqtt_topic="out/${key}")
+    made.put([record(0, value=b"0"), record(1, **poison), record(2, value=b"2")])
+    made.stop()
+    wait_until(lambda: len(listener.got) == 2, "two messages")
+    listener.close()
+    ((offset, _),) = made.context.asked
+    assert offset == 1
+    assert [each.payload for each in listener.got] == [b"0", b"2"]
 
 
 def test_an_outage_repeats_no_message(mosquitto):
