@@ -10,6 +10,7 @@ from contexts import LoneContext
 from ottla.connect.connectors.files import FileStreamSink, FileStreamSource
 from ottla.connect.data import STRING, SinkRecord
 from ottla.errors import ConfigError
+from ottla.testing.connector_contract import SourceContract
 
 
 @pytest.fixture
@@ -186,6 +187,31 @@ def test_only_files_have_exactly_once():
     """Standard input cannot be read again."""
     assert FileStreamSource.is_exactly_once(FileStreamSource.Settings(file="f", topic="t"))
     assert not FileStreamSource.is_exactly_once(FileStreamSource.Settings(topic="t"))
+
+
+class TestSource(SourceContract):
+    """What every source keeps."""
+
+    connector = FileStreamSource
+    bad_settings = ({"topic": ""}, {"batch.size": "0"})
+
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path):
+        self.path = tmp_path / "lines.txt"
+
+    def own_settings(self):
+        return {"topic": self.topic, "file": str(self.path)}
+
+    def bring(self, count):
+        with self.path.open("a") as file:
+            file.writelines(f"{number}\n" for number in range(count))
+
+    def test_a_line_above_the_producers_limit_is_left_out_if_tolerated(self):
+        """The lines beside it come; by default the task fails at it, as in Kafka."""
+        self.path.write_text("a\n" + "x" * 1_500_000 + "\nb\n")
+        with self.worker() as worker:
+            worker.create(self.properties(errors_tolerance="all"))
+            assert [value for _, value in self.wait_for(2)] == [b"a", b"b"]
 
 
 def test_sink_appends_lines(tmp_path):

@@ -22,6 +22,7 @@ from ottla.connect.converters import StringConverter
 from ottla.connect.data import STRING, Header
 from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
+from ottla.testing.connector_contract import SourceContract
 
 TICKS = count(1)
 
@@ -371,6 +372,43 @@ def test_every_line_once_whatever_happens(tmp_path, start, seed):
         take()
 
     assert read == written
+
+
+class TestSource(SourceContract):
+    """What every source keeps, with the converters of config/connect-standalone.properties."""
+
+    connector = LogFolderSource
+    bad_settings = ({"path": ""}, {"max.line.bytes": "0"}, {"host.pattern": "("})
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.logs = tmp_path / "logs"
+        self.logs.mkdir()
+
+    def own_settings(self):
+        json_converter = "org.apache.kafka.connect.json.JsonConverter"
+        return {
+            "topic": self.topic,
+            "path": f"{self.logs}/*/*.log",
+            "scan.interval.ms": "10",
+            "key.converter": json_converter,
+            "value.converter": json_converter,
+        }
+
+    def bring(self, count):
+        for number in range(count):
+            write(self.logs, f"host-{number % 2}", f"{number}\n")
+
+    def test_lines_of_any_length_reach_the_topic(self):
+        """Of quotes and control characters too; the lines beside them come."""
+        path = write(self.logs, "host", "")
+        path.write_text("a\n" + '"' * 1_200_000 + "\n" + "\x1b" * 300_000 + "\nb\n")
+        with self.worker() as worker:
+            worker.create(self.properties())
+            self.wait_for(7)
+        values = [json.loads(value)["payload"] for _, value in self.arrived()]
+        assert [values[0], values[-1]] == ["a", "b"]
+        assert "".join(values[1:-1]) == '"' * 1_200_000 + "\x1b" * 300_000
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,20 @@ class TestSource(SourceContract):
     def bring(self, count):
         self.mosquitto.publish(*map(str, range(count)))
 
+    def test_messages_that_no_topic_takes_are_left_out(self):
+        """With errors.tolerance=all: the broker does not bring them again, and the rest goes on."""
+        more = {"topic": "mqtt.${topic}", "errors_tolerance": "all"}
+        with self.worker() as worker:
+            worker.create(self.properties(**more))
+            self.mosquitto.publish("no name of Kafka's", topic="a b")
+            self.mosquitto.publish(b"M\xfcnchen", b"x" * 2_000_000, "first", topic="ok")
+            self.broker.wait_for_records("mqtt.ok", 1)
+        with self.worker() as worker:
+            worker.create(self.properties(**more))
+            self.mosquitto.publish("second", topic="ok")
+            self.broker.wait_for_records("mqtt.ok", 2)
+        assert [record.value for record in self.broker.records("mqtt.ok")] == [b"first", b"second"]
+
 
 class TestSink(SinkContract):
     """What every sink keeps."""
