@@ -260,3 +260,149 @@ def test_what_is_missing_is_said(database):
     capture.start()
     with pytest.raises(ConfigError, match=r'slot\.name=ottla: .*"ottla" does not exist'):
         capture.take()
+
+
+ROWS = {"value.format": "row"}
+
+
+def captured(database, *statements, count, tables="public.other", **settings):
+    """The records that statements leave behind, after an empty snapshot."""
+    capture = Capture(database, tables=tables, **settings)
+    capture.take()
+    for statement in statements:
+        database.execute(statement)
+    capture.take_until(lambda: len(capture.records) >= count)
+    capture.kill()
+    return capture.records
+
+
+def test_a_partitioned_table_is_one_topic(database):
+    """Its snapshot and its changes, whatever partition they are in."""
+    database.execute(
+        "CREATE TABLE other (id int, d date, PRIMARY KEY (id, d)) PARTITION BY RANGE (d)"
+    )
+    for year in (2026, 2027):
+        database.execute(
+            f"CREATE TABLE other_{year} PARTITION OF other "
+            f"FOR VALUES FROM ('{year}-01-01') TO ('{year + 1}-01-01')"
+        )
+    database.execute("INSERT INTO other VALUES (1, '2026-05-01')")
+    records = captured(
+        database, "INSERT INTO other VALUES (2, '2027-05-01')", "DELETE FROM other", count=6
+    )
+
+    assert {record.topic for record in records} == {"shop.public.other"}
+    ops = [record.value and record.value["op"] for record in records]
+    assert ops == ["r", "c", "d", None, "d", None]
+
+
+def test_a_publication_without_the_root_is_left_and_told_of(database, caplog):
+    """It may be read by others: the log says what to do."""
+    database.execute("CREATE TABLE other (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    database.execute("CREATE PUBLICATION ottla FOR TABLE orders")
+    Capture(database, tables="public.other").kill()
+    Capture(database, tables="public.orders").kill()
+
+    (said,) = [each.message for each in caplog.records]
+    assert "changes of public.other go to topics of its partitions" in said
+    assert "SET (publish_via_partition_root = true)" in said
+
+
+def test_a_large_key_that_was_left_alone_is_no_other_key(database):
+    """It is stored apart and not sent again: no tombstone for a row that lives."""
+    database.execute("CREATE TABLE other (id text PRIMARY KEY, v int, big text)")
+    for column in ("id", "big"):
+        database.execute(f"ALTER TABLE other ALTER {column} SET STORAGE EXTERNAL")
+    records = captured(
+        database,
+        "INSERT INTO other VALUES (repeat('k', 2400), 1, repeat('b', 9000))",
+        "UPDATE other SET v = 2",
+        "UPDATE other SET id = 'short'",
+        count=4,
+        **ROWS,
+    )
+
+    keys = [record.key["id"] for record in records]
+    assert keys == ["k" * 2400, "k" * 2400, "k" * 2400, "short"]
+    assert [record.value and record.value["v"] for record in records] == [1, 2, None, 2]
+    assert records[1].value["id"] == "k" * 2400
+    assert {each.value["big"] for each in (records[1], records[3])} == {
+        "__debezium_unavailable_value"
+    }
+
+
+BAD = "INSERT INTO other (id, n) VALUES (1, 1), (2, 'NaN'), (3, 3)"
+
+
+@pytest.mark.parametrize("is_snapshot", [True, False])
+def test_a_value_without_a_place_is_reported_and_passed_over(database, is_snapshot):
+    """In the snapshot and in the log: with its row, and the setting that has it."""
+    database.execute("CREATE TABLE other (id int PRIMARY KEY, n numeric(10, 2), d date)")
+    statements = (BAD, "UPDATE other SET d = '10000-01-01' WHERE id = 1")
+    if is_snapshot:
+        for statement in statements:
+            database.execute(statement)
+        statements = ()
+    records = captured(database, *statements, count=3 + (not is_snapshot))
+
+    texts = sorted(each.error.message for each in records if each.error)
+    nan, year = texts if "NaN" in texts[0] else reversed(texts)
+    assert "public.other, id='2': n='NaN': must be a finite number" in nan
+    assert "decimal.handling.mode=string has it as text" in nan
+    assert "public.other, id='1': d='10000-01-01': must be a day" in year
+    assert "time.precision.mode=isostring has it as text" in year
+    good = [each.value["after"]["id"] for each in records if not each.error]
+    assert good == ([3] if is_snapshot else [1, 3])
+
+
+def test_settings_that_have_every_number_and_time(database):
+    """As text; domains are the types that they are made of."""
+    database.execute("DROP DOMAIN IF EXISTS money2 CASCADE; DROP DOMAIN IF EXISTS price CASCADE")
+    database.execute("CREATE DOMAIN price AS numeric(10, 2); CREATE DOMAIN money2 AS price")
+    database.execute("CREATE TABLE other (id int PRIMARY KEY, n money2, d date, t timestamp)")
+    insert = "INSERT INTO other VALUES ({}, '{}', '0044-03-15 BC', '294276-12-31')"
+    text = {"decimal.handling.mode": "string", "time.precision.mode": "isostring"}
+    (one,) = captured(database, insert.format(1, "NaN"), count=1, **ROWS, **text)
+    assert one.value == {
+        "id": 1,
+        "n": "NaN",
+        "d": "-0043-03-15",
+        "t": "+294276-12-31T00:00:00",
+    }
+    database.execute("DELETE FROM other")
+    database.execute("INSERT INTO other VALUES (2, 1.50)")
+    again = Capture(database, tables="public.other", **{"slot.name": "again"}, **ROWS)
+    again.take_until(lambda: again.records)
+    database.execute("INSERT INTO other VALUES (3, 2.50)")
+    again.take_until(lambda: len(again.records) == 2)
+    again.kill()
+    assert [each.value["n"] for each in again.records] == [Decimal("1.50"), Decimal("2.50")]
+
+
+def test_what_rows_alone_cannot_tell_is_in_the_log(database, caplog):
+    """An emptied table, and deletions of rows that have no key."""
+    database.execute("CREATE TABLE other (v int); ALTER TABLE other REPLICA IDENTITY FULL")
+    records = captured(
+        database,
+        "INSERT INTO other VALUES (1), (2)",
+        "DELETE FROM other",
+        "TRUNCATE other",
+        "INSERT INTO other VALUES (3)",
+        count=5,
+        **ROWS,
+    )
+
+    values = [(record.key, record.value) for record in records]
+    assert values == [
+        (None, {"v": 1}),
+        (None, {"v": 2}),
+        (None, None),
+        (None, None),
+        (None, {"v": 3}),
+    ]
+    said = [each.message for each in caplog.records]
+    assert said == [
+        "public.other has no key: value.format=row does not say which of its rows are deleted, "
+        "value.format=envelope does",
+        "public.other was emptied: value.format=row has no record of it",
+    ]

@@ -88,6 +88,7 @@ POSTGRES_SESSION: Final = (
 _POSTGRES_TIME: Final = re.compile(
     r"(\d{4,})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(\+00)?( BC)?"
 )
+_ISO_YEAR: Final = re.compile(r"([+-]?\d{4,})(-\d\d-\d\d.*)")
 _WIDE: Final = Context(prec=2000, rounding=ROUND_HALF_EVEN)
 
 Read = Callable[[Any], Any]
@@ -279,6 +280,35 @@ def postgres_iso(text: str) -> str:
     return f"{day}T{match[4]}:{match[5]}:{match[6]}{fraction}{'Z' if match[8] else ''}"
 
 
+def postgres_time(iso: str) -> str:
+    """A date or time of ISO 8601 in any year, as PostgreSQL reads it."""
+    match = _ISO_YEAR.fullmatch(iso)
+    if match is None:
+        return iso
+    year = int(match[1])
+    return f"{year:04d}{match[2]}" if year > 0 else f"{1 - year:04d}{match[2]} BC"
+
+
+def postgres_array(items: Sequence[Any]) -> str:
+    """A list as PostgreSQL writes an array; each item is read by the type of the array."""
+    return "{" + ",".join(map(_array_item, items)) + "}"
+
+
+def _array_item(item: Any) -> str:
+    if item is None:
+        return "NULL"
+    if isinstance(item, list | tuple):
+        return postgres_array(item)
+    if isinstance(item, bytes | bytearray | memoryview):
+        text = f"\\x{bytes(item).hex()}"
+    elif isinstance(item, bool | dict):
+        text = json.dumps(item, ensure_ascii=False)
+    else:
+        text = item.isoformat() if isinstance(item, date | time) else str(item)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def postgres_micros(text: str) -> int:
     """Microseconds since 1970 of a time as PostgreSQL writes it, in any year."""
     match = _POSTGRES_TIME.fullmatch(text)
@@ -389,6 +419,10 @@ class Database:
         found = datetime.fromisoformat(stored)
         return found if kind.__class__ is not self.sql.Date else found.date()
 
+    def number_value(self, kind: Any, stored: Any) -> Any:
+        """A number of an offset, for a comparison with the column."""
+        return Decimal(stored) if isinstance(stored, str) else stored
+
     def is_by(self, column: Any, moment: datetime) -> Any:
         """The condition that a time is not after a moment."""
         zone = self.zone_of(column.type)
@@ -410,6 +444,10 @@ class Database:
     def bound(self, column: Any, value: Any) -> Any:
         """A value as it is written to a column: times in the column's zone, text as text."""
         sql, kind = self.sql, column.type
+        if value is None:
+            return sql.null()  # None would be null in JSON
+        if isinstance(value, str) and isinstance(kind, sql.DateTime):
+            value = _moment(value)
         if isinstance(value, datetime) and isinstance(kind, sql.DateTime):
             aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
             if getattr(kind, "timezone", False):
@@ -533,6 +571,10 @@ class Postgres(Database):
     def time_value(self, kind: Any, stored: Any) -> Any:
         return self.sql.cast(self.sql.literal(stored, self.sql.Text()), kind)
 
+    def number_value(self, kind: Any, stored: Any) -> Any:
+        """A whole number would be sent as one of 64 bits."""
+        return Decimal(stored) if _is_decimal(self.sql, kind) else stored
+
     def no_place(self, column: Any) -> Any:
         sql = self.sql
         if isinstance(column.type, sql.Integer):
@@ -540,6 +582,21 @@ class Postgres(Database):
         if isinstance(column.type, sql.Date | sql.DateTime):
             return column == self.time_value(column.type, "infinity")
         return self._text(column).in_(["NaN", "Infinity", "-Infinity"])
+
+    def bound(self, column: Any, value: Any) -> Any:
+        if isinstance(column.type, self.sql.ARRAY) and isinstance(value, list | tuple):
+            return self.sql.literal(postgres_array(value), self.as_given)
+        return super().bound(column, value)
+
+    def text_for(self, kind: Any, text: str) -> Any:
+        if isinstance(kind, self.sql.Date | self.sql.DateTime):
+            text = postgres_time(text)
+        elif isinstance(kind, self.sql.ARRAY) and text.startswith("["):
+            try:
+                text = postgres_array(json.loads(text, parse_float=Decimal))
+            except ValueError:
+                pass  # it has bounds, as PostgreSQL writes them
+        return super().text_for(kind, text)
 
     def code_of(self, error: Any) -> Any:
         code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
@@ -601,6 +658,11 @@ class MySql(Database):
         if isinstance(found, self.sql.Text):
             return dialect.LONGTEXT()
         return dialect.LONGBLOB() if isinstance(found, self.sql.LargeBinary) else found
+
+    def text_for(self, kind: Any, text: str) -> Any:
+        if isinstance(kind, self.sql.DateTime):
+            text = text.removesuffix("Z").replace("T", " ")
+        return super().text_for(kind, text)
 
     def time_text(self, column: Any) -> Any:
         return self.sql.cast(column, self.sql.CHAR())
@@ -666,6 +728,15 @@ class Sqlite(Database):
     def code_of(self, error: Any) -> Any:
         code = getattr(error, "sqlite_errorcode", None)
         return None if code is None else code & 0xFF
+
+
+def _moment(text: str) -> Any:
+    """A time with its zone, of which databases would leave out the zone; else the text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if found.tzinfo is None else found
 
 
 def _is_decimal(sql: Any, kind: Any) -> bool:

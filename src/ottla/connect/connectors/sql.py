@@ -470,9 +470,8 @@ class SqlSource(SourceConnector):
         found = offset.get(name)
         if found is None:
             return None
-        if self._is_time(name):
-            return self._database.time_value(table.c[name].type, found)
-        return Decimal(found) if isinstance(found, str) else found
+        to_value = self._database.time_value if self._is_time(name) else self._database.number_value
+        return to_value(table.c[name].type, found)
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:

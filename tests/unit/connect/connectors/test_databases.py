@@ -11,6 +11,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy
@@ -24,6 +25,8 @@ from ottla.connect.connectors.databases import (
     Sqlite,
     database_of,
     decimal_reader,
+    postgres_array,
+    postgres_time,
     read_boolean,
     read_bytes,
     read_date,
@@ -239,3 +242,60 @@ def test_columns_that_are_made_hold_what_their_schema_can():
     assert repr(postgres.made_type(array_of(STRING), is_key=False)) == "ARRAY(Text())"
     with pytest.raises(DataError, match="Flatten makes structs so"):
         mysql.made_type(array_of(STRING), is_key=False)
+
+
+@pytest.mark.parametrize(
+    ("iso", "text"),
+    [
+        ("-0043-03-15T12:00:00Z", "0044-03-15T12:00:00Z BC"),
+        ("0000-01-01", "0001-01-01 BC"),
+        ("+10000-01-01T00:00:00", "10000-01-01T00:00:00"),
+        ("2020-02-03", "2020-02-03"),
+        ("infinity", "infinity"),
+    ],
+)
+def test_years_as_postgresql_reads_them(iso, text):
+    """What the source has made ISO 8601 can be written again."""
+    assert postgres_time(iso) == text
+
+
+def test_arrays_as_postgresql_reads_them():
+    """Items of any type, quoted, so that the type of the array reads each."""
+    items = [
+        None,
+        'a "b" \\',
+        True,
+        1.5,
+        Decimal("2.50"),
+        b"\x00",
+        date(2020, 2, 3),
+        [1],
+        {"a": None},
+    ]
+
+    assert postgres_array(items) == (
+        r'{NULL,"a \"b\" \\","true","1.5","2.50","\\x00","2020-02-03",{"1"},"{\"a\": null}"}'
+    )
+
+
+def test_values_as_they_are_written():
+    """Moments in the zone of a column, null as NULL also in JSON, text as the database reads it."""
+    zone = ZoneInfo("Asia/Tokyo")
+    at = datetime(2020, 2, 3, 4, 5, 6, tzinfo=UTC)
+    local, json_type = at.astimezone(zone).replace(tzinfo=None), sqlalchemy.JSON()
+    for dialect, kind, given, expected in (
+        ("postgresql", sqlalchemy.DateTime(), at, local),
+        ("postgresql", sqlalchemy.DateTime(), at.replace(tzinfo=None), local),
+        ("postgresql", sqlalchemy.DateTime(timezone=True), at, at),
+        ("postgresql", sqlalchemy.DateTime(), "2020-02-03T04:05:06Z", local),
+        ("mysql", sqlalchemy.DateTime(), "2020-02-03T04:05:06+00:00", local),
+        ("mysql", sqlalchemy.TIMESTAMP(), at, at.replace(tzinfo=None)),
+        ("sqlite", sqlalchemy.DateTime(), "2020-02-03 04:05:06", at.replace(tzinfo=None)),
+        ("sqlite", sqlalchemy.Date(), "2020-02-03", date(2020, 2, 3)),
+    ):
+        database = database_of(sqlalchemy, dialect, Handling(zone=zone))
+        assert database.bound(sqlalchemy.Column("v", kind), given) == expected
+    database = database_of(sqlalchemy, "postgresql", Handling())
+    assert str(database.bound(sqlalchemy.Column("v", json_type), None)) == "NULL"
+    text = database.bound(sqlalchemy.Column("v", json_type), '{"a": 1}')
+    assert (text.value, type(text.type)) == ('{"a": 1}', type(database.as_given))
