@@ -169,7 +169,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/warehouse/test_warehouse.py",
         "tables are written and read by Spark",
-        "warehouse/loads warehouse/sinks warehouse/table_location warehouse/warehouse_load",
+        "warehouse/loads warehouse/table_location warehouse/warehouse_load",
     ),
     Elsewhere(
         "tests/property/log",

@@ -25,34 +25,79 @@ from ottla.pipelines.pipeline import (
     event,
 )
 from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.records import TABLE_ORDER
+from ottla.spark.source import RECORD_ORDER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from ottla.pipelines.tables import ResultTable
 
 
+NO_KEY, NO_OBJECT = "the record has no key", "the value is no JSON object"
 FIELDS = "name string, city string, balance bigint, changed_at timestamp"
 
 
-def changes(records: DataFrame) -> DataFrame:
-    """Each change with its key, its place in the topic, and whether it is the end of its row.
-
-    A record without a key, or with a value that is no JSON object, changes nothing.
-    """
+def left_out() -> Column:
+    """Why a record changes nothing; null for one that changes or deletes a row."""
     text = F.make_valid_utf8(F.col("value").cast("string"))
-    parsed = F.from_json(
-        text, f"{FIELDS}, _problem string", {"columnNameOfCorruptRecord": "_problem"}
+    row = _row()
+    given = F.from_json(text, "map<string, string>")
+    misfits = F.concat_ws(
+        ", ",
+        *(
+            F.when(given[name].isNotNull() & row[name].isNull(), F.lit(f"{name} is no {kind}"))
+            for name, kind in (field.split() for field in FIELDS.split(", "))
+        ),
     )
-    rows = records.where("key IS NOT NULL").select(
-        F.make_valid_utf8(F.col("key").cast("string")).alias("id"),
-        parsed.alias("_row"),
-        F.col("value").isNull().alias("_deleted"),
-        F.col("offset").alias("_offset"),
+    return (
+        F.when(F.col("key").isNull(), NO_KEY)
+        .when(F.col("value").isNull(), None)
+        .when(row["_problem"].isNull() & row.isNotNull() & given.isNotNull(), None)
+        .when(misfits != "", misfits)
+        .otherwise(NO_OBJECT)
     )
-    whole = F.col("_row").isNotNull() & F.col("_row._problem").isNull()
-    kept = rows.where(F.col("_deleted") | whole)
-    return kept.select("id", "_row.*", "_deleted", "_offset").drop("_problem")
+
+
+def _row() -> Column:
+    """The columns of a row, from a record's value."""
+    text = F.make_valid_utf8(F.col("value").cast("string"))
+    options = {"columnNameOfCorruptRecord": "_problem"}
+    return F.from_json(text, f"{FIELDS}, _problem string", options)
+
+
+def changes(records: DataFrame) -> DataFrame:
+    """Each change with its key, its place, and whether it is the end of its row.
+
+    Records with a reason to be left out change nothing, and `observed` counts them.
+    """
+    return (
+        records.where(left_out().isNull())
+        .select(
+            F.make_valid_utf8(F.col("key").cast("string")).alias("id"),
+            _row().alias("_row"),
+            F.col("value").isNull().alias("_deleted"),
+            *(
+                F.col(name).alias(own)
+                for name, own in zip(RECORD_ORDER.columns, TABLE_ORDER.columns, strict=True)
+            ),
+        )
+        .select("id", "_row.*", "_deleted", *TABLE_ORDER.columns)
+        .drop("_problem")
+    )
+
+
+def unused(records: DataFrame) -> DataFrame:
+    """The records that change nothing, by the reason, with the first of each."""
+    place = F.struct("timestamp", "partition", "offset")
+    first = F.min_by(F.concat_ws("-", "partition", "offset"), place).alias("first")
+    return (
+        records.withColumn("reason", left_out())
+        .where(F.col("reason").isNotNull())
+        .groupBy("reason")
+        .agg(F.count("*").alias("records"), first)
+        .orderBy("reason")
+    )
 
 
 def by_city(table: DataFrame) -> DataFrame:
@@ -66,17 +111,22 @@ def by_city(table: DataFrame) -> DataFrame:
 
 def differences(table: DataFrame, records: DataFrame) -> DataFrame:
     """How the table compares with the newest change of each key in the topic: one row."""
-    last = F.max_by(F.struct("_offset", "_deleted"), F.col("_offset")).alias("last")
-    newest = changes(records).groupBy("id").agg(last).select("id", "last.*")
-    alive = newest.where(~F.col("_deleted")).select("id", F.col("_offset").alias("topic_offset"))
-    both = table.select("id", F.col("_offset").alias("table_offset")).join(alive, "id", "full")
-    return both.agg(
-        F.count("table_offset").alias("rows"),
-        F.count("topic_offset").alias("keys"),
-        F.count_if(F.col("table_offset").isNull()).alias("missing"),
-        F.count_if(F.col("topic_offset").isNull()).alias("surplus"),
-        F.count_if(F.col("topic_offset") != F.col("table_offset")).alias("outdated"),
+    place = F.concat_ws("-", "_partition", "_offset")
+    newest = TABLE_ORDER.newest(changes(records), ["id"])
+    alive = newest.where(~F.col("_deleted")).select("id", place.alias("topic_place"))
+    both = table.select("id", place.alias("table_place")).join(alive, "id", "full")
+    counts = records.agg(
+        F.count("*").alias("in_topic"), F.count_if(left_out().isNull()).alias("changes")
     )
+    differences = both.agg(
+        F.count("table_place").alias("rows"),
+        F.count("topic_place").alias("keys"),
+        F.count_if(F.col("table_place").isNull()).alias("missing"),
+        F.count_if(F.col("topic_place").isNull()).alias("surplus"),
+        F.count_if(F.col("topic_place") != F.col("table_place")).alias("outdated"),
+    )
+    left = (F.col("in_topic") - F.col("changes")).alias("left_out")
+    return counts.select("*", left).crossJoin(differences)
 
 
 CHANGES, CUSTOMERS = "customer-changes", "customers"
@@ -114,7 +164,7 @@ def _plot(table: ResultTable, parameters: Parameters) -> str:
 PIPELINE = Pipeline(
     name="change_capture",
     summary="Keep a Delta table in step with a compacted topic of row changes.",
-    inputs=(Input(CHANGES, is_compacted=True),),
+    inputs=(Input(CHANGES, is_compacted=True, left_out=left_out),),
     outputs=(Output(CUSTOMERS, identity=("id",), is_table=True),),
     build=build,
     feeds={"sample": sample},
@@ -122,9 +172,16 @@ PIPELINE = Pipeline(
         Section(
             "completeness",
             "Table and topic",
-            "The table beside the newest change of each key: the last three have to be 0.",
+            "The records are changes, or left out. The table beside the newest change of each key, "
+            f"by {RECORD_ORDER}: the last three have to be 0.",
             lambda topics, parameters: differences(topics[CUSTOMERS], topics[CHANGES]),
             faults=("missing", "surplus", "outdated"),
+        ),
+        Section(
+            "left_out",
+            "Records that change nothing",
+            "By the reason, with the partition and the offset of the first.",
+            lambda topics, parameters: unused(topics[CHANGES]),
         ),
         Section(
             "by_city",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
 from ottla.pipelines.records import (
     DELETED,
-    OFFSET,
+    TABLE_ORDER,
     merged,
     observed,
     records_of,
@@ -309,7 +309,7 @@ class Execution:
     def _sink(self, output: Output) -> AppendSink | MergeSink:
         place = Place.of(self._state / TABLES / output.topic)
         if output.identity:
-            return MergeSink(place, output.identity, OFFSET, DELETED)
+            return MergeSink(place, output.identity, TABLE_ORDER, DELETED)
         return AppendSink(place)
 
     def _follow(

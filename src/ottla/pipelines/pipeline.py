@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from ottla.pipelines.access_log import START, AccessLog
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from ottla.pipelines.tables import ResultTable
 
@@ -52,7 +52,8 @@ class Input:
     """A topic to read: JSON objects of `schema` (DDL), or records as they are where it is empty.
 
     A table is not a stream: it is the newest value of every key when a run begins. Its topic is
-    compacted, as are others that say so.
+    compacted, as are others that say so. Of records as they are, `left_out` gives the reason why
+    one cannot be used, and null for the others.
     """
 
     topic: str
@@ -60,6 +61,7 @@ class Input:
     is_table: bool = False
     partitions: int = 3
     is_compacted: bool = False
+    left_out: Callable[[], Column] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Output:
     the sink already (key, value, headers). Stage 2 reads what stage 1 writes, and so on.
 
     A table is a Delta table in the folder of the run, and no topic. With an identity its rows are
-    merged: the newest by the column `_offset` stays, and one that is `_deleted` removes its row.
+    merged: the newest by `_timestamp`, `_partition` and `_offset` of its record stays, and one that
+    is `_deleted` removes its row.
     """
 
     topic: str

@@ -1,7 +1,8 @@
 """Records as rows and rows as records: JSON objects of a known schema in the values.
 
 `_partition` and `_offset` stay with each row that comes from a topic. A value that is no JSON
-object of the schema is counted under `malformed` in the metrics of the query, and left out.
+object of the schema is counted under `malformed` in the metrics of the query, and left out; so is
+a record that the pipeline itself has a reason to leave out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ottla.pipelines.pipeline import Input, Output
-from ottla.warehouse.sinks import newest
+from ottla.spark.source import RECORD_ORDER, RecordOrder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,15 +21,22 @@ if TYPE_CHECKING:
 
 
 PLACE = ("_partition", "_offset")
-OFFSET, DELETED = "_offset", "_deleted"
+DELETED = "_deleted"
+TABLE_ORDER = RecordOrder("_timestamp", "_partition", "_offset")
+"""The columns of a table's row that say which record it is."""
+LOG_ORDER = RecordOrder("_log_timestamp", "_log_partition", "_log_offset")
+"""The same of the record that an output's row was read from, beside all of its columns."""
 PROBLEM = "_problem"
-LOG_ORDER = "_order"
 KEY_SEPARATOR = "|"
 
 
 def observed(records: DataFrame, source: Input) -> DataFrame:
     """The same rows, counted: Spark reports the metrics with the progress of a query."""
-    malformed = F.count_if(_object(source.schema)[PROBLEM].isNotNull()) if source.schema else 0
+    malformed = F.lit(0)
+    if source.left_out is not None:
+        malformed = F.count_if(source.left_out().isNotNull())
+    elif source.schema:
+        malformed = F.count_if(_object(source.schema)[PROBLEM].isNotNull())
     return records.observe(
         source.topic, F.count("*").alias("rows"), (F.lit(0) + malformed).alias("malformed")
     )
@@ -44,9 +52,9 @@ def rows_of(records: DataFrame, source: Input) -> DataFrame:
 
 def table_of(records: DataFrame, source: Input) -> DataFrame:
     """The newest value of each key; a key whose newest record has no value is not in the table."""
-    record = F.struct("value", "partition", "offset")
-    newest = records.groupBy("key").agg(F.max_by(record, F.col("offset")).alias("newest"))
-    return rows_of(newest.select("newest.*").where(F.col("value").isNotNull()), source)
+    rows = records.select("key", "value", *RECORD_ORDER.columns)
+    newest = RECORD_ORDER.newest(rows, ["key"])
+    return rows_of(newest.where(F.col("value").isNotNull()), source)
 
 
 def records_of(rows: DataFrame, output: Output) -> DataFrame:
@@ -63,7 +71,9 @@ def records_of(rows: DataFrame, output: Output) -> DataFrame:
 
 def merged(changes: DataFrame, output: Output) -> DataFrame:
     """What a table holds when these changes have been merged into it."""
-    found = newest(changes, output.identity, OFFSET) if output.identity else changes
+    found = changes
+    if output.identity:
+        found = TABLE_ORDER.newest(changes, output.identity).drop("_time")
     return found.where(~F.col(DELETED)).drop(DELETED) if DELETED in found.columns else found
 
 
@@ -72,13 +82,14 @@ def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFra
     if output.as_records:
         return records
     ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
-    place = F.col("offset").alias(LOG_ORDER)
-    rows = _objects(records.select("value", place), ddl, (LOG_ORDER,))
-    if not output.identity:
-        return rows.drop(LOG_ORDER)
-    # Rows of one identity have one key, so one partition, and their offsets give the order.
-    newest = F.max_by(F.struct(*schema.names), F.col(LOG_ORDER)).alias("newest")
-    return rows.groupBy(*output.identity).agg(newest).select("newest.*")
+    place = [
+        F.col(name).alias(own)
+        for name, own in zip(RECORD_ORDER.columns, LOG_ORDER.columns, strict=True)
+    ]
+    rows = _objects(records.select("value", *place), ddl, LOG_ORDER.columns)
+    if output.identity:
+        rows = LOG_ORDER.newest(rows, output.identity)
+    return rows.select(*schema.names)
 
 
 def _objects(records: DataFrame, ddl: str, others: tuple[str, ...]) -> DataFrame:

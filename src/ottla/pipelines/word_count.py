@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ottla.pipelines.access_log import NO_VALUE
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -21,7 +22,7 @@ from ottla.pipelines.pipeline import (
 from ottla.pipelines.plots import top_rows_plot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def words(records: DataFrame) -> DataFrame:
@@ -32,6 +33,11 @@ def words(records: DataFrame) -> DataFrame:
         .select(F.explode(F.split(text, r"[^\p{L}\p{N}]+")).alias("word"))
         .where(F.col("word") != "")
     )
+
+
+def left_out() -> Column:
+    """Why a record has no words."""
+    return F.when(F.col("value").isNull(), NO_VALUE)
 
 
 def counts(words: DataFrame) -> DataFrame:
@@ -60,7 +66,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 PIPELINE = Pipeline(
     name="word_count",
     summary="Count the words of a stream of text.",
-    inputs=(Input(LINES),),
+    inputs=(Input(LINES, left_out=left_out),),
     outputs=(Output(COUNTS, key=("word",), identity=("word",), mode="update"),),
     build=build,
     feeds={"sample": sample},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -20,6 +22,8 @@ from pyspark.sql.types import (
 from ottla.spark.options import WITHOUT_EFFECT, OptionError, SourceOptions, given_of, strategy_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ottla.spark.options import SinkOptions
     from ottla.spark.readers import OttlaBatchReader, OttlaStreamReader
     from ottla.spark.writers import OttlaBatchWriter, OttlaStreamWriter
@@ -83,6 +87,52 @@ def _check_sink(schema: StructType, overwrite: bool, sink: SinkOptions) -> None:
     if overwrite:
         raise OptionError("mode overwrite (or complete): topics are only appended to; use append")
     check_schema(schema, sink)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrder:
+    """The columns that say where a record stands: its time, and its place in a partition.
+
+    Within a partition the offset gives the order, whatever times say. A key moves to another
+    partition when partitions are added, and offsets of two partitions say nothing about each other:
+    there the later time is newer, and records before one in its partition are no later than it.
+    """
+
+    timestamp: str = "timestamp"
+    partition: str = "partition"
+    offset: str = "offset"
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        return self.timestamp, self.partition, self.offset
+
+    def __str__(self) -> str:
+        return f"{self.offset} within one {self.partition}, else {self.timestamp}"
+
+    def newest(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+        """The newest row of each key, and beside it the `_time` that it counts with."""
+        from pyspark.sql import functions as F
+
+        in_partition = rows.groupBy(*key, self.partition).agg(
+            F.max_by(F.struct(*rows.columns), F.col(self.offset)).alias("_row"),
+            F.max(self.timestamp).alias("_time"),
+        )
+        found = F.max_by(F.struct("_row", "_time"), F.struct("_time", self.partition))
+        newest = in_partition.groupBy(*key).agg(found.alias("_newest"))
+        return newest.select("_newest._row.*", "_newest._time")
+
+    def is_newer(self, one: str, other: str) -> str:
+        """SQL: whether row `one` is newer than `other`; one without a place is older than all."""
+        time, partition, offset = (f"{one}.`{name}`" for name in self.columns)
+        other_time, other_partition, other_offset = (f"{other}.`{name}`" for name in self.columns)
+        return (
+            f"({other_partition} IS NULL OR CASE WHEN {partition} = {other_partition} "
+            f"THEN {offset} > {other_offset} ELSE {time} > {other_time} OR "
+            f"({time} = {other_time} AND {partition} > {other_partition}) END)"
+        )
+
+
+RECORD_ORDER = RecordOrder()
 
 
 def source_schema(with_headers: bool) -> StructType:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pyspark.sql import functions as F
 
+from ottla.spark.source import RECORD_ORDER
 from ottla.streams.serdes import Serde
 
 if TYPE_CHECKING:
@@ -78,13 +79,8 @@ class Source:
 
     def newest(self, topic: DataFrame) -> Records:
         """The newest record of each key, tombstones included."""
-        record = F.struct("value", "timestamp", "partition", "offset")
-        newest = (
-            topic.where("key is not null")
-            .groupBy("key")
-            .agg(F.max_by(record, F.col("offset")).alias("newest"))
-        )
-        return self.records(newest.select("key", "newest.*"))
+        rows = topic.select("key", "value", "timestamp", "partition", "offset")
+        return self.records(RECORD_ORDER.newest(rows.where("key is not null"), ["key"]))
 
     def _is_right(self, name: str, serde: Serde) -> Column:
         """Whether bytes are valid for the serde; others fail the query, unless they are skipped."""

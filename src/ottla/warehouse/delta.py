@@ -45,6 +45,20 @@ def open_delta(place: Place, version: int | None = None) -> DeltaTable:
         raise WarehouseError(f"table {place.uri}: there is no Delta table") from None
 
 
+def exists_delta(place: Place) -> bool:
+    from deltalake import DeltaTable
+
+    return DeltaTable.is_deltatable(place.uri, storage_options=dict(place.storage_options))
+
+
+def make_delta(place: Place, schema: pa.Schema) -> DeltaTable:
+    """The table at a place, made of these columns where there is none."""
+    from deltalake import DeltaTable
+
+    options = dict(place.storage_options)
+    return DeltaTable.create(place.uri, schema, mode="ignore", storage_options=options)
+
+
 class DeltaHome:
     """A Delta table that loads and sinks write to; it is made when it is prepared."""
 

@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.spark.source import RecordOrder
 from ottla.warehouse.data_files import write_files
-from ottla.warehouse.delta import DeltaHome, open_delta, properties
+from ottla.warehouse.delta import DeltaHome, exists_delta, make_delta, open_delta, properties
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
+    from deltalake.table import TableMerger
     from pyspark.sql import DataFrame
 
 QUERY_ID = "sql.streaming.queryId"
@@ -42,14 +45,24 @@ class AppendSink:
         snapshot.append(files, {query: batch_id + 1}, {"ottla.batch": str(batch_id)})
 
 
+GONE = ".deleted"
+"""What the name of a table's companion ends in: it has the keys that were taken out, and when."""
+KEEP_GONE_US = 7 * 24 * 3600 * 10**6
+"""How long a deletion is kept there; an older record that comes later than that is taken in."""
+
+
 @dataclass(slots=True)
 class MergeSink:
     """Keeps one row for each key: the newest by `order`; a row whose `deleted` is true takes its
-    key out. The batch goes through the driver, so it has to fit into its memory."""
+    key out. The batch goes through the driver, so it has to fit into its memory.
+
+    `order` is a column with a version or a time, or the place of records. A topic whose partitions
+    were added to can bring a deletion before an older row of its key, so deletions are remembered.
+    """
 
     place: Place
     key: Sequence[str]
-    order: str
+    order: str | RecordOrder
     deleted: str
     _is_prepared: bool = field(default=False, init=False)
 
@@ -64,27 +77,68 @@ class MergeSink:
         table = open_delta(self.place)
         if (table.transaction_version(query) or 0) > batch_id:
             return
-        self._merge(table, newest(rows, self.key, self.order), {query: batch_id + 1})
+        self.merge(table, self._newest(rows).toArrow(), {query: batch_id + 1})
 
-    def _merge(self, table: DeltaTable, rows: DataFrame, transactions: dict[str, int]) -> None:
+    def _newest(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if isinstance(self.order, RecordOrder):
+            newest = self.order.newest(rows, self.key)
+            return newest.withColumn(self.order.timestamp, F.col("_time")).drop("_time")
+        last = F.max_by(F.struct(*rows.columns), F.col(self.order)).alias("_newest")
+        return rows.groupBy(*self.key).agg(last).select("_newest.*")
+
+    def merge(self, table: DeltaTable, rows: pa.Table, transactions: dict[str, int]) -> None:
         """Updates, inserts and deletes of a batch in one commit. A row that is as new as that of
         the batch, or newer, stays."""
-        from deltalake.exceptions import CommitFailedError
+        if isinstance(self.order, RecordOrder):
+            rows = self._without_gone(rows, self.order)
+        columns = {name: f"s.`{name}`" for name in rows.column_names if name != self.deleted}
+        facts = {
+            "ottla.batch": str(next(iter(transactions.values())) - 1),
+            "ottla.order": str(self.order),
+        }
+        merge = self._merger(table, rows, transactions, facts)
+        newer = self._newer()
+        merge = merge.when_matched_delete(f"s.`{self.deleted}` AND {newer}")
+        merge = merge.when_matched_update(self._updates(columns), newer)
+        merge = merge.when_not_matched_insert(columns, f"NOT s.`{self.deleted}`")
+        self._execute(merge)
 
-        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in self.key)
-        newer = f"s.`{self.order}` > t.`{self.order}`"
-        columns = {name: f"s.`{name}`" for name in rows.columns if name != self.deleted}
-        facts = {"ottla.batch": str(next(iter(transactions.values())) - 1)}
-        merge = table.merge(
-            rows.toArrow(),
-            predicate=same,
+    def _newer(self) -> str:
+        if isinstance(self.order, RecordOrder):
+            return self.order.is_newer("s", "t")
+        return f"s.`{self.order}` > t.`{self.order}`"
+
+    def _updates(self, columns: dict[str, str]) -> dict[str, str]:
+        """A row is no earlier than the rows of its key before it in its partition."""
+        if not isinstance(self.order, RecordOrder):
+            return columns
+        time, partition, _ = self.order.columns
+        latest = (
+            f"CASE WHEN s.`{partition}` = t.`{partition}` AND t.`{time}` > s.`{time}` "
+            f"THEN t.`{time}` ELSE s.`{time}` END"
+        )
+        return {**columns, time: latest}
+
+    def _merger(
+        self,
+        table: DeltaTable,
+        rows: pa.Table,
+        transactions: dict[str, int],
+        facts: dict[str, str],
+    ) -> TableMerger:
+        return table.merge(
+            rows,
+            predicate=" AND ".join(f"t.`{name}` = s.`{name}`" for name in self.key),
             source_alias="s",
             target_alias="t",
             commit_properties=properties(transactions, facts),
         )
-        merge = merge.when_matched_delete(f"s.`{self.deleted}` AND {newer}")
-        merge = merge.when_matched_update(columns, newer)
-        merge = merge.when_not_matched_insert(columns, f"NOT s.`{self.deleted}`")
+
+    def _execute(self, merge: TableMerger) -> None:
+        from deltalake.exceptions import CommitFailedError
+
         try:
             merge.execute()
         except CommitFailedError as error:
@@ -93,13 +147,54 @@ class MergeSink:
                 f"counts ({error})"
             ) from error
 
+    def _without_gone(self, rows: pa.Table, order: RecordOrder) -> pa.Table:
+        """The rows that are newer than all deletions of their keys, which are noted first.
 
-def newest(rows: DataFrame, key: Sequence[str], order: str) -> DataFrame:
-    """The last row of each key, by the column `order`."""
-    from pyspark.sql import functions as F
+        A batch that is run again finds its own deletions there, and nothing else has changed.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    last = F.max_by(F.struct(*rows.columns), F.col(order)).alias("_newest")
-    return rows.groupBy(*key).agg(last).select("_newest.*")
+        names = [*self.key, *order.columns]
+        noted = rows.filter(rows[self.deleted]).select(names)
+        place = Place(self.place.uri.rstrip("/") + GONE, self.place.storage_options)
+        if noted.num_rows:
+            self._note_gone(place, noted, order)
+        elif not exists_delta(place):
+            return rows
+        numbers = pa.array(range(rows.num_rows), pa.int64())
+        numbered = rows.select(names).append_column("_row", numbers)
+        gone = open_delta(place).to_pyarrow_table(columns=names)
+        both = numbered.join(gone, list(self.key), join_type="inner", right_suffix="_gone")
+        time, partition, offset = (both[name] for name in order.columns)
+        gone_time, gone_partition, gone_offset = (both[f"{name}_gone"] for name in order.columns)
+        is_older = pc.if_else(
+            pc.equal(partition, gone_partition),
+            pc.less(offset, gone_offset),
+            pc.or_(
+                pc.less(time, gone_time),
+                pc.and_(pc.equal(time, gone_time), pc.less(partition, gone_partition)),
+            ),
+        )
+        older = both.filter(is_older)["_row"]
+        return rows.filter(pc.invert(pc.is_in(numbered["_row"], older.combine_chunks())))
+
+    def _note_gone(self, place: Place, noted: pa.Table, order: RecordOrder) -> None:
+        """Keep the newest deletion of each key, and forget those that are long ago."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        time = order.timestamp
+        table = make_delta(place, noted.schema)
+        newest_us = pc.max(noted[time].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()
+        columns = {name: f"s.`{name}`" for name in noted.column_names}
+        merge = self._merger(table, noted, {}, {})
+        merge = merge.when_matched_update(self._updates(columns), order.is_newer("s", "t"))
+        merge = merge.when_not_matched_insert(columns)
+        merge = merge.when_not_matched_by_source_delete(
+            f"t.`{time}` < to_timestamp_micros({newest_us - KEEP_GONE_US})"
+        )
+        self._execute(merge)
 
 
 def query_id(rows: DataFrame) -> str:

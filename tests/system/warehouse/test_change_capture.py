@@ -36,8 +36,11 @@ def test_table_is_what_the_newest_changes_say(spark, broker, tmp_path):
     after = run()["completeness"].rows[0]
 
     faults = dict.fromkeys(("missing", "surplus", "outdated"), 0)
-    assert before == {"rows": before["keys"], "keys": before["keys"], **faults}
-    assert after == {"rows": before["keys"] + 1, "keys": before["keys"] + 1, **faults}
+    keys = before["keys"]
+    counts = {"in_topic": 1_000, "changes": 1_000, "left_out": 0}
+    assert before == {**counts, "rows": keys, "keys": keys, **faults}
+    counts = {"in_topic": 1_002, "changes": 1_002, "left_out": 0}
+    assert after == {**counts, "rows": keys + 1, "keys": keys + 1, **faults}
     found = history(Place.of(tmp_path / TABLES / CUSTOMERS), 20)
     batches = [int(each["facts"]["ottla.batch"]) for each in found if each["facts"]]
     assert batches == list(range(last + 1, -1, -1))

@@ -7,10 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ottla import pipelines
+from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import iso
 from ottla.pipelines.records import rows_of
 
-RECORD = "key binary, value binary, topic string, partition int, offset bigint"
+RECORD = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 
 
 def folder(name):
@@ -26,7 +27,7 @@ def input_rows(spark, name, source):
     for offset, line in enumerate(path.read_bytes().splitlines()):
         key, _, value = line.partition(separator)
         records.append(
-            (key, value or None if path.suffix == ".tsv" else line, source.topic, 0, offset)
+            (key, value or None if path.suffix == ".tsv" else line, source.topic, 0, offset, START)
         )
     return rows_of(spark.createDataFrame(records, RECORD).coalesce(1), source)
 

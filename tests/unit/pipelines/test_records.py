@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from sampled import RECORD, plain_rows
+from table_rows import KeyedTopic
 
+from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import Input, Output
 from ottla.pipelines.records import records_of, result_of, rows_of, table_of
+from ottla.streams.records import Source
+from ottla.streams.serdes import Serdes
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +22,7 @@ SOURCE = Input("t", "name string, n int")
 
 def records(spark, *pairs):
     """Records of one partition, each a key and a value."""
-    rows = [(key, value, "t", 0, offset) for offset, (key, value) in enumerate(pairs)]
+    rows = [(key, value, "t", 0, offset, START) for offset, (key, value) in enumerate(pairs)]
     return spark.createDataFrame(rows, RECORD).coalesce(1)
 
 
@@ -37,6 +42,29 @@ def test_table_has_the_newest_value_of_each_key(spark):
     rows = plain_rows(table_of(records(spark, *pairs), SOURCE))
 
     assert [(row["n"], row["_offset"]) for row in rows] == [(3, 2)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_newest_record_of_each_key_over_changing_partitions(spark, seed):
+    """By the offset in a partition, and by the time where a key has moved to another."""
+    topic = KeyedTopic(random.Random(seed), keys=40)
+    for _ in range(6):
+        for _ in range(100):
+            topic.send()
+        topic.add_partitions()
+    rows = [
+        (row[0].encode(), None if row[2] else b'{"n": %d}' % row[1], "t", row[4], row[5], row[3])
+        for row in topic.batch(is_all=True)
+    ]
+
+    found = table_of(spark.createDataFrame(rows, RECORD), SOURCE).collect()
+    streamed = Source("t", Serdes.string(), Serdes.string()).newest(
+        spark.createDataFrame(rows, RECORD)
+    )
+    values = {row.key: row.value for row in streamed.frame.collect()}
+
+    assert sorted(row.n for row in found) == sorted(topic.truth.values())
+    assert {key: json.loads(v)["n"] for key, v in values.items() if v} == topic.truth
 
 
 def test_rows_come_back_as_they_were(spark):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
@@ -53,3 +53,48 @@ def wider(*names):
     from pyspark.sql.types import StringType
 
     return StructType([*COLUMNS.fields, *(StructField(name, StringType()) for name in names)])
+
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+class KeyedTopic:
+    """A keyed topic whose partitions can be added to; readers go through its partitions apart."""
+
+    def __init__(self, chance, keys):
+        self.chance, self.keys = chance, keys
+        self.logs = [[]]
+        self.read = [0]
+        self.truth = {}
+        self.count = self.now = 0
+
+    def add_partitions(self):
+        for _ in range(self.chance.randrange(1, 4)):
+            self.logs.append([])
+            self.read.append(0)
+        self.now += 1  # nobody sends to the old and the new partition in one millisecond
+
+    def send(self):
+        """A change or the deletion of a row, with a time that goes on with the log."""
+        key = self.chance.randrange(self.keys)
+        partition = key * 7 % len(self.logs)
+        self.count += 1
+        self.now += self.chance.choice((0, 1, 1, 5))
+        is_deleted = self.chance.random() < 0.3
+        time = START + timedelta(milliseconds=self.now)
+        log = self.logs[partition]
+        log.append((str(key), self.count, is_deleted, time, partition, len(log)))
+        if is_deleted:
+            self.truth.pop(str(key), None)
+        else:
+            self.truth[str(key)] = self.count
+
+    def batch(self, *, is_all=False):
+        """What a micro-batch has of each partition: some of what is there."""
+        found = []
+        for number, log in enumerate(self.logs):
+            left = len(log) - self.read[number]
+            taken = left if is_all else self.chance.randrange(left + 1)
+            found += log[self.read[number] : self.read[number] + taken]
+            self.read[number] += taken
+        return found

@@ -1,0 +1,154 @@
+"""Rows merged by the place of their records, whatever was done to the topic's partitions."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from table_rows import START, KeyedTopic
+
+from ottla.spark.source import RECORD_ORDER
+from ottla.warehouse.delta import DeltaHome, history, open_delta
+from ottla.warehouse.sinks import GONE, MergeSink
+from ottla.warehouse.table_location import Place
+
+ROW = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("n", LongType()),
+        StructField("deleted", BooleanType()),
+        StructField("timestamp", TimestampType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+    ]
+)
+ARROW = pa.schema(
+    [
+        ("id", pa.string()),
+        ("n", pa.int64()),
+        ("deleted", pa.bool_()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+
+
+def newest(rows):
+    """The newest of each key in a batch: by the offset in a partition, and else by the time."""
+    in_partition = {}
+    for row in sorted(rows, key=lambda row: row[5]):
+        before = in_partition.get((row[0], row[4]))
+        time = row[3] if before is None else max(row[3], before[3])
+        in_partition[row[0], row[4]] = (*row[:3], time, *row[4:])
+    found = {}
+    for row in sorted(in_partition.values(), key=lambda row: (row[3], row[4])):
+        found[row[0]] = row
+    return list(found.values())
+
+
+def arrow(rows):
+    columns = zip(*rows, strict=True) if rows else [[] for _ in ARROW]
+    return pa.Table.from_arrays(
+        [pa.array(column, each.type) for column, each in zip(columns, ARROW, strict=True)],
+        schema=ARROW,
+    )
+
+
+@pytest.fixture
+def sink(tmp_path):
+    place = Place.of(tmp_path / "table")
+    columns = StructType([each for each in ROW.fields if each.name != "deleted"])
+    DeltaHome(place).prepare(columns, ())
+    return MergeSink(place, ("id",), RECORD_ORDER, "deleted")
+
+
+def merge(sink, rows, number):
+    sink.merge(open_delta(sink.place), arrow(newest(rows)), {"query": number})
+
+
+def content(sink):
+    rows = DeltaTable(sink.place.uri).to_pyarrow_table().to_pylist()
+    return {row["id"]: row["n"] for row in rows}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_table_is_the_newest_of_each_key_over_changing_partitions(sink, seed):
+    """Changes and deletions of keys that move, read at any pace, and batches that are run again."""
+    chance = random.Random(seed)
+    topic = KeyedTopic(chance, keys=6)
+    for number in range(1, 7):
+        for _ in range(chance.randrange(20)):
+            topic.send()
+        if chance.random() < 0.5:
+            topic.add_partitions()
+        rows = topic.batch()
+        for _ in range(chance.choice((1, 1, 2))):
+            merge(sink, rows, number)
+    merge(sink, topic.batch(is_all=True), 7)
+
+    assert content(sink) == topic.truth
+    assert {each["facts"].get("ottla.order") for each in history(sink.place, 20)} == {
+        "offset within one partition, else timestamp",
+        None,
+    }
+
+
+def test_deletion_that_comes_before_an_older_row_holds(sink):
+    """The new partition is read first, and then what the old one had before the key moved."""
+    at = [START + timedelta(seconds=n) for n in range(3)]
+    merge(sink, [("a", None, True, at[1], 1, 0)], 1)
+    merge(sink, [("a", 1, False, at[0], 0, 7)], 2)
+    assert content(sink) == {}
+
+    merge(sink, [("a", 2, False, at[2], 1, 1)], 3)
+    assert content(sink) == {"a": 2}
+
+
+def test_offset_counts_in_a_partition_whatever_times_say(sink):
+    """Producers whose clocks go back change nothing in the order of a log."""
+    for number, (n, back) in enumerate([(1, 0), (2, -50), (3, 10), (4, -900)]):
+        merge(sink, [("a", n, False, START + timedelta(days=back), 0, number)], number + 1)
+        assert content(sink) == {"a": n}
+    merge(sink, [("a", 9, False, START + timedelta(days=5), 1, 0)], 9)
+    assert content(sink) == {"a": 4}
+    merge(sink, [("a", 10, False, START + timedelta(days=11), 1, 1)], 10)
+    assert content(sink) == {"a": 10}
+
+
+def test_deletions_of_long_ago_are_forgotten(sink):
+    """The companion of a table does not grow for all time."""
+    merge(sink, [("a", None, True, START, 0, 0)], 1)
+    merge(sink, [("b", None, True, START + timedelta(days=30), 0, 1)], 2)
+
+    gone = DeltaTable(sink.place.uri + GONE).to_pyarrow_table().to_pylist()
+    assert [row["id"] for row in gone] == ["b"]
+
+
+def test_rows_of_before_places_were_kept_are_older(tmp_path):
+    """A table of an earlier release has offsets without partitions; new changes count there."""
+    place = Place.of(tmp_path / "table")
+    old = StructType([each for each in ROW.fields if each.name in ("id", "n", "offset")])
+    DeltaHome(place).prepare(old, ())
+    sink = MergeSink(place, ("id",), "offset", "deleted")
+    rows = pa.table({"id": ["a"], "n": [1], "offset": [900], "deleted": [False]})
+    sink.merge(open_delta(place), rows, {"query": 1})
+    assert content(sink) == {"a": 1}
+
+    columns = StructType([each for each in ROW.fields if each.name != "deleted"])
+    DeltaHome(place).prepare(columns, ())
+    merge(MergeSink(place, ("id",), RECORD_ORDER, "deleted"), [("a", 2, False, START, 3, 0)], 2)
+
+    assert content(sink) == {"a": 2}
