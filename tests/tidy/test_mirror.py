@@ -66,7 +66,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
         "the parts of a flow are tested by what it copies between two brokers",
-        "mirror/source_task mirror/topic_sync",
+        "mirror/topic_sync",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",

@@ -139,11 +139,11 @@ def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
         next_ms = clock.monotonic_ms()
         while not is_over.wait(TURN_S):
             mirror.check()
-            shown.gaps()
+            shown.news()
             if interval_s and clock.monotonic_ms() >= next_ms:
                 next_ms = clock.monotonic_ms() + interval_s * 1000
                 shown.lines()
-    shown.gaps()
+    shown.news()
     shown.lines()
     return 0
 
@@ -154,7 +154,7 @@ class Shown:
     def __init__(self, mirror: Mirror, terminal: Terminal) -> None:
         self._mirror = mirror
         self._terminal = terminal
-        self._gaps = 0
+        self._gaps = self._notices = 0
 
     def lines(self) -> None:
         """Where each flow stands."""
@@ -162,8 +162,12 @@ class Shown:
             self._terminal.print(status.line())
         self._terminal.out.flush()
 
-    def gaps(self) -> None:
-        """What was lost since the last time."""
+    def news(self) -> None:
+        """What was lost, what stands still and what is left out, since the last time."""
+        notices = self._mirror.notices()
+        for name, text in notices[self._notices :]:
+            self._terminal.note(f"{name}: {text}")
+        self._notices = len(notices)
         gaps = self._mirror.gaps()
         for name, gap in gaps[self._gaps :]:
             self._terminal.note(f"{name}: LOST {gap}")
@@ -230,7 +234,8 @@ def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
         ):
             sync = TopicSync(flow, source, target)
             sync.check_clusters()
-            refused = refused_topics(flow, plan, source.list_topics())
+            listed = source.list_topics()
+            refused = refused_topics(flow, plan, listed)
             topics = sync.topics(refused)
             wanted = flow.group_filter()
             groups = [each.group_id for each in source.list_groups() if wanted.takes(each.group_id)]
@@ -241,6 +246,8 @@ def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
                 terminal.print(f"  {line}")
             for topic, way in sorted(refused.items()):
                 terminal.print(f"  leave out {topic}: it would go round by {way}")
+            for topic in flow.named_circles(listed):
+                terminal.print(f"  leave out {topic}: its name says that it came by this way")
             if flow.config.sync_group_offsets_enabled:
                 for group in sorted(groups):
                     terminal.print(f"  keep group {group} where it can continue")

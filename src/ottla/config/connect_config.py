@@ -535,8 +535,8 @@ class ConnectorConfig(ConfigTable, group=True):
         default="none",
         type=STRING,
         rule=one_of("none", "all"),
-        doc="`all` leaves out records that cannot be converted or transformed; with `none` the "
-        "task fails.",
+        doc="`all` leaves out records that cannot be read, converted, transformed or written; with "
+        "`none` the task fails at the first one, and says which it is.",
     )
     errors_log_enable: bool = config_key(
         default=False,

@@ -258,6 +258,33 @@ class MirrorConfig(ConfigTable):
         "retention, a truncation, or a topic that was made again. continue: report, count and go "
         "on with what is there; fail: report and stop the partition's flow. Ottla's own.",
     )
+    errors_tolerance: str = config_key(
+        default="none",
+        type=STRING,
+        rule=one_of("none", "all"),
+        importance=HIGH,
+        doc="What is done with a record that the target refuses, as it is too large or has a "
+        "timestamp that it does not take. none: its partition stands still there, all others are "
+        "copied, and it is tried again from time to time; all: it is left out. The log names it.",
+    )
+    errors_deadletterqueue_topic_name: str = config_key(
+        default="",
+        type=STRING,
+        doc="The topic at the target for records that are left out, as their bytes were; it has "
+        "to take what the copies do not. With errors.tolerance=all.",
+    )
+    errors_deadletterqueue_topic_replication_factor: int = config_key(
+        default=3,
+        type=INT,
+        rule=at_least(-1),
+        importance=LOW,
+        doc="The replicas of that topic; -1: the target's default.",
+    )
+    errors_deadletterqueue_context_headers_enable: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether records there have headers that say where they are from and why.",
+    )
 
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:

@@ -181,7 +181,7 @@ class Conversion:
 
 
 def _at_place_of(record: ConsumerRecord, made: SinkRecord) -> ConsumedRecord:
-    """What a transform has made anew, with the record that it is of: offsets and dead letters
+    """What a transform has built itself, with the record that it is of: offsets and dead letters
     are of that one."""
     values = {each.name: getattr(made, each.name) for each in dataclasses.fields(SinkRecord)}
     place = {"original_topic": record.topic, "original_partition": record.partition}

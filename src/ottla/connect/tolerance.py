@@ -28,6 +28,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
+from ottla.config.mirror_config import MirrorConfig
 from ottla.connect.data import shown
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
@@ -256,7 +257,12 @@ class DeadLetterQueue:
     them.
     """
 
-    def __init__(self, producer: Producer, config: SinkConnectorConfig, task: tuple[str, int]):
+    def __init__(
+        self,
+        producer: Producer,
+        config: SinkConnectorConfig | MirrorConfig,
+        task: tuple[str, int],
+    ) -> None:
         self._producer = producer
         self._config = config
         self._task = task

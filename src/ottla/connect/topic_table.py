@@ -169,7 +169,7 @@ class TopicTable:
             future.result(0)
 
     def claim(self) -> None:
-        """Become the one that writes; whoever did before is fenced."""
+        """Become the one that writes; the one that did before is fenced."""
         assert self._transactional_id is not None, "it has transactions"
         with self._writing:
             if self._producer is None:

@@ -22,12 +22,12 @@ from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import (
     OffsetSync,
     OffsetSyncStore,
+    TopicReader,
     read_string,
     read_topic_partition,
     string_bytes,
     topic_partition_bytes,
 )
-from ottla.mirror.source_task import TopicReader
 from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 

@@ -126,6 +126,7 @@ class MirrorSourceConnector(MirrorConnector):
         topics = self._keeper.turn()
         if topics is not None:
             self._runner.on_topics(topics)
+            self._runner.on_circles(self._keeper.circles)
         if not self._copier.turn():
             self.context.wait(IDLE_BETWEEN_TURNS_S)
         return []

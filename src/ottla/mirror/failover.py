@@ -26,9 +26,14 @@ from ottla.mirror.checkpoint import (
     read_checkpoints,
 )
 from ottla.mirror.flow import Flow
-from ottla.mirror.offset_sync import OffsetSync, OffsetSyncStore
+from ottla.mirror.offset_sync import (
+    CopiedTo,
+    OffsetSync,
+    OffsetSyncStore,
+    TopicReader,
+    read_offsets,
+)
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
-from ottla.mirror.source_task import CopiedTo, TopicReader, read_offsets
 from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 

@@ -28,6 +28,8 @@ from ottla.mirror.replication_policy import (
 MBEANS: Final = "kafka.connect.mirror"
 """The domain of what a mirror measures."""
 
+LARGEST_REQUEST: Final = 16 << 20
+"""What a mirror sends at once, and so the largest record that it copies."""
 CLUSTERS: Final = "clusters"
 ARROW: Final = "->"
 ALIAS: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -132,6 +134,21 @@ class Flow(NamedTuple):
             for topic in topics
             if is_mirrored_topic(topic, policy, wanted, ends)
             and (copies_heartbeats or not policy.is_heartbeats_topic(topic))
+        )
+
+    def named_circles(self, topics: Iterable[str]) -> list[str]:
+        """Topics that the patterns take and that are left out, as Kafka's mirror does.
+
+        Their names say that they have been at one of the flow's ends: `prod.orders` at `prod`.
+        """
+        policy, wanted = self.policy, self.topic_filter()
+        ends = (self.source.alias, self.target.alias)
+        return sorted(
+            topic
+            for topic in topics
+            if wanted.takes(topic)
+            and policy.is_cycle(topic, ends)
+            and not (policy.is_internal_topic(topic) or policy.is_heartbeats_topic(topic))
         )
 
     def remote(self, topic: str) -> str:

@@ -25,7 +25,8 @@ from ottla.metrics.metrics_registry import Beans, MetricsRegistry
 from ottla.mirror.checkpoint import GroupSync, Heartbeat
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
-from ottla.mirror.source_task import Assigned, CopiedTo, Gap, SourceTask, read_offsets
+from ottla.mirror.offset_sync import CopiedTo, read_offsets
+from ottla.mirror.source_task import Assigned, Gap, SourceTask
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
 from ottla.runtime.io_thread import Condition, Event, IoThread, Lock
 from ottla.runtime.scheduler import Clock
@@ -45,7 +46,8 @@ CLOSE_S: Final = 10.0
 class FlowStatus(NamedTuple):
     """Where a flow stands. `lag` is None before it is known; `error` is the last one, if it lasts.
 
-    `lost` counts records that were gone before they were copied.
+    `lost` counts records that were gone before they were copied, `left_out` those that the target
+    refused; `stopped` has the partitions that stand still before one, with offset and reason.
     """
 
     name: str
@@ -56,6 +58,8 @@ class FlowStatus(NamedTuple):
     lag: int | None
     lost: int
     error: str | None
+    left_out: int = 0
+    stopped: Sequence[str] = ()
 
     def line(self) -> str:
         """`lisbon->porto  12,345 records  lag 0  topics 3  groups 2`."""
@@ -64,6 +68,10 @@ class FlowStatus(NamedTuple):
         text += f"topics {self.topics}  groups {self.groups}"
         if self.lost:
             text += f"  LOST {self.lost:,}"
+        if self.left_out:
+            text += f"  LEFT OUT {self.left_out:,}"
+        if self.stopped:
+            text += f"  STOPPED {len(self.stopped):,}: {self.stopped[0]}"
         return f"{text}  {self.error}" if self.error else text
 
 
@@ -117,6 +125,8 @@ class Keeper:
         self._groups: GroupSync | None = None
         self._heart: Producer | None = None
         self._refused: dict[str, str] = {}
+        self.circles: frozenset[str] = frozenset()
+        """The topics that are left out, as their names say that they came by this way."""
         copies = config.enabled
         emits = copies and config.emit_checkpoints_enabled and config.emit_offset_syncs_enabled
         syncs = emits and config.sync_group_offsets_enabled
@@ -184,7 +194,9 @@ class Keeper:
         self._target.close()
 
     def _refresh_topics(self) -> MirroredTopics:
-        refused = refused_topics(self.flow, self._plan, self._source.list_topics())
+        listed = self._source.list_topics()
+        self.circles = frozenset(self.flow.named_circles(listed))
+        refused = refused_topics(self.flow, self._plan, listed)
         for topic in refused.keys() - self._refused.keys():
             logger.error(
                 "%s: %s is left out: it would go round by %s", self.flow.name, topic, refused[topic]
@@ -223,6 +235,8 @@ class FlowRunner:
     def __init__(self, flow: Flow, plan: MirrorPlan, beans: Beans, is_over: Event) -> None:
         self.flow = flow
         self.gaps: list[Gap] = []
+        self.notices: list[str] = []
+        """What a person is told once: topics that are left out, partitions that stand still."""
         self.beans = beans
         """What its loops measure."""
         self.clock = beans.clock
@@ -236,7 +250,9 @@ class FlowRunner:
         self._errors: dict[str, str] = {}
         self._topic_count = self._group_count = 0
         self._lags: dict[int, int | None] = {}
-        self._records = self._bytes = self._lost = 0
+        self._circles: frozenset[str] = frozenset()
+        self._stopped: dict[int, Mapping[TopicPartition, str]] = {}
+        self._records = self._bytes = self._lost = self._left_out = 0
 
     def loops(self) -> list[Callable[[], None]]:
         """What to run, each in a thread of its own."""
@@ -260,6 +276,8 @@ class FlowRunner:
                 sum(known) if complete else None,
                 self._lost,
                 next(iter(self._errors.values()), None),
+                self._left_out,
+                [text for each in self._stopped.values() for text in each.values()],
             )
 
     # The keeper
@@ -276,12 +294,23 @@ class FlowRunner:
                 topics = keeper.turn(is_owner=KEEPER in self.owned)
                 if topics is not None:
                     self.on_topics(topics)
+                self.on_circles(keeper.circles)
                 with self._lock:
                     self._topic_count = len(keeper.topics.sources)
                     self._group_count = keeper.group_count
                 self.on_success("keeper")
         finally:
             keeper.close()
+
+    def on_circles(self, circles: frozenset[str]) -> None:
+        """Tell of topics that are left out for their names, once."""
+        new = circles - self._circles
+        if new:
+            self._circles |= new
+            names = ", ".join(sorted(new))
+            text = f"left out, as their names say that they came by this way: {names}"
+            logger.warning("%s: %s", self.flow.name, text)
+            self.notices.append(text)
 
     def on_topics(self, topics: MirroredTopics) -> None:
         """The topics as they are now: what is to be copied follows from them."""
@@ -360,6 +389,7 @@ class FlowRunner:
             self._copying.discard(number)
             if not self._is_over.is_set():
                 self._lags.pop(number, None)
+                self._stopped.pop(number, None)
             self._idle.notify_all()
 
     def share(self, number: int) -> dict[TopicPartition, Assigned]:
@@ -409,9 +439,20 @@ class FlowRunner:
             for partition, each in wanted.items()
         }
 
-    def note(self, number: int, progress: CopyCounts, lag: int | None, gaps: Sequence[Gap]) -> None:
-        """A task has come so much further, and lags so far."""
+    def note(
+        self,
+        number: int,
+        progress: CopyCounts,
+        lag: int | None,
+        gaps: Sequence[Gap],
+        stopped: Mapping[TopicPartition, str],
+    ) -> None:
+        """A task has come so much further, lags so far, and has partitions that stand still."""
         with self._lock:
+            known = self._stopped.get(number, {})
+            self.notices += [f"STOPPED {stopped[p]}" for p in stopped if p not in known]
+            self._stopped[number] = dict(stopped)
+            self._left_out += progress.left_out
             self._records += progress.records
             self._bytes += progress.bytes
             self._lost += progress.lost
@@ -457,6 +498,7 @@ class CopyCounts(NamedTuple):
     records: int = 0
     bytes: int = 0
     lost: int = 0
+    left_out: int = 0
 
     def since(self, before: CopyCounts) -> CopyCounts:
         return CopyCounts(*(now - then for now, then in zip(self, before, strict=True)))
@@ -503,8 +545,10 @@ class Copier:
 
     def _tell(self, lag: int | None) -> None:
         task = self._task
-        now = CopyCounts(task.copied_records, task.copied_bytes, task.lost_records)
-        self._runner.note(self._number, now.since(self._told), lag, task.gaps[self._told_gaps :])
+        counts = task.copied_records, task.copied_bytes, task.lost_records, task.refused.left_out
+        now = CopyCounts(*counts)
+        gaps, stopped = task.gaps[self._told_gaps :], task.refused.stopped
+        self._runner.note(self._number, now.since(self._told), lag, gaps, stopped)
         self._told, self._told_gaps = now, len(task.gaps)
 
 
@@ -568,6 +612,10 @@ class Mirror(ClosedOnExit):
     def gaps(self) -> list[tuple[str, Gap]]:
         """What could not be copied because it was gone, with the names of the flows."""
         return [(each.flow.name, gap) for each in self.runners for gap in list(each.gaps)]
+
+    def notices(self) -> list[tuple[str, str]]:
+        """What a person is told once, with the names of the flows."""
+        return [(each.flow.name, text) for each in self.runners for text in list(each.notices)]
 
     def check(self) -> None:
         """Raise the error of a flow that cannot run at all."""

@@ -4,27 +4,43 @@
 are called by one thread, of `ottla mirror` or of a worker. A batch is neither decoded nor
 decompressed where its records may stay as they are; only its header is made again, so that the
 producer's own sequence numbers protect it.
+
+A record that the target refuses stops its partition alone. Those that were handed over with it are
+decoded and sent again in groups that become smaller until the record is found; what is at the
+target already is not sent again. With exactly-once such a group has a transaction of its own.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
+from ottla.clients.consumer.consumer_record import (
+    ConsumerRecord,
+    FetchedBatches,
+    TimestampType,
+)
 from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
+from ottla.clients.producer.record_accumulator import BufferExhaustedError
 from ottla.config.config_type import INT_MAX
 from ottla.config.mirror_config import FAIL
+from ottla.connect.tolerance import (
+    OF_PRODUCER,
+    DeadLetterQueue,
+    Operation,
+    RecordFailure,
+    Stage,
+)
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Measures, Tags
-from ottla.mirror.flow import MBEANS, Cluster, Flow
-from ottla.mirror.offset_sync import OffsetSyncQueue
+from ottla.mirror.flow import LARGEST_REQUEST, MBEANS, Flow
+from ottla.mirror.offset_sync import CONNECTOR, CopiedTo, OffsetSyncQueue, records_of
+from ottla.record.record import Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.scheduler import Clock
@@ -32,7 +48,6 @@ from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-CONNECTOR: Final = "MirrorSourceConnector"
 RECORDS: Final = "record"
 BYTES: Final = "byte"
 AGE: Final = "record-age-ms"
@@ -43,11 +58,13 @@ BEAN: Final = BeanKind(
     (RECORDS, BYTES),
     (AGE, LATENCY),
 )
-READ_MS: Final = 500
-READ_LIMIT_MS: Final = 60_000
+FIRST_RETRY_MS: Final = 1000
+LONGEST_RETRY_MS: Final = 300_000
+MOST_AT_ONCE: Final = 256
+HOLD_MS: Final = 2000
+"""How long a partition waits whose topic the target does not know."""
 BLOCK_MS: Final = 1000
 """How long a poll waits for room in the producer; what is left is sent by the next one."""
-LARGEST_REQUEST: Final = 16 << 20
 FETCH_BYTES: Final = 4 << 20
 CONSUMER_SETTINGS: Final = {
     "auto.offset.reset": "none",
@@ -109,17 +126,120 @@ class Run(NamedTuple):
             return self.sent.done()
         return self.sent.is_done or (bool(self.sent.parts) and self.sent.wait(0))
 
+    @property
+    def last(self) -> int:
+        """The source's offset of its last record."""
+        return self.upstream + self.record_count - 1
+
+    def failure(self) -> KafkaError | None:
+        """Why it, or a part of it, was not written; for a run that is done."""
+        if isinstance(self.sent, RecordFuture):
+            return self.sent.exception(0)
+        return self.sent.failure()
+
     def downstream(self) -> int:
-        """The offset of its first record at the target; raises why it was not written."""
+        """The offset of its first record at the target; for a run that was written."""
         if isinstance(self.sent, RecordFuture):
             return self.sent.result(0).offset
-        error = self.sent.failure()
-        if error is not None:
-            raise error.with_traceback(None)
         first: ProducerBatch = self.sent
         while first.parts:
             first = first.parts[0][1]
         return first.base_offset
+
+    def written(self) -> dict[int, int]:
+        """The offsets at both ends of its records that were written, though others were not."""
+        if isinstance(self.sent, RecordFuture):
+            return {} if self.failure() else {self.upstream: self.downstream()}
+        return dict(_written(self.sent, self.upstream, self.record_count))
+
+
+def _written(batch: ProducerBatch, upstream: int, count: int) -> Iterator[tuple[int, int]]:
+    if batch.parts:
+        starts = [start for start, _ in batch.parts]
+        for (start, part), end in zip(batch.parts, [*starts[1:], count], strict=True):
+            yield from _written(part, upstream + start, end - start)
+    elif batch.error is None:
+        for index in range(count):
+            yield upstream + index, batch.base_offset + index
+
+
+class RefusedPartition:
+    """A partition with a record that the target refuses, until all around it is copied.
+
+    `first` is the offset to read next, `until` the last one that was handed over when the record
+    was refused, and `written` has the offsets at both ends of what is at the target behind `first`.
+    """
+
+    def __init__(self, first: int, until: int) -> None:
+        self.first = first
+        self.until = until
+        self.written: dict[int, int] = {}
+        self.is_settled = True
+        """Whether the end of all that was handed over is known."""
+        self.refusal: KafkaError | None = None
+        """Why a record was not even taken by the producer."""
+        self.passed = first
+        """All before this offset was read."""
+        self.batches: deque[tuple[int, RecordBatch]] = deque()
+        self.records: deque[Record] = deque()
+        self.group = MOST_AT_ONCE
+        """How many records are sent together; halved until one is known to be refused."""
+        self.is_sent = False
+        """Whether a group is under way, or was and is written."""
+        self.error: KafkaError | None = None
+        """Why the record at `first` was refused when it was sent alone."""
+        self.retry_at_ms = 0
+        self.delay_ms = FIRST_RETRY_MS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was read and handed over that was when a record was refused."""
+        return not self.records and self.error is None and self.passed > self.until
+
+    @property
+    def count(self) -> int:
+        """How many records were read and are not handed over."""
+        return len(self.records) + sum(b.last_offset_delta + 1 for _, b in self.batches)
+
+    def forget_read(self) -> None:
+        """All that is not copied is read again."""
+        self.batches.clear()
+        self.records.clear()
+        self.passed = self.first
+
+    def take_batch(self) -> None:
+        """Decode the next batch."""
+        position, batch = self.batches.popleft()
+        is_append_time = batch.magic == MAGIC and batch.is_log_append_time
+        for record in batch.records():
+            if record.offset >= position:
+                time_ms = batch.max_timestamp if is_append_time else record.timestamp_ms
+                self.records.append(record._replace(timestamp_ms=max(0, time_ms)))
+        self.passed = batch.next_offset
+
+    def on_group_refused(self, error: KafkaError | None, count: int) -> None:
+        """So many records were refused together: the next group is smaller, or it is this one."""
+        if self.is_sent and self.group == 1:
+            self.error = error
+        else:
+            self.group = max(1, min(count, self.group // 2))
+        self.is_sent = False
+
+    def begin_group(self) -> list[Record]:
+        """The records to send now; larger groups follow those that are written."""
+        if self.is_sent:
+            self.group = min(2 * self.group, MOST_AT_ONCE)
+            self.delay_ms = FIRST_RETRY_MS
+        self.is_sent = True
+        count = min(self.group, len(self.records))
+        return [self.records.popleft() for _ in range(count)]
+
+    def stand_still(self, now_ms: int) -> None:
+        """Try the record at `first` once more, later each time."""
+        self.error = None
+        self.group = 1
+        self.retry_at_ms = now_ms + self.delay_ms
+        self.delay_ms = min(2 * self.delay_ms, LONGEST_RETRY_MS)
 
 
 def as_it_is(partition: int, batch: RecordBatch, position: int) -> EncodedRecords | None:
@@ -135,6 +255,223 @@ def as_it_is(partition: int, batch: RecordBatch, position: int) -> EncodedRecord
     section = batch.view[BATCH_OVERHEAD:]
     times = (batch.base_timestamp, batch.max_timestamp)
     return EncodedRecords(partition, batch.record_count, section, *times, batch.compression)
+
+
+class RefusedPartitions:
+    """Copies what is left of partitions with records that the target refuses."""
+
+    def __init__(self, task: SourceTask, letters: DeadLetterQueue, clock: Clock) -> None:
+        self._task = task
+        self._letters = letters
+        self._clock = clock
+        self._states: dict[TopicPartition, RefusedPartition] = {}
+        self.stopped: dict[TopicPartition, str] = {}
+        """The partitions that stand still, each with the offset and the reason."""
+        self.left_out = 0
+
+    def keep(self, partitions: Collection[TopicPartition]) -> None:
+        """All others are no longer copied, or begin again."""
+        for known in (self._states, self.stopped):
+            for partition in known.keys() - partitions:
+                known.pop(partition)
+
+    @property
+    def count(self) -> int:
+        """How many records were read and are not handed over."""
+        return sum(state.count for state in self._states.values())
+
+    def take(
+        self, partition: TopicPartition, position: int, batches: Iterable[RecordBatch]
+    ) -> bool:
+        """Take what was read of a partition; false if it has no such record."""
+        state = self._states.get(partition)
+        if state is None:
+            return False
+        for batch in batches:
+            state.batches.append((position, batch))
+            position = batch.next_offset
+        self._task.consumer.pause([partition])  # until this is done with
+        return True
+
+    def forget_read(self) -> None:
+        """All that is not committed is read again."""
+        for state in self._states.values():
+            state.forget_read()
+
+    def is_to_blame(self, partition: TopicPartition, run: Run, error: KafkaError) -> bool:
+        """Whether records are to blame; not if all of a transaction is aborted for another one."""
+        if self._task.flow.is_exactly_once and error.error is ErrorCode.OPERATION_NOT_ATTEMPTED:
+            return False
+        if error.retriable or error.error in OF_PRODUCER:
+            where = f"{partition} from offset {run.upstream} on"
+            raise KafkaError(error.error, f"{where} was not copied: {error.message}")
+        return True
+
+    def add(
+        self,
+        refused: Mapping[TopicPartition, tuple[int, int]],
+        error: KafkaError | None = None,
+    ) -> None:
+        """Send the records between these offsets again, in groups, once the rest has ended.
+
+        `error` says why the first of them was not even taken by the producer.
+        """
+        for partition, (first, until) in refused.items():
+            state = self._states.setdefault(partition, RefusedPartition(first, until))
+            if state.is_settled:
+                state.first, state.until = first, max(until, state.until)
+                state.is_settled, state.refusal = False, error
+                self._task.read_again(partition, first)
+                self._task.consumer.pause([partition])
+        is_ended = self._task.flow.is_exactly_once  # an abort ends all
+        for partition, state in self._states.items():
+            runs = self._task.runs[partition]
+            if not state.is_settled and (is_ended or all(run.is_done for run in runs)):
+                self._settle(partition, state)
+        if refused and self._task.flow.is_exactly_once:
+            self._task.abort()
+
+    def _settle(self, partition: TopicPartition, state: RefusedPartition) -> None:
+        """The end of all that was handed over is known: read again what is not at the target."""
+        runs = self._task.runs[partition]
+        state.is_settled = True
+        if runs:
+            state.first = runs[0].upstream
+            state.on_group_refused(runs[0].failure(), runs[0].record_count)
+        else:
+            state.on_group_refused(state.refusal, 1)
+        if not self._task.flow.is_exactly_once:
+            for run in runs:
+                state.written |= run.written()
+            runs.clear()
+            while state.first in state.written:
+                self._task.note_copied(partition, state.first, state.written.pop(state.first), 1)
+                state.first += 1
+        state.forget_read()
+        self._task.read_again(partition, state.first)
+        self._task.consumer.resume([partition])
+
+    def send(self) -> int:
+        """Send what is next of each of these partitions."""
+        count, now_ms = 0, self._clock.monotonic_ms()
+        for partition, state in list(self._states.items()):
+            if state.is_settled and state.retry_at_ms <= now_ms:
+                count += self._send_next(partition, state)
+        self._task.copied_records += count
+        return count
+
+    def _send_next(self, partition: TopicPartition, state: RefusedPartition) -> int:
+        """One group of records, once all before it is written; 0 if it has to be read first."""
+        if not self._may_read_on(partition, state):
+            return 0
+        while state.records and state.records[0].offset in state.written:
+            offset = state.records.popleft().offset
+            self._task.note_copied(partition, offset, state.written.pop(offset), 1)
+        if not state.records:
+            return 0
+        state.first = state.records[0].offset
+        if self._task.flow.is_exactly_once:
+            self._task.commit_transaction()
+            if not state.records:
+                return 0  # it was aborted for another record
+        if state.error is not None:
+            self._on_known(partition, state, state.error)
+            return 0
+        self._task.begin_if_due()
+        count = 0
+        for record in state.begin_group():
+            try:
+                self._task.send_record(partition, record, record.timestamp_ms)
+            except KafkaError as error:
+                self._on_group_not_sent(partition, state, record, error)
+                return 0
+            count += 1
+        if self._task.flow.is_exactly_once:
+            self._task.commit_transaction()
+        self._task.decoded_records += count
+        return count if state.is_sent else 0
+
+    def _on_group_not_sent(
+        self, partition: TopicPartition, state: RefusedPartition, record: Record, error: KafkaError
+    ) -> None:
+        """The producer did not take a record of a group."""
+        if error.retriable:
+            state.retry_at_ms = self._clock.monotonic_ms() + HOLD_MS
+            state.forget_read()
+            self._task.read_again(partition, self._task.next_of(partition))
+            self._task.consumer.resume([partition])
+        elif error.error in OF_PRODUCER:
+            raise error
+        else:
+            self.add({partition: (record.offset, state.until)}, error)
+
+    def _may_read_on(self, partition: TopicPartition, state: RefusedPartition) -> bool:
+        """Have records to send; false if there are none yet, or the last ones are under way."""
+        if self._task.runs[partition]:
+            return False
+        if partition in self.stopped and state.is_sent:
+            del self.stopped[partition]
+            logger.info("%s: %s is copied again", self._task.flow.name, partition)
+        while not state.records and state.batches:
+            state.take_batch()
+        if state.is_over:
+            del self._states[partition]
+        if not state.records:
+            self._task.consumer.resume([partition])
+        return bool(state.records)
+
+    def _on_known(
+        self, partition: TopicPartition, state: RefusedPartition, error: KafkaError
+    ) -> None:
+        """The record that the target refuses is known: leave it out, or stand still before it."""
+        record = state.records[0]
+        where = f"{partition} offset {record.offset}: {error.message}"
+        if self._task.flow.config.errors_tolerance == "all":
+            letter_error = self._bury(partition, record, error)
+            if letter_error is None:
+                state.records.popleft()
+                state.error, state.is_sent = None, False
+                self._task.copied[partition] = record.offset
+                self._task.dirty.add(partition)
+                self.left_out += 1
+                self.stopped.pop(partition, None)
+                logger.warning("%s: left out: %s", self._task.flow.name, where)
+                return
+            where = f"{where}; {letter_error.message}"
+        if partition not in self.stopped:
+            logger.warning(
+                "%s: not copied: %s; this partition stands still, others are copied, and "
+                "errors.tolerance=all leaves such records out",
+                self._task.flow.name,
+                where,
+            )
+        self.stopped[partition] = where
+        state.stand_still(self._clock.monotonic_ms())
+
+    def _bury(
+        self, partition: TopicPartition, record: Record, error: KafkaError
+    ) -> KafkaError | None:
+        """Send a record to the dead letters, if there are any; why it is not there."""
+        if not self._task.flow.config.errors_deadletterqueue_topic_name:
+            return None
+        letter = ConsumerRecord(
+            *partition,
+            record.offset,
+            record.timestamp_ms,
+            TimestampType.CREATE_TIME,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        self._task.begin_if_due()
+        self._letters(RecordFailure(Operation(Stage.KAFKA_PRODUCE, CONNECTOR, letter), error, 1))
+        try:
+            self._letters.flush()
+        except KafkaError as refusal:
+            if self._task.flow.is_exactly_once:
+                self._task.abort()
+            return refusal
+        return None
 
 
 class SourceTask:
@@ -154,11 +491,13 @@ class SourceTask:
         self.lost_records = 0
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._places: dict[TopicPartition, Assigned] = {}
-        self._runs: dict[TopicPartition, deque[Run]] = {}
+        self.runs: dict[TopicPartition, deque[Run]] = {}
         self._backlog: deque[tuple[TopicPartition, int, RecordBatch]] = deque()
-        self._copied: dict[TopicPartition, int] = {}
-        self._dirty: set[TopicPartition] = set()
-        self._stopped: set[TopicPartition] = set()
+        self.copied: dict[TopicPartition, int] = {}
+        self.dirty: set[TopicPartition] = set()
+        self._committed: dict[TopicPartition, int] = {}
+        """With exactly-once: how far the last transaction that was committed is."""
+        self._held: dict[TopicPartition, int] = {}
         self._syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()
         self._writes: deque[RecordFuture] = deque()
@@ -169,7 +508,7 @@ class SourceTask:
             transaction = {"transactional.id": name}
         consumer = {**flow.source.settings("consumer"), **CONSUMER_SETTINGS}
         consumer.pop("group.id", None)
-        self._consumer = Consumer(consumer)
+        self.consumer = Consumer(consumer)
         try:
             self._producer = Producer(
                 {**PRODUCER_SETTINGS, **flow.target.settings("producer"), **transaction}
@@ -178,10 +517,12 @@ class SourceTask:
                 {**PRODUCER_SETTINGS, **flow.sync_cluster.settings("producer")}
             )
         except BaseException:
-            self._consumer.close()
+            self.consumer.close()
             raise
         if flow.is_exactly_once:
             self._producer.init_transactions()
+        letters = DeadLetterQueue(self._producer, flow.config, (flow.name, number))
+        self.refused = RefusedPartitions(self, letters, beans.clock)
 
     @property
     def assigned(self) -> Mapping[TopicPartition, Assigned]:
@@ -197,25 +538,27 @@ class SourceTask:
             for p, each in self._assigned.items()
             if p in partitions and each.is_same(partitions[p])
         }
-        positions = {partition: self._consumer.position(partition) for partition in kept}
+        positions = {partition: self.consumer.position(partition) for partition in kept}
         new = {p: each for p, each in partitions.items() if p not in kept}
         for partition in self._assigned.keys() - kept:
             self._measure_no_longer(partition)
         self._assigned = dict(partitions)
         self._places |= partitions
         self._backlog = deque(each for each in self._backlog if each[0] in kept)
-        self._consumer.assign(partitions)
+        self.refused.keep(kept)
+        self._held = {p: until_ms for p, until_ms in self._held.items() if p in kept}
+        self.consumer.assign(partitions)
         for partition, position in positions.items():
-            self._consumer.seek(partition, position)
-        starts = self._consumer.beginning_offsets(new) if new else {}
-        ends = self._consumer.end_offsets(new) if new else {}
+            self.consumer.seek(partition, position)
+        starts = self.consumer.beginning_offsets(new) if new else {}
+        ends = self.consumer.end_offsets(new) if new else {}
         for partition, where in new.items():
-            self._runs[partition] = deque()
-            self._copied.pop(partition, None)
+            self.runs[partition] = deque()
+            self.copied.pop(partition, None)
             self._measures[partition] = self._beans.measures(BEAN, self._tags(partition))
             first = 0
             if where.copied is not None:
-                self._copied[partition] = where.copied
+                self.copied[partition] = where.copied
                 first = where.copied + 1
             self._start(partition, first, starts[partition], ends[partition])
 
@@ -225,15 +568,15 @@ class SourceTask:
         self._send_syncs()
         if not self._backlog:
             limit = self.flow.config.consumer_poll_timeout_ms if timeout_ms is None else timeout_ms
-            if any(self._runs.values()):
+            if any(self.runs.values()):
                 limit = min(limit, 10)  # answers of the target are awaited as well
             self._fetch(limit)
-        return self._send_backlog()
+        return self._send_backlog() + self.refused.send()
 
     def commit(self) -> None:
         """Write how far the partitions are; with exactly-once, end the transaction by it."""
         if self.flow.is_exactly_once:
-            self._commit_transaction()
+            self.commit_transaction()
         else:
             self._reap()
             self._write_offsets()
@@ -250,19 +593,20 @@ class SourceTask:
 
     def lag(self) -> int | None:
         """Records that are at the source and not at the target; None before the first answers."""
-        lags = [self._consumer.current_lag(partition) for partition in self._assigned]
+        lags = [self.consumer.current_lag(partition) for partition in self._assigned]
         known = [lag for lag in lags if lag is not None]
         if self._assigned and not known:
             return None
         waiting = sum(batch.last_offset_delta + 1 for _, _, batch in self._backlog)
-        under_way = sum(run.record_count for runs in self._runs.values() for run in list(runs))
+        waiting += self.refused.count
+        under_way = sum(run.record_count for runs in self.runs.values() for run in list(runs))
         return sum(known) + waiting + under_way
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Close the clients; what is not acknowledged within the time is copied again later."""
         for partition in self._assigned:
             self._measure_no_longer(partition)
-        self._consumer.close()
+        self.consumer.close()
         self._producer.close(timeout_s)
         self._sync_producer.close(timeout_s)
 
@@ -298,7 +642,7 @@ class SourceTask:
 
     def _start(self, partition: TopicPartition, first: int, start: int, end: int) -> None:
         """Begin to read at `first`, or where the log begins and ends now."""
-        if first < start and self._copied.get(partition) is not None:
+        if first < start and self.copied.get(partition) is not None:
             self._on_gap(Gap(partition, first, start - 1, "deleted before they were copied"))
         if first > end:
             self._on_gap(
@@ -306,14 +650,15 @@ class SourceTask:
             )
             self._syncs.forget({partition: None})
         position = min(max(first, start), end)
-        if partition not in self._copied:
-            self._copied[partition] = position - 1  # from now on what is lost is known to be
-            self._dirty.add(partition)
-        self._consumer.seek(partition, position)
+        if partition not in self.copied:
+            self.copied[partition] = position - 1  # from now on what is lost is known to be
+            self.dirty.add(partition)
+        self._committed[partition] = position - 1
+        self.consumer.seek(partition, position)
 
     def _fetch(self, limit_ms: int) -> None:
         try:
-            fetched = self._consumer.poll_batches(limit_ms)
+            fetched = self.consumer.poll_batches(limit_ms)
         except LogTruncationError as error:
             self._on_truncated(error)
             return
@@ -331,28 +676,30 @@ class SourceTask:
 
     def _queue(self, fetched: FetchedBatches) -> None:
         partition, position, batches = fetched
+        if self.refused.take(partition, position, batches):
+            return
         for batch in batches:
             self._backlog.append((partition, position, batch))
             position = batch.next_offset
 
     def _on_out_of_range(self) -> None:
         """Find the partitions whose position is not in the log now, and continue in it."""
-        starts = self._consumer.beginning_offsets(self._assigned)
-        ends = self._consumer.end_offsets(self._assigned)
+        starts = self.consumer.beginning_offsets(self._assigned)
+        ends = self.consumer.end_offsets(self._assigned)
         for partition in self._assigned:
-            position = self._consumer.position(partition)
+            position = self.consumer.position(partition)
             if not starts[partition] <= position <= ends[partition]:
-                self._copied.setdefault(partition, position - 1)
+                self.copied.setdefault(partition, position - 1)
                 self._start(partition, position, starts[partition], ends[partition])
 
     def _on_truncated(self, error: LogTruncationError) -> None:
         partition = error.topic_partition
-        position = self._consumer.position(partition)
+        position = self.consumer.position(partition)
         resume = position if error.divergent_offset is None else error.divergent_offset
         why = "the source's log was cut, and has others there now"
         self._on_gap(Gap(partition, resume, position - 1, why))
         self._syncs.forget({partition: None})
-        self._consumer.seek(partition, resume)
+        self.consumer.seek(partition, resume)
 
     def _on_gap(self, gap: Gap) -> None:
         self.gaps.append(gap)
@@ -364,25 +711,64 @@ class SourceTask:
     # Writing
 
     def _send_backlog(self) -> int:
+        """Send what was read, as far as there is room; what has to wait does so by partition."""
         count = 0
+        self._release_held()
         while self._backlog:
             partition, position, batch = self._backlog[0]
             if partition not in self._assigned:
                 self._backlog.popleft()
                 continue
-            self._begin_if_due()
             try:
+                self.begin_if_due()
                 sent = self._send(partition, position, batch)
-            except KafkaTimeoutError:
-                break  # the producer is full, or its cluster is away
+            except BufferExhaustedError:
+                break  # the target is away, or slower than the source
+            except KafkaError as error:
+                self._on_not_sent(partition, position, batch, error)
+                break
             self._backlog.popleft()
             self._note_sent(partition, batch)
             count += sent
         self.copied_records += count
         return count
 
+    def _on_not_sent(
+        self, partition: TopicPartition, position: int, batch: RecordBatch, error: KafkaError
+    ) -> None:
+        """A batch was not taken: its topic is not known, it is too large, or all is aborted."""
+        if error.retriable:
+            logger.warning("%s: %s waits: %s", self.flow.name, partition, error)
+            self._held[partition] = self._beans.clock.monotonic_ms() + HOLD_MS
+            self.read_again(partition, self.next_of(partition))
+            self.consumer.pause([partition])
+            return
+        if error.error in OF_PRODUCER:
+            raise error
+        if self.flow.is_exactly_once:
+            self._reap()  # the record may be another's, and this one's transaction is over
+            if self.is_aborted():
+                return
+        until = batch.next_offset - 1
+        self.refused.add({partition: (max(position, batch.base_offset), until)}, error)
+
+    def _release_held(self) -> None:
+        now_ms = self._beans.clock.monotonic_ms()
+        for partition in [p for p, until_ms in self._held.items() if until_ms <= now_ms]:
+            del self._held[partition]
+            self.consumer.resume([partition])
+
+    def next_of(self, partition: TopicPartition) -> int:
+        """The offset behind all that was handed over."""
+        runs = self.runs[partition]
+        return (runs[-1].last if runs else self.copied[partition]) + 1
+
+    def read_again(self, partition: TopicPartition, offset: int) -> None:
+        self._backlog = deque(each for each in self._backlog if each[0] != partition)
+        self.consumer.seek(partition, offset)
+
     def _send(self, partition: TopicPartition, position: int, batch: RecordBatch) -> int:
-        where, runs = self._assigned[partition], self._runs[partition]
+        where, runs = self._assigned[partition], self.runs[partition]
         whole = as_it_is(partition.partition, batch, position)
         if whole is None:
             return self._send_records(partition, position, batch)
@@ -397,7 +783,6 @@ class SourceTask:
 
         If there is no room for one, the next call continues there.
         """
-        where, runs = self._assigned[partition], self._runs[partition]
         count = 0
         for record in batch.records():
             if record.offset < position:
@@ -405,64 +790,94 @@ class SourceTask:
             timestamp_ms = record.timestamp_ms
             if batch.magic == MAGIC and batch.is_log_append_time:
                 timestamp_ms = batch.max_timestamp
+            timed = record._replace(timestamp_ms=max(0, timestamp_ms))
             try:
-                sent = self._producer.send(
-                    where.remote_topic,
-                    record.value,
-                    key=record.key,
-                    headers=record.headers,
-                    partition=partition.partition,
-                    timestamp_ms=max(0, timestamp_ms),
-                )
-            except KafkaTimeoutError:
+                self.send_record(partition, timed, batch.max_timestamp)
+            except KafkaError:
                 self._backlog[0] = partition, record.offset, batch
                 self.copied_records += count
                 raise
-            runs.append(Run(record.offset, 1, sent, batch.max_timestamp))
             count += 1
         self.decoded_records += count
         return count
 
+    def send_record(self, partition: TopicPartition, record: Record, timestamp_ms: int) -> None:
+        sent = self._producer.send(
+            self._assigned[partition].remote_topic,
+            record.value,
+            key=record.key,
+            headers=record.headers,
+            partition=partition.partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+        self.runs[partition].append(Run(record.offset, 1, sent, timestamp_ms))
+
     def _reap(self) -> None:
         """Note what was acknowledged, in the order of each partition."""
-        for partition, runs in self._runs.items():
+        refused: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, runs in self.runs.items():
             written: list[Run] = []
             while runs and runs[0].is_done:
                 run = runs[0]
-                try:
-                    downstream = run.downstream()
-                except KafkaError as error:
-                    where = f"{partition} from offset {run.upstream} on"
-                    raise KafkaError(
-                        error.error, f"{where} was not copied: {error.message}"
-                    ) from None
+                error = run.failure()
+                if error is not None:
+                    if self.refused.is_to_blame(partition, run, error):
+                        refused[partition] = run.upstream, runs[-1].last
+                    break
                 runs.popleft()
                 written.append(run)
-                self._copied[partition] = run.upstream + run.record_count - 1
-                self._dirty.add(partition)
-                if self.flow.config.emit_offset_syncs_enabled:
-                    self._syncs.on_copied(partition, run.upstream, downstream, run.record_count)
+                self.note_copied(partition, run.upstream, run.downstream(), run.record_count)
             if written:
                 self._note_written(partition, written)
+        self.refused.add(refused)
+
+    def note_copied(
+        self, partition: TopicPartition, upstream: int, downstream: int, count: int
+    ) -> None:
+        self.copied[partition] = upstream + count - 1
+        self.dirty.add(partition)
+        if self.flow.config.emit_offset_syncs_enabled:
+            self._syncs.on_copied(partition, upstream, downstream, count)
+
+    def abort(self) -> None:
+        """Take the transaction back: all partitions are read again from the last commit on."""
+        self._producer.abort_transaction()
+        self._in_transaction = False
+        self._backlog.clear()
+        self._held.clear()
+        for partition in self._assigned:
+            self.runs[partition].clear()
+            self.copied[partition] = self._committed[partition]
+            self.consumer.seek(partition, self._committed[partition] + 1)
+            self.dirty.add(partition)
+        self.consumer.resume(list(self._assigned))
+        self.refused.forget_read()
 
     # How far it is
 
-    def _begin_if_due(self) -> None:
+    def begin_if_due(self) -> None:
         if self.flow.is_exactly_once and not self._in_transaction:
             self._producer.begin_transaction()
             self._in_transaction = True
 
-    def _commit_transaction(self) -> None:
-        if self._dirty:
-            self._begin_if_due()
+    def is_aborted(self) -> bool:
+        """A method, as it may be so after each look at what was acknowledged."""
+        return not self._in_transaction
+
+    def commit_transaction(self) -> None:
+        if self.dirty:
+            self.begin_if_due()
         if not self._in_transaction:
             return
         self._producer.flush()
         self._reap()
-        self._send_offsets(sorted(self._dirty))
+        if self.is_aborted():
+            return  # as a record was refused
+        self._send_offsets(sorted(self.dirty))
         self._producer.commit_transaction()
         self._in_transaction = False
-        self._dirty.clear()
+        self._committed |= {partition: self.copied[partition] for partition in self.dirty}
+        self.dirty.clear()
 
     def _write_offsets(self) -> None:
         """Begin to write how far it is, unless the last such write is still under way."""
@@ -470,15 +885,15 @@ class SourceTask:
             self._writes.popleft().result(0)
         if not self._writes:
             try:
-                self._writes += self._send_offsets(sorted(self._dirty))
+                self._writes += self._send_offsets(sorted(self.dirty))
             except KafkaTimeoutError:
                 return  # the target is away; some may be written twice
-            self._dirty.clear()
+            self.dirty.clear()
 
     def _send_offsets(self, partitions: Iterable[TopicPartition]) -> list[RecordFuture]:
         copied = {
             each: CopiedTo(
-                self._copied[each], self._places[each].source_id, self._places[each].target_id
+                self.copied[each], self._places[each].source_id, self._places[each].target_id
             )
             for each in partitions
         }
@@ -503,136 +918,3 @@ class SourceTask:
                 logger.warning("%s: offset syncs wait: %s", self.flow.name, error)
                 break
             self._sync_futures.append(future)
-
-
-# How far a flow has copied each partition: the topic at the target that says so. Records are those
-# of a Connect worker: key ["MirrorSourceConnector",{...}], value {"offset":n} with the source's
-# offset of the last record that was copied. Ottla adds the ids of both topics: a topic that was
-# made again under its name has another id, and offsets of the former do not count for it. Kafka's
-# mirror reads the offset and passes over the rest.
-
-
-class CopiedTo(NamedTuple):
-    """The last offset of a source's partition that was copied, and the ids of both topics.
-
-    An id is "" where it is not known: then it is not compared.
-    """
-
-    offset: int
-    source_id: str = ""
-    target_id: str = ""
-
-    def value(self) -> bytes:
-        found: dict[str, Any] = {"offset": self.offset}
-        if self.source_id:
-            found["source.id"] = self.source_id
-        if self.target_id:
-            found["target.id"] = self.target_id
-        return to_json(found)
-
-    @classmethod
-    def of(cls, value: bytes | None) -> Self | None:
-        """What a value says; None for a tombstone or one without an offset."""
-        found = json.loads(value) if value is not None else None
-        if not isinstance(found, dict) or not isinstance(found.get("offset"), int):
-            return None
-        return cls(
-            found["offset"], str(found.get("source.id", "")), str(found.get("target.id", ""))
-        )
-
-
-def to_json(value: Any) -> bytes:
-    """JSON without spaces, as a Connect worker writes it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def key_of(source: str, partition: TopicPartition) -> bytes:
-    """The key of a partition of the cluster with this alias."""
-    place = {"cluster": source, "partition": partition.partition, "topic": partition.topic}
-    return to_json([CONNECTOR, place])
-
-
-def partition_of(key: bytes | None, source: str) -> TopicPartition | None:
-    """The partition that a key is about; None if it is of another connector or cluster."""
-    try:
-        connector, place = json.loads(key or b"")
-        if connector != CONNECTOR or place["cluster"] != source:
-            return None
-        return TopicPartition(place["topic"], place["partition"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-class TopicReader:
-    """Reads a topic of records that replace each other: to its end, and later what follows."""
-
-    def __init__(self, cluster: Cluster, topic: str, clock: Clock, **own: Any) -> None:
-        self.topic = topic
-        self._clock = clock
-        settings = cluster.settings(
-            "consumer",
-            auto_offset_reset="earliest",
-            enable_auto_commit="false",
-            allow_auto_create_topics="false",
-            **own,
-        )
-        settings.pop("group.id", None)
-        self._consumer = Consumer(settings)
-        try:
-            partitions = self._consumer.partitions_for(topic)
-            self.partitions = [TopicPartition(topic, each.partition) for each in partitions]
-            if not self.partitions:
-                raise KafkaTimeoutError(f"{topic} has no partitions yet")
-            self._consumer.assign(self.partitions)
-        except BaseException:
-            self._consumer.close()
-            raise
-
-    def read_to_end(self, is_over: Callable[[], bool] = lambda: False) -> Iterator[ConsumerRecord]:
-        """The records up to the ends as they are now; KafkaTimeoutError after a minute of none."""
-        ends = self._consumer.end_offsets(self.partitions)
-        behind = [p for p in self.partitions if self._consumer.position(p) < ends[p]]
-        until_ms = self._clock.monotonic_ms() + READ_LIMIT_MS
-        while behind and not is_over():
-            found = self._consumer.poll(READ_MS)
-            now_ms = self._clock.monotonic_ms()
-            if found:
-                until_ms = now_ms + READ_LIMIT_MS
-            elif now_ms > until_ms:
-                raise KafkaTimeoutError(f"{self.topic} could not be read to its end")
-            yield from found
-            behind = [p for p in behind if self._consumer.position(p) < ends[p]]
-
-    def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
-        """What has come since; waits up to `timeout_ms` for the first record."""
-        return self._consumer.poll(timeout_ms)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def read_offsets(
-    cluster: Cluster, topic: str, source: str, clock: Clock
-) -> dict[TopicPartition, CopiedTo]:
-    """How far all partitions of the cluster `source` were copied."""
-    reader = TopicReader(cluster, topic, clock, isolation_level="read_committed")
-    try:
-        found: dict[TopicPartition, CopiedTo] = {}
-        for record in reader.read_to_end():
-            partition = partition_of(record.key, source)
-            copied = CopiedTo.of(record.value)
-            if partition is not None and copied is not None:
-                found[partition] = copied
-            elif partition is not None:
-                found.pop(partition, None)
-        return found
-    finally:
-        reader.close()
-
-
-def records_of(
-    source: str, offsets: Mapping[TopicPartition, CopiedTo]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of each."""
-    for partition, copied in offsets.items():
-        yield key_of(source, partition), copied.value()

@@ -20,7 +20,7 @@ from ottla.clients.admin.descriptions import (
 )
 from ottla.config.mirror_config import SOURCE
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.flow import LARGEST_REQUEST, Cluster, Flow, MirrorPlan
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
 from ottla.protocol.configs import (
     ConfigOperation,
@@ -36,6 +36,8 @@ from ottla.structs import ConfigSource
 
 logger = logging.getLogger(__name__)
 
+FOR_LETTERS: Final = {"max.message.bytes": str(LARGEST_REQUEST)}
+"""Room for records that copies have none for."""
 COMPACT: Final = {"cleanup.policy": "compact"}
 SETTLED: Final = (ErrorCode.TOPIC_ALREADY_EXISTS,)
 NO_ACLS: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTED_VERSION)
@@ -144,6 +146,10 @@ class TopicSync:
             if config.emit_offset_syncs_enabled:
                 copies = config.offset_syncs_topic_replication_factor
                 create_topic(syncs, NewTopic(flow.syncs_topic, 1, copies, configs=COMPACT))
+            letters = config.errors_deadletterqueue_topic_name
+            if letters:
+                copies = config.errors_deadletterqueue_topic_replication_factor
+                create_topic(self.target, NewTopic(letters, 1, copies, configs=FOR_LETTERS))
             if config.emit_checkpoints_enabled:
                 copies = config.checkpoints_topic_replication_factor
                 topic = NewTopic(flow.checkpoints_topic, 1, copies, configs=COMPACT)

@@ -81,6 +81,19 @@ def test_plan_says_what_would_be_done_and_does_nothing(ottla, write, two):
     assert two["b"].topics() == []
 
 
+def test_plan_names_topics_that_are_left_out_for_their_names(ottla, write, two):
+    """Names that begin with the alias of an end say that they came by this way, as Kafka has it."""
+    for topic in ("a.own", "b.own", "c.own", "a.internal.checkpoints.internal", "a.secret"):
+        two["a"].create_topic(topic)
+
+    outcome = ottla("mirror", write(properties_of(two, topics_exclude=".*secret")), "--plan")
+
+    assert [line for line in outcome.lines if "leave out" in line] == [
+        "  leave out a.own: its name says that it came by this way",
+        "  leave out b.own: its name says that it came by this way",
+    ]
+
+
 def test_failover_is_rehearsed_and_done(ottla, write, two):
     """Where each group goes on, from the target alone: the source is dead (M07)."""
     file = write(properties_of(two))

@@ -59,7 +59,7 @@ def test_nothing_to_read_is_a_wait():
 
 
 def test_none_keeps_the_iterator():
-    """A source that yields None is not begun anew: it goes on behind the yield."""
+    """A source that yields None is not begun again: it continues behind the yield."""
 
     class Slow(SourceConnector):
         def records(self, offset):

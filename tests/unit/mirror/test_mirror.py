@@ -17,8 +17,7 @@ from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.mirror import Mirror
-from ottla.mirror.offset_sync import OffsetSync
-from ottla.mirror.source_task import CopiedTo, key_of
+from ottla.mirror.offset_sync import CopiedTo, OffsetSync, key_of
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
@@ -316,6 +315,21 @@ def test_circle_of_names_that_do_not_change_is_left_out(two, produce):
         two["b"].wait_for_records("there", 1)
 
     assert "round" not in two["b"].topics()
+
+
+def test_topics_that_are_left_out_for_their_names_are_told_once(two, produce, caplog):
+    """`a.own` at `a` is left out as in Kafka, with a word; new ones are told of when they come."""
+    two["a"].create_topic("a.own")
+    produce(two["a"], "pages", range(3))
+    with mirroring(two) as mirror:
+        two["b"].wait_for_records("a.pages", 3)
+        wait_until(mirror.notices, "the first")
+        two["a"].create_topic("b.own")
+        wait_until(lambda: len(mirror.notices()) == 2, "the second")
+
+    told = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    start = "a->b: left out, as their names say that they came by this way"
+    assert told == [f"{start}: a.own", f"{start}: b.own"]
 
 
 def test_mirror_without_flows_is_refused(two):

@@ -55,7 +55,7 @@ def test_nothing_is_translated_before_all_was_read():
 
 
 def test_partition_that_began_anew_forgets_its_syncs():
-    """A rewind of the source, as after it was made anew."""
+    """A rewind of the source, as after it was made again."""
     store = store_of((100, 10), (200, 110), (50, 400))
 
     assert store.translate(PAGES, 200) == 401

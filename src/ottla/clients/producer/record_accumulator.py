@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 # A batch whose records are encoded before they are queued: see `kernel.RowEncoder`.
 
 
+class BufferExhaustedError(KafkaTimeoutError):
+    """There was no room in buffer.memory within max.block.ms: the same call may have it later."""
+
+
 class EncodedBatch(ProducerBatch):
     """A batch closed from the start: no record is added to it, only a header.
 
@@ -398,7 +402,7 @@ class RecordAccumulator:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 refusal = self._closed_with or self._refusal
                 if left_ms <= 0 or refusal is not None:
-                    raise refusal or KafkaTimeoutError(
+                    raise refusal or BufferExhaustedError(
                         f"no room for {reserve} bytes in buffer.memory="
                         f"{self.limits.buffer_memory} within max.block.ms="
                         f"{self.limits.max_block_ms}"

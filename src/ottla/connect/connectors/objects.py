@@ -385,7 +385,7 @@ class FilesSink(SinkConnector):
         pending.reported |= {record.offset for record, _ in refused}
 
     def _mark(self, place: TopicPartition) -> None:
-        """Say of which topic the files are, where that is not said yet."""
+        """Say whose files these are, where that is not said yet."""
         if place in self._marks:
             self._keep(place, self._marks[place], b"")
             del self._marks[place]
