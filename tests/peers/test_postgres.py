@@ -9,6 +9,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from contexts import through_json
 from postgres import Postgres
 
 from ottla.connect.connector import SourceTaskContext
@@ -329,6 +330,74 @@ def test_a_large_key_that_was_left_alone_is_no_other_key(database):
     assert {each.value["big"] for each in (records[1], records[3])} == {
         "__debezium_unavailable_value"
     }
+
+
+EVERYTHING = [
+    ("bool", ["true"]),
+    ("int2", ["-32768"]),
+    ("int8", [str(2**63 - 1)]),
+    ("float4", ["'NaN'", "0.1", "3.4028235e38"]),
+    ("float8", ["'-Infinity'", "1e-320"]),
+    ("numeric(10, 2)", ["-99999999.99"]),
+    ("numeric(5, -2)", ["12345"]),
+    ("numeric", ["'NaN'", "1e200"]),
+    ("money", ["12.5"]),
+    ("char(3)", ["'a'"]),
+    ("bytea", ["''", "'\\x00ff'"]),
+    ("bit(3)", ["B'101'"]),
+    ("date", ["'infinity'", "'0001-01-01'", "'9999-12-31'"]),
+    ("time", ["'24:00'"]),
+    ("timetz", ["'04:05:06.5+09'"]),
+    ("timestamp", ["'infinity'", "'4713-01-01 00:00 BC'", "'294246-12-31 23:59:59.999999'"]),
+    ("timestamptz", ["'-infinity'", "'0044-03-15 12:00+00 BC'", "'294276-12-31 23:59+00'"]),
+    ("interval", ["'1 year -2 days 03:04:05.6'"]),
+    ("uuid", ["'00000000-0000-0000-0000-0000000000ff'"]),
+    ("json", ["""'{"a": null, "b":[true]}'""", "'null'"]),
+    ("jsonb", ["""'{"a": null}'"""]),
+    ("xml", ["'<a>x</a>'"]),
+    ("inet", ["'::1/64'"]),
+    ("tstzrange", ["'[2020-01-01 00:00+00, infinity)'"]),
+    ("int4multirange", ["'{[1,5),[7,9)}'"]),
+    ("point", ["'(1,2)'"]),
+    ("tsvector", ["'a b'"]),
+    ("int4[]", ["'{1,NULL}'", "'{{1,2},{3,4}}'"]),
+    ("text[]", ["""'{a,"b c",NULL}'"""]),
+    ("composite", ["'(1,x)'"]),
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_every_type_is_the_same_in_snapshot_and_log(database, zone):
+    """With null and extremes, whatever the database's zone is, through both forms of JSON."""
+    database.execute(
+        "DROP TYPE IF EXISTS composite CASCADE; CREATE TYPE composite AS (a int, b text)"
+    )
+    database.execute(f"ALTER ROLE ottla SET timezone = '{zone}'")
+    columns = ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(EVERYTHING))
+    database.execute(f"CREATE TABLE other (id int PRIMARY KEY, {columns})")
+    rows = [
+        ", ".join(values[row] if row < len(values) else "NULL" for _, values in EVERYTHING)
+        for row in range(4)
+    ]
+    for number, row in enumerate(rows):
+        database.execute(f"INSERT INTO other VALUES ({number}, {row})")
+    capture = Capture(database, tables="public.other", **ROWS)
+    capture.take_until(lambda: len(capture.records) == len(rows))
+    for number, row in enumerate(rows):
+        database.execute(f"INSERT INTO other VALUES ({number + len(rows)}, {row})")
+    capture.take_until(lambda: len(capture.records) == 2 * len(rows))
+    capture.kill()
+    database.execute("ALTER ROLE ottla RESET timezone")
+
+    found = [through_json(each) for each in capture.records]
+    for each in found:
+        each.pop("id")
+    assert found[: len(rows)] == found[len(rows) :]
+    assert set(found[3].values()) == {None}
+    named = {kind: found[0][f"c{number}"] for number, (kind, _) in enumerate(EVERYTHING)}
+    assert named["timestamptz"] == "-infinity"
+    assert (named["json"], named["interval"]) == ('{"a": null, "b":[true]}', "P1Y-2DT3H4M5.6S")
+    assert (named["numeric"], named["float4"], named["int4[]"]) == ("NaN", "NaN", "{1,NULL}")
 
 
 BAD = "INSERT INTO other (id, n) VALUES (1, 1), (2, 'NaN'), (3, 3)"

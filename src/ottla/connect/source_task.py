@@ -240,6 +240,7 @@ class WorkerSourceTask(WorkerTask):
         settings = parts.clients.producer_settings()
         self._looks_at_records = any(settings.get(key) for key in OF_EACH_RECORD)
         self._has_committed = False
+        self._has_unread = False
         self._batch_size = 0
         self._poll_ms = 0
         self.active_count = 0
@@ -389,9 +390,18 @@ class WorkerSourceTask(WorkerTask):
                 return True
 
     def _report_unread(self, record: SourceRecord, error: BaseException) -> None:
-        """Report what the source could not read; raises unless that is tolerated."""
+        """Report what the source could not read; raises unless that is tolerated.
+
+        There is no dead letter queue for a source: the first of these is always in the log.
+        """
         operation = Operation(Stage.TASK_POLL, type(self._source).__name__, record)
         self.tolerance.report(RecordFailure(operation, error, 1))
+        if not self._has_unread and not self.config.errors_log_enable:
+            logger.warning(
+                "%s: left out, as others will be (errors.log.enable=true logs each): %s",
+                *(self.id, error),
+            )
+        self._has_unread = True
 
     def encoded_batch(
         self, topic: str, values: Sequence[Any], schema: Schema | None

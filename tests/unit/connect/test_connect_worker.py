@@ -524,8 +524,11 @@ def test_error_that_is_not_tolerated_ends_the_task(broker, worker):
     assert "Tolerance exceeded in error handler" in trace
 
 
-def test_what_a_source_cannot_read_is_passed_over_if_it_may_be(broker, worker):
-    """The record's place counts, so that a restart does not meet it again; others arrive."""
+def test_what_a_source_cannot_read_is_passed_over_if_it_may_be(broker, worker, caplog):
+    """The record's place counts, so that a restart does not meet it again; others arrive.
+
+    The first one is in the log, as there are no dead letters of a source.
+    """
     config = source("unread", "read", raises="unread", count=4)
     worker.create(config | {"errors.tolerance": "all"})
 
@@ -536,6 +539,8 @@ def test_what_a_source_cannot_read_is_passed_over_if_it_may_be(broker, worker):
         "the offset behind the last one",
     )
     assert state_of(worker, "unread") == ("RUNNING", "RUNNING")
+    assert caplog.text.count("number 1 cannot be read") == 1
+    assert "number 3 cannot be read" not in caplog.text
 
 
 def test_what_a_source_cannot_read_ends_its_task_by_default(broker, worker):

@@ -715,6 +715,18 @@ class Sqlite(Database):
         is_time = self.sql.func.typeof(self.raw(column)) == "text"
         return self.sql.or_(self.sql.not_(is_time), known.is_(None), known <= newest)
 
+    def bound(self, column: Any, value: Any) -> Any:
+        """Decimals are floats here: one with more digits than a float has is refused."""
+        if isinstance(value, Decimal) and _is_decimal(self.sql, column.type):
+            if value.is_finite() and Decimal(repr(float(value))) != value:
+                raise DataError(
+                    f"{column.name}={value}: must be a number that a float holds, as SQLite stores "
+                    "decimals; a column of text has all digits"
+                )
+        elif isinstance(value, Decimal) and isinstance(column.type, self.sql.String):
+            return f"{value:f}"
+        return super().bound(column, value)
+
     def text_for(self, kind: Any, text: str) -> Any:
         for types, python in (
             (self.sql.DateTime, datetime),

@@ -482,6 +482,20 @@ def test_any_error_of_one_record_is_its_own(database, sink, value):
     assert [offset for offset, _ in reported] == [1]
 
 
+def test_decimals_keep_their_digits_or_are_reported(database, sink):
+    """SQLite stores floats; a column of text has all digits."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, n NUMERIC(38, 2), t TEXT)")
+    writer, reported = sink()
+    long = Decimal("1234567890123456789.12")
+    for number, row in enumerate(({"n": Decimal("9.50")}, {"n": long}, {"t": long})):
+        writer.put([record(number, {"id": number} | row)])
+
+    assert database("SELECT n, t FROM people") == [(9.5, None), (None, str(long))]
+    ((offset, error),) = reported
+    assert offset == 1
+    assert "n=1234567890123456789.12: must be a number that a float holds" in error
+
+
 def test_an_error_of_the_database_is_nobodys(database, sink):
     """A lock of another writer: the records come again."""
     database("CREATE TABLE people (id INTEGER PRIMARY KEY)")
