@@ -57,6 +57,8 @@ REQUEST_BYTES: Final[int] = ProducerConfig.keys["max.request.size"].default
 REQUEST_OVERRIDE: Final = "producer.override.max.request.size"
 MOST_ESCAPED: Final = 6
 """So many bytes become of one as JSON, at most: a control character is \\u001B."""
+MOST_LOOKS: Final = 10
+"""So many times a file that changes is looked at before it is taken for no copy."""
 OPEN_FILES: Final = 2
 """So many of the newest files of a log stay open, as they may be deleted before they are read."""
 
@@ -210,11 +212,17 @@ class LogFolderSource(SourceConnector):
             self._log(name, found).update(found, wanted.keys())
 
     def _seen(self, path: str) -> Sighting | None:
-        """The file of a path, if it can be followed; a compressed one is told of once."""
+        """The file of a path, if it can be followed; the first compressed one of a log is told."""
         if path.endswith(COMPRESSED):
-            if path not in self._left_out and os.path.isfile(path):
-                self._left_out.add(path)
-                logger.warning("%s: is left out, as it is compressed", readable(path))
+            name, ending = os.path.splitext(path)
+            log = log_name(name) + ending
+            if log not in self._left_out and os.path.isfile(path):
+                self._left_out.add(log)
+                logger.warning(
+                    "%s: is left out, as it is compressed; so are others of %s",
+                    readable(path),
+                    log_name(name),
+                )
             return None
         try:
             return Sighting.of(path)
@@ -685,6 +693,8 @@ class RotatedLog:
         self._passed: dict[tuple[int, int], int] = {}
         """Files that are not read, and when they were written: they were there before the log was
         followed, or are copies of it."""
+        self._looks: dict[tuple[int, int], tuple[tuple[int, int], int]] = {}
+        """Files that may be copies under way: as they were seen last, and how often."""
         self._is_sorted = not stored
         own = [(place, offset) for place, offset in stored if place == {FILE: name}]
         if own and "begins" in own[0][1]:
@@ -802,6 +812,7 @@ class RotatedLog:
     def _add(self, here: Mapping[tuple[int, int], Sighting]) -> None:
         """Follow files that are new."""
         is_known = self._written_ns > 0
+        unsettled = {seen.identity for seen in here.values() if not self._is_settled(seen)}
         for seen in sorted(here.values(), key=lambda seen: seen.age):
             if self._passed.get(seen.identity) == seen.written_ns:
                 continue
@@ -809,11 +820,29 @@ class RotatedLog:
             if (not seen.is_wanted and (is_before or not seen.is_rotated)) or self._is_copy(seen):
                 self._passed[seen.identity] = seen.written_ns
                 continue
+            if seen.identity in unsettled:
+                break  # those that are younger come after it
             file = FollowedFile(seen.path, 0, seen.inode, *self._limits)
             if not seen.is_wanted:
                 file.name = self.name
             file.found(seen)
             self.files.append(file)
+
+    def _is_settled(self, seen: Sighting) -> bool:
+        """Whether a file with a rotated name has not changed since the last look.
+
+        One that has may be a copy under way, whose original is emptied between two steps of this
+        look: it could not be told from a new file.
+        """
+        if readable(seen.path) == self.name or not any(file.position for file in self.files):
+            return True
+        stamp = (seen.size, seen.written_ns)
+        before, count = self._looks.get(seen.identity, (None, 0))
+        if stamp == before or count >= MOST_LOOKS:
+            self._looks.pop(seen.identity, None)
+            return True
+        self._looks[seen.identity] = (stamp, count + 1)
+        return False
 
     def _is_copy(self, seen: Sighting) -> bool:
         """Whether it is a copy, or part of one, of the file that is written to.
@@ -823,12 +852,13 @@ class RotatedLog:
         if readable(seen.path) == self.name:
             return False
         current = next((file for file in self.files if file.path == self.name), None)
-        if current is None or current.size < seen.size:
+        if current is None:
             return False
         try:
             with open(seen.path, "rb") as copy, open(self.name, "rb") as original:
                 begins = copy.read(BEGINNING_BYTES)
-                return original.read(len(begins)) == begins
+                is_shorter = os.fstat(original.fileno()).st_size >= seen.size
+                return is_shorter and original.read(len(begins)) == begins
         except OSError:
             return False
 

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from contexts import LoneContext
 
-from ottla.connect.connectors.log_folder import LogFolderSource, log_name
+from ottla.connect.connectors.log_folder import LogFolderSource, RotatedLog, log_name
 from ottla.errors import ConfigError
 
 POLLS = 6
@@ -209,6 +209,53 @@ def test_each_line_comes_once(host, follow, rotate, pattern, is_up, has_tail):
         worker.read()
     worker.stop()
     worker.start()
+    worker.read()
+
+    assert worker.lines == host.written
+
+
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["copied", "emptied"])
+@pytest.mark.parametrize("pattern", [PLAIN, NEXT], ids=["named", "glob"])
+def test_a_copy_that_is_made_during_a_look_is_no_new_file(
+    host, follow, pattern, is_emptied, monkeypatch
+):
+    """The original was looked at before it grew, the copy after it was made."""
+    worker = follow(pattern)
+    host.write(10)
+    worker.read()
+    look = RotatedLog._beside
+
+    def copying(log, paths):
+        monkeypatch.undo()
+        host.write(2)
+        shutil.copy(host.path, host.beside("app.log.1"))
+        if is_emptied:
+            os.truncate(host.path, 0)
+        return look(log, paths)
+
+    monkeypatch.setattr(RotatedLog, "_beside", copying)
+    worker.read()
+    os.truncate(host.path, 0)
+    host.write(2)
+    worker.read()
+
+    assert worker.lines == host.written
+
+
+def test_a_copy_that_takes_long_is_no_new_file(host, follow):
+    """Looked at when half of it is there, and when the original was emptied meanwhile."""
+    worker = follow(NEXT)
+    host.write(10)
+    worker.read()
+    host.write(2)
+    content = host.path.read_bytes()
+    for size in (10, 40, len(content)):
+        host.beside("app.log.1").write_bytes(content[:size])
+        if size == 40:
+            worker.read()
+        if size == len(content):
+            os.truncate(host.path, 0)
+    host.write(2)
     worker.read()
 
     assert worker.lines == host.written
