@@ -428,10 +428,19 @@ class DistributedConfig(WorkerConfig):
             )
 
 
-def _no_control_characters() -> Rule:
+NAME_BYTES: Final = 2000
+"""With each byte as %XX the name has to fit into a line of HTTP, of 8190 bytes."""
+
+
+def _name_of_connector() -> Rule:
     return Rule(
-        "have no control characters and not be empty",
-        lambda value: bool(value.strip()) and not re.search(r"[\x00-\x1f\x7f]", value),
+        "have no control characters, nothing that UTF-8 cannot hold, not be empty, and have at "
+        f"most {NAME_BYTES} bytes",
+        lambda value: (
+            bool(value.strip())
+            and not re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", value)
+            and len(value.encode()) <= NAME_BYTES
+        ),
     )
 
 
@@ -441,7 +450,7 @@ class ConnectorConfig(ConfigTable, group=True):
     name: str = config_key(
         default=REQUIRED,
         type=STRING,
-        rule=_no_control_characters(),
+        rule=_name_of_connector(),
         importance=HIGH,
         doc="The connector's name, under which its offsets are stored.",
     )

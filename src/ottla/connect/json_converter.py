@@ -49,6 +49,7 @@ JSON_NAMES: Final = {kind: kind.value for kind in SchemaType} | {
 _TYPES: Final = {name: kind for kind, name in JSON_NAMES.items()}
 _NO_NUMBERS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NUMERIC: Final = "NUMERIC"
+_BYTE_ORDER_MARK: Final = "\ufeff".encode()
 _MAGIC: Final = b"\x00"
 """The first byte of what a converter with a schema registry writes."""
 
@@ -153,6 +154,7 @@ class JsonConverter(Converter):
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:
         if data is None:
             return NOTHING
+        data = data.removeprefix(_BYTE_ORDER_MARK)  # Jackson passes over it as well
         try:
             if not self.settings.schemas_enable:
                 return SchemaAndValue(None, _parsed(data) if data else None)

@@ -14,7 +14,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
@@ -275,7 +275,7 @@ class RestServer:
     async def _create(self, request: web.Request) -> web.Response:
         body = await _mapping(request)
         config = _properties(body.get("config") or {})
-        name = str(body.get("name") or config.get("name") or "").strip()
+        name = _properties({"name": body.get("name") or config.get("name") or ""})["name"].strip()
         if not name:
             raise refusal(400, "connector name must not be empty")
         state = body.get("initial_state")
@@ -283,7 +283,7 @@ class RestServer:
             raise refusal(400, f"initial_state={state}: must be {', '.join(INITIAL_STATES)}")
         target = INITIAL_STATES.get(state or "")
         _, info = await self._herder.put_config(name, config, may_replace=False, target=target)
-        headers = {"Location": f"/connectors/{name}"}
+        headers = {"Location": f"/connectors/{quote(name, safe='')}"}
         return web.json_response(info, status=201, headers=headers)
 
     async def _get(self, request: web.Request) -> web.Response:
@@ -489,7 +489,7 @@ def _error(status: int, message: str) -> web.Response:
 
 
 def _name(request: web.Request) -> str:
-    return unquote(request.match_info["name"])
+    return request.match_info["name"]
 
 
 def _task(request: web.Request) -> TaskId:
@@ -512,7 +512,7 @@ async def _mapping(request: web.Request) -> dict[str, Any]:
         raise refusal(415, f"Content-Type {request.content_type}: must be {JSON_TYPE}")
     try:
         body = json.loads(await request.text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise refusal(400, f"the body must be JSON: {error}") from None
     if not isinstance(body, dict):
         raise refusal(400, "the body must be a JSON object")

@@ -32,6 +32,7 @@ from ottla.connect.data import (
 from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PLAIN = {"schemas.enable": "false"}
 PERSON = struct_of("Person", id=INT64, name=STRING, tags=array_of(STRING).as_optional())
 
@@ -312,3 +313,25 @@ def test_settings_are_checked():
         JsonConverter.of({"decimal.format": "TEXT"})
     with pytest.raises(ConfigError, match=r"schemas\.cache\.size=0: must be at least 1"):
         JsonConverter.of({"schemas.cache.size": 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "data"),
+    [
+        (PLAIN, b'{"a":1}'),
+        (PLAIN, b"1"),
+        ({}, b'{"schema":{"type":"int32","optional":false},"payload":1}'),
+        ({"schema.content": '{"type":"int32"}'}, b"1"),
+    ],
+)
+def test_byte_order_mark_is_passed_over(settings, data):
+    """As by Jackson, once and at the beginning."""
+    converter = JsonConverter.of(settings)
+
+    assert converter.to_connect_data("t", BYTE_ORDER_MARK + data) == (
+        converter.to_connect_data("t", data)
+    )
+    for wrong_data in (2 * BYTE_ORDER_MARK + data, BYTE_ORDER_MARK, data + BYTE_ORDER_MARK):
+        if wrong_data != BYTE_ORDER_MARK or settings != PLAIN:
+            with pytest.raises(DataError):
+                converter.to_connect_data("t", wrong_data)

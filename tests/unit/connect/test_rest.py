@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ssl
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -344,3 +345,40 @@ def test_workers_reach_each_other_over_tls(broker, certificates, tmp_path):
     finally:
         for each in workers:
             each.close()
+
+
+ODD_NAMES = ["a/b", "a%2Fb", "č ž", "a?b#c", "..", "con+fig", "a;b", "\u202ex", "%", "x" * 2000]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=lambda name: ascii(name[:10]))
+def test_connector_may_have_an_odd_name(worker, name):
+    """It is found under it, quoted in the path, and its neighbours are shown."""
+    path = "/connectors/" + urllib.parse.quote(name, safe="")
+    assert ask(worker, "POST", "/connectors", {"name": name, "config": config()})[0] == 201
+    try:
+        wait_for_state(worker, urllib.parse.quote(name, safe=""), "RUNNING", "RUNNING")
+        assert ask(worker, "GET", f"{path}/offsets")[0] == 200
+        assert name in ask(worker, "GET", "/connectors?expand=status")[1]
+    finally:
+        assert ask(worker, "DELETE", path)[0] == 204
+
+
+NO_NAMES = ["", " ", "a\nb", "a\0b", "cut \ud83d", "x" * 2001, ["x"], {"a": 1}]
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=lambda name: ascii(name)[:10])
+def test_name_that_no_path_can_have_is_refused(worker, name):
+    """Neither to be found nor to be deleted again."""
+    assert ask(worker, "POST", "/connectors", {"name": name, "config": config()})[0] == 400
+
+
+def test_body_that_is_too_deep_is_no_error_of_the_worker(worker):
+    """JSON cannot be read from it."""
+    body = b"[" * 100_000
+    request = urllib.request.Request(
+        f"{worker.url}connectors", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == 400
+    caught.value.close()

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -106,6 +106,12 @@ class WarehouseSinkSettings(ConfigTable):
         type=LONG,
         rule=at_least(0),
         doc="How many records a commit has, at most; 0: all there are.",
+    )
+    accept_new_topic: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether a topic that was deleted and created again is added to the table, from its "
+        "beginning; without this the load ends, and says so.",
     )
     spark_master: str = config_key(default="local[2]", type=STRING, doc="Spark's master.")
     spark_conf: tuple[str, ...] = config_key(
@@ -228,7 +234,11 @@ class WarehouseSink(SinkConnector):
         if settings.max_records:
             options["--max-records"] = settings.max_records
         words += [str(word) for pair in options.items() for word in pair]
-        return [*words, "--headers"] if settings.with_headers else words
+        flags = {
+            "--headers": settings.with_headers,
+            "--accept-new-topic": settings.accept_new_topic,
+        }
+        return [*words, *(flag for flag, is_set in flags.items() if is_set)]
 
     def _supervise(self, words: Sequence[str]) -> None:
         """In a thread: run drivers one after the other, until the task stops or none comes far."""
@@ -280,17 +290,33 @@ class WarehouseSink(SinkConnector):
         return {place: end for place, end in loaded.items() if end <= offsets[place]}
 
     def _loaded(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset of each partition that the table has rows of."""
+        """The next offset of each partition that the table has rows of.
+
+        Offsets of a topic that was deleted and created again do not count: they are of the former.
+        """
         errors = self._deltalake.exceptions
         try:
-            table = self._deltalake.DeltaTable(self.settings.table)
+            version = self._deltalake.DeltaTable(self.settings.table).transaction_version
             name = self.settings.load_name
-            found = {p: table.transaction_version(f"{name}/{p[0]}/{p[1]}") for p in partitions}
+            found = {
+                place: version(f"{name}/{place[0]}/{place[1]}")
+                for place in partitions
+                if not self._is_other_topic(version, place[0])
+            }
         except errors.TableNotFoundError:
             return {}
         except errors.DeltaError as error:
             raise TryAgainError(f"table {self.settings.table}: {error}") from error
-        return {place: offset for place, offset in found.items() if offset is not None}
+        return {place: end for place, end in found.items() if end is not None}
+
+    def _is_other_topic(self, version: Callable[[str], int | None], topic: str) -> bool:
+        """Whether the table knows the topic of this name by its id, and not the one there is."""
+        start, topic_id = f"{self.settings.load_name}/{topic}@", self.context.topic_id(topic)
+        return (
+            bool(topic_id)
+            and version(f"{start}ids") is not None
+            and (version(f"{start}{topic_id}") is None)
+        )
 
     @classmethod
     def alter_offsets(

@@ -19,7 +19,7 @@ from ottla.connect.connectors.warehouse import LoadProcess, WarehouseSink
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
-from ottla.warehouse.delta import _app_id
+from ottla.warehouse.delta import ANY_ID, _app_id, _topic_app_id
 
 PLACE = TopicPartition("t", 0)
 COMMITS = """
@@ -41,6 +41,11 @@ DIES = "print('no memory', flush=True); raise SystemExit(3)"
 class LoadContext(LoneContext):
     """Keeps what the sink asks of its worker."""
 
+    id = ""
+
+    def topic_id(self, topic):
+        return self.id
+
     def rewind(self, offsets):
         self.asked.append(("rewind", dict(offsets)))
 
@@ -51,15 +56,16 @@ class LoadContext(LoneContext):
         self.asked.append(("pause", list(partitions)))
 
 
-def make_commits(folder, count, offset):
+def make_commits(folder, count, offset, *others):
     """What the program commits: so many versions of a table, with this progress."""
-    progress = Transaction(_app_id("warehouse", PLACE), offset)
+    names = (_app_id("warehouse", PLACE), *others)
+    progress = [Transaction(name, offset) for name in names]
     for _ in range(count):
         write_deltalake(
             folder / "table.made",
             pyarrow.table({"x": [1]}),
             mode="append",
-            commit_properties=CommitProperties(app_transactions=[progress]),
+            commit_properties=CommitProperties(app_transactions=progress),
         )
 
 
@@ -106,6 +112,27 @@ def test_progress_is_that_of_the_table(tmp_path):
         number = int((tmp_path / "table.pid").read_text())
         assert is_alive(number)
     assert not is_alive(number)
+
+
+def test_offsets_of_a_topic_that_was_made_again_are_not_those_of_the_table(tmp_path):
+    """The load refuses it, or adds it from its beginning: the group has nothing of the former."""
+    load_name = _topic_app_id("warehouse", "t", ANY_ID), _topic_app_id("warehouse", "t", "one")
+    make_commits(tmp_path, 1, 7, *load_name)
+    with load(tmp_path, COMMITS) as sink:
+        wait_until(lambda: ("commit",) in sink.context.asked, "the first commit")
+        sink.context.id = "one"
+        assert sink.pre_commit({PLACE: 7}) == {PLACE: 7}
+        sink.context.id = "two"
+        assert sink.pre_commit({PLACE: 7}) == {}
+
+
+def test_new_topic_is_added_if_it_is_asked_for(tmp_path):
+    """The option of the load."""
+    for value, is_there in (("true", True), ("false", False)):
+        given = {"bootstrap.servers": "h:1", "table": "x", "accept.new.topic": value}
+        context = LoadContext(properties={"topics": "t"})
+        words = WarehouseSink(WarehouseSink.Settings.parse(given), context).command()
+        assert ("--accept-new-topic" in words) == is_there
 
 
 def test_nothing_is_committed_before_there_is_a_table(tmp_path):
