@@ -26,7 +26,13 @@ from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import partition_key
 from ottla.connect.plugins import Plugins
-from ottla.connect.tolerance import Tolerance
+from ottla.connect.tolerance import (
+    Operation,
+    RecordFailure,
+    SkippedRecordError,
+    Stage,
+    Tolerance,
+)
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import Beans
 from ottla.network.timing import Deadline
@@ -144,7 +150,10 @@ class Preview:
             while ends and not deadline.has_passed:
                 for record in consumer.poll(LOOK_MS):
                     place = f"{record.topic}-{record.partition}@{record.offset}"
-                    made = conversion.decode(record, tolerance)
+                    try:
+                        made = conversion.decode(record, tolerance)
+                    except SkippedRecordError:
+                        continue
                     if made is not None:
                         yield PreviewedRecord(made.topic, made.key, made.value, place)
                 ends = {p: n for p, n in ends.items() if consumer.position(p) < n}
@@ -159,8 +168,13 @@ def _encoded(
         yield PreviewedRecord(record.topic, None, text, place)
         return
     if record.error is not None:
-        raise record.error
-    made = conversion.encode(record, tolerance)
+        operation = Operation(Stage.TASK_POLL, "the source", record)
+        tolerance.report(RecordFailure(operation, record.error, 1))
+        return
+    try:
+        made = conversion.encode(record, tolerance)
+    except SkippedRecordError:
+        return
     if made is not None:
         yield PreviewedRecord(made.topic, _text(made.key), _text(made.value), place)
 

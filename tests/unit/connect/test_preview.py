@@ -6,6 +6,7 @@ import pytest
 
 from ottla import Admin, Producer
 from ottla.connect.preview import Preview
+from ottla.connect.tolerance import ToleranceExceededError
 from ottla.errors import ConfigError
 
 WORKER = {
@@ -31,6 +32,16 @@ def test_source_is_read_from_its_beginning(tmp_path, monkeypatch):
     assert found[0].place == "{'filename': 'in.txt'}@{'position': 2}"
     assert len(preview(properties)) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_what_cannot_be_read_is_left_out_if_it_is_tolerated():
+    """As a worker would do; else its error is shown."""
+    properties = {"connector.class": "connect_kit.MoodySource", "raises": "unread", "topic": "t"}
+
+    found = preview(properties | {"errors.tolerance": "all"})
+    assert [each.value for each in found] == ["0", "2"]
+    with pytest.raises(ToleranceExceededError, match="number 1 cannot be read"):
+        preview(properties)
 
 
 def test_transforms_and_tasks_are_seen():
@@ -67,6 +78,18 @@ def test_sink_is_shown_what_it_would_get(ottla_fresh_broker, tmp_path):
     assert not out.exists()
     with Admin(servers) as admin:
         assert admin.list_groups() == []
+
+
+def test_a_sink_is_not_shown_what_it_would_not_get(ottla_fresh_broker, tmp_path):
+    """A record that cannot be read, where errors.tolerance=all leaves it out."""
+    servers = ottla_fresh_broker.bootstrap_servers
+    with Producer(servers) as producer:
+        for value in (b"a", b"\xff", b"b"):
+            producer.send("t", value)
+    properties = {"connector.class": "FileStreamSink", "file": str(tmp_path / "o"), "topics": "t"}
+    found = preview(properties | {"errors.tolerance": "all"}, **{"bootstrap.servers": servers})
+
+    assert [record.value for record in found] == ["a", "b"]
 
 
 def test_missing_topics_are_named(ottla_fresh_broker):

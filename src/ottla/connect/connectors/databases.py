@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
@@ -697,8 +698,11 @@ class Sqlite(Database):
     def no_place(self, column: Any) -> Any:
         """Numbers come before texts, texts before bytes."""
         is_time = isinstance(column.type, self.sql.Date | self.sql.DateTime | self.sql.String)
-        others = ["blob"] if is_time else ["blob", "text"]
-        return self.sql.func.typeof(self.raw(column)).in_(others)
+        kind = self.sql.func.typeof(self.raw(column))
+        if is_time:
+            return kind == "blob"
+        is_infinite = self.sql.func.abs(self.raw(column)) > sys.float_info.max
+        return self.sql.or_(kind.in_(["blob", "text"]), is_infinite)
 
     def is_order(self, kind: Any, is_time: bool) -> bool:
         is_text = isinstance(kind, self.sql.String)

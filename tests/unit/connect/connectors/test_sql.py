@@ -204,7 +204,7 @@ def test_what_is_wrong_is_named_at_the_start(read, settings, text):
 
 def test_rows_without_a_number_are_left_out_and_said_once(database, read, caplog):
     """With validate.non.null=false; they never bring the reader back to the beginning."""
-    for number, price in ((1, None), (2, 5), (3, None), (4, "text"), (5, 6)):
+    for number, price in ((1, None), (2, 5), (3, None), (4, "text"), (5, 6), (6, float("inf"))):
         insert(database, number)
         database("UPDATE orders SET price = ? WHERE id = ?", price, number)
     settings = {"incrementing.column": "price", "validate.non.null": "false", "batch.rows": "1"}
