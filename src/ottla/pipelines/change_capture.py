@@ -25,7 +25,7 @@ from ottla.pipelines.pipeline import (
     event,
 )
 from ottla.pipelines.plots import bars_plot
-from ottla.pipelines.records import TABLE_ORDER
+from ottla.pipelines.records import TABLE_ORDER, within_years
 from ottla.spark.source import RECORD_ORDER
 
 if TYPE_CHECKING:
@@ -46,17 +46,23 @@ def left_out() -> Column:
     misfits = F.concat_ws(
         ", ",
         *(
-            F.when(given[name].isNotNull() & row[name].isNull(), F.lit(f"{name} is no {kind}"))
+            F.when(given[name].isNotNull() & ~fits(row[name], kind), F.lit(f"{name} is no {kind}"))
             for name, kind in (field.split() for field in FIELDS.split(", "))
         ),
     )
     return (
         F.when(F.col("key").isNull(), NO_KEY)
         .when(F.col("value").isNull(), None)
-        .when(row["_problem"].isNull() & row.isNotNull() & given.isNotNull(), None)
         .when(misfits != "", misfits)
+        .when(row["_problem"].isNull() & row.isNotNull() & given.isNotNull(), None)
         .otherwise(NO_OBJECT)
     )
+
+
+def fits(value: Column, kind: str) -> Column:
+    """Whether a value was read as its kind; a time has to be one that others can hold as well."""
+    is_read = value.isNotNull()
+    return is_read & within_years(value) if kind == "timestamp" else is_read
 
 
 def _row() -> Column:

@@ -25,6 +25,7 @@ from ottla.pipelines.records import (
     result_of,
     rows_of,
     table_of,
+    unusable,
 )
 from ottla.pipelines.runner import PatientQuery
 from ottla.pipelines.tables import ResultTable
@@ -101,6 +102,7 @@ class Tally:
     _rows: dict[str, dict[str, int]] = field(default_factory=dict)
     _malformed: dict[str, dict[str, int]] = field(default_factory=dict)
     late: int = 0
+    malformed_in_tables: int = 0
 
     def add(self, at_s: float, batch: Batch) -> None:
         """Add a batch that ended `at_s` seconds after the start."""
@@ -120,7 +122,7 @@ class Tally:
     @property
     def malformed(self) -> int:
         """Records that were no object of their topic's schema."""
-        return _most(self._malformed)
+        return _most(self._malformed) + self.malformed_in_tables
 
     @property
     def lag(self) -> int:
@@ -225,6 +227,11 @@ class Execution:
     def write_tables(self, folder: Path) -> dict[str, ResultTable]:
         """The tables of the report as they are now, each also as a folder of Parquet."""
         topics = self.topics()
+        self.tally.malformed_in_tables = sum(
+            unusable(self._read(each.topic), each).count()
+            for each in self._pipeline.inputs
+            if each.is_table
+        )
         tables = {}
         # Several sections read the same outputs: these are read and parsed once for all of them.
         shared = self._pipeline.outputs if len(self._pipeline.sections) > 1 else ()

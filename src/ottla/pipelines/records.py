@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ottla.pipelines.pipeline import Input, Output
 from ottla.spark.source import RECORD_ORDER, RecordOrder
+from ottla.warehouse.loads import MOMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 
 PLACE = ("_partition", "_offset")
@@ -103,7 +104,27 @@ def _object(ddl: str) -> Column:
     text = F.make_valid_utf8(F.col("value").cast("string"))
     # A record without a value, or with an empty one, is no object either.
     text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
-    return F.from_json(text, f"{ddl}, {PROBLEM} string", options)
+    found = F.from_json(text, f"{ddl}, {PROBLEM} string", options)
+    is_far = F.lit(False)
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType), f"columns {ddl}"
+    for each in schema.fields:
+        if each.dataType.typeName() in MOMENTS:
+            is_far |= ~F.coalesce(within_years(found[each.name]), F.lit(True))
+    problem = F.when(is_far, "a time outside the years 1 to 9999").otherwise(found[PROBLEM])
+    return found.withField(PROBLEM, problem)
+
+
+def within_years(moment: Column) -> Column:
+    """Whether Python can hold a moment, and so reports and plots can; Spark's are of more years."""
+    return F.year(moment).between(1, 9999)
+
+
+def unusable(records: DataFrame, source: Input) -> DataFrame:
+    """The newest records of a table's keys whose values are no objects of its schema."""
+    newest = RECORD_ORDER.newest(records.select("key", "value", *RECORD_ORDER.columns), ["key"])
+    has_problem = _object(source.schema)[PROBLEM].isNotNull()
+    return newest.where(F.col("value").isNotNull() & has_problem)
 
 
 # Hides how streams and batches differ about time, so that functions need not know.

@@ -101,7 +101,11 @@ def spark_session(
     `log_path` the output of the JVM and its Python workers goes to that file.
     """
     require_java()
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
+
+    # Spark prints each mistake in a query as JSON with its whole trace, before it is raised.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
     is_local = master.startswith("local")
     if is_local:

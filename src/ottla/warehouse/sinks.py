@@ -45,8 +45,6 @@ class AppendSink:
         snapshot.append(files, {query: batch_id + 1}, {"ottla.batch": str(batch_id)})
 
 
-GONE = ".deleted"
-"""What the name of a table's companion ends in: it has the keys that were taken out, and when."""
 KEEP_GONE_US = 7 * 24 * 3600 * 10**6
 """How long a deletion is kept there; an older record that comes later than that is taken in."""
 
@@ -157,7 +155,7 @@ class MergeSink:
 
         names = [*self.key, *order.columns]
         noted = rows.filter(rows[self.deleted]).select(names)
-        place = Place(self.place.uri.rstrip("/") + GONE, self.place.storage_options)
+        place = place_of_gone(self.place)
         if noted.num_rows:
             self._note_gone(place, noted, order)
         elif not exists_delta(place):
@@ -195,6 +193,13 @@ class MergeSink:
             f"t.`{time}` < to_timestamp_micros({newest_us - KEEP_GONE_US})"
         )
         self._execute(merge)
+
+
+def place_of_gone(place: Place) -> Place:
+    """Where a table's companion is, that has the keys that were taken out, and when; hidden, so
+    that nobody who looks for tables takes it for one."""
+    folder, _, name = place.uri.rstrip("/").rpartition("/")
+    return Place(f"{folder}/.{name}.deleted", place.storage_options)
 
 
 def query_id(rows: DataFrame) -> str:

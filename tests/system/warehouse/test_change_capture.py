@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from ottla.pipelines import change_capture
 from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
 from ottla.pipelines.pipeline import Event, FeedRequest, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
@@ -14,6 +17,39 @@ pytestmark = pytest.mark.spark
 
 CHANGES, CUSTOMERS = "customer-changes", "customers"
 NEW = b'{"name": "Eve", "city": "Lima", "balance": 1, "changed_at": "2026-03-02T08:00:00Z"}'
+
+
+RECORD = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+USED = (NEW, b"{}", b'{"name": null}', b'{"name": "Bo", "other": 1}', None)
+UNUSED = {
+    b"not json": "the value is no JSON object",
+    b"": "the value is no JSON object",
+    b"[1]": "the value is no JSON object",
+    b"7": "the value is no JSON object",
+    b'{"balance": 1': "the value is no JSON object",
+    b'{"balance": 12.5}': "balance is no bigint",
+    b'{"balance": 9223372036854775808}': "balance is no bigint",
+    b'{"changed_at": "yesterday"}': "changed_at is no timestamp",
+    b'{"changed_at": "+12026-01-01T00:00:00Z"}': "changed_at is no timestamp",
+    b'{"balance": "x", "changed_at": "x"}': "balance is no bigint, changed_at is no timestamp",
+}
+
+
+def test_what_changes_nothing_has_a_reason(spark):
+    """Records are changes or left out; each of these has its reason, and none has two."""
+    values = [*USED, *UNUSED]
+    rows = [(b"k", value, "t", 0, n, None) for n, value in enumerate(values)]
+    rows.append((None, NEW, "t", 0, len(rows), None))
+    records = spark.createDataFrame(rows, RECORD)
+
+    reasons = records.withColumn("reason", change_capture.left_out()).orderBy("offset").collect()
+    changed = change_capture.changes(records).orderBy("_offset").collect()
+
+    expected = [*(None for _ in USED), *UNUSED.values(), "the record has no key"]
+    assert [row.reason for row in reasons] == expected
+    assert [row._offset for row in changed] == list(range(len(USED)))
+    counted = change_capture.unused(records).collect()
+    assert {row.reason: row.records for row in counted} == Counter(filter(None, expected))
 
 
 def test_table_is_what_the_newest_changes_say(spark, broker, tmp_path):

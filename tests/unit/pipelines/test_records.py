@@ -11,7 +11,7 @@ from table_rows import KeyedTopic
 
 from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import Input, Output
-from ottla.pipelines.records import records_of, result_of, rows_of, table_of
+from ottla.pipelines.records import records_of, result_of, rows_of, table_of, unusable
 from ottla.streams.records import Source
 from ottla.streams.serdes import Serdes
 
@@ -33,6 +33,28 @@ def test_values_that_are_no_objects_are_no_rows(spark):
     rows = rows_of(records(spark, *((b"k", value) for value in values)), SOURCE)
 
     assert plain_rows(rows) == [{"name": "a", "n": 1, "_partition": 0, "_offset": 0}]
+
+
+def test_times_that_nobody_can_hold_do_not_parse(spark):
+    """Reports and plots are Python's, which ends with the year 9999; the border itself is read."""
+    source = Input("t", "n int, time timestamp, day date")
+    values = [
+        b'{"n": 1, "time": "9999-12-31T23:59:59Z", "day": "0001-01-01"}',
+        b'{"n": 2, "time": "+12026-01-01T10:00:00Z"}',
+        b'{"n": 3, "day": "+12026-01-01"}',
+        b'{"n": 4}',
+    ]
+    frame = records(spark, *((b"%d" % n, value) for n, value in enumerate(values)))
+
+    assert [row["n"] for row in plain_rows(rows_of(frame, source))] == [1, 4]
+    assert sorted(row.key for row in unusable(frame, source).collect()) == [b"1", b"2"]
+
+
+def test_unusable_rows_of_a_table_are_the_newest_of_their_keys(spark):
+    """What was replaced since, or removed, is missed by nobody."""
+    pairs = [(b"a", b"?"), (b"a", b'{"n": 1}'), (b"b", b"?"), (b"b", None), (b"c", b'{"n": "x"}')]
+
+    assert [row.key for row in unusable(records(spark, *pairs), SOURCE).collect()] == [b"c"]
 
 
 def test_table_has_the_newest_value_of_each_key(spark):

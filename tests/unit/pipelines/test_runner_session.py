@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import ottla
 from ottla.pipelines import runner
@@ -122,3 +123,12 @@ def test_query_adds_no_variables_to_those_that_all_share(spark, start_broker, tm
 
     assert settled - at_first == {*VARIABLES}
     assert {*shared.keySet()} == settled
+
+
+@pytest.mark.spark
+def test_mistake_in_a_query_is_raised_and_not_printed(spark, capfd):
+    """Spark's own logger would print a page of JSON before the sentence that the tool says."""
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        spark.sql("SELECT no_such_column")
+
+    assert "no_such_column" not in capfd.readouterr().err

@@ -21,7 +21,7 @@ from table_rows import START, KeyedTopic
 
 from ottla.spark.source import RECORD_ORDER
 from ottla.warehouse.delta import DeltaHome, history, open_delta
-from ottla.warehouse.sinks import GONE, MergeSink
+from ottla.warehouse.sinks import MergeSink, place_of_gone
 from ottla.warehouse.table_location import Place
 
 ROW = StructType(
@@ -133,7 +133,7 @@ def test_deletions_of_long_ago_are_forgotten(sink):
     merge(sink, [("a", None, True, START, 0, 0)], 1)
     merge(sink, [("b", None, True, START + timedelta(days=30), 0, 1)], 2)
 
-    gone = DeltaTable(sink.place.uri + GONE).to_pyarrow_table().to_pylist()
+    gone = DeltaTable(place_of_gone(sink.place).uri).to_pyarrow_table().to_pylist()
     assert [row["id"] for row in gone] == ["b"]
 
 
