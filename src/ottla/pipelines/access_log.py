@@ -41,6 +41,7 @@ LINE = re.compile(
 )
 # The name of the site before the client, as in vhost_combined; an IPv6 address has more colons.
 SITE_AND_PORT = re.compile(r"(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+ADDRESS_AND_PORT = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}|\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?")
 ADDRESS = re.compile(r"[0-9A-Fa-f]*[.:][0-9A-Fa-f.:%a-z]+")
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 REQUEST = re.compile(rf"({TOKEN}) (.+) [A-Z]{{2,8}}/\d(?:\.\d)?", re.DOTALL)
@@ -133,6 +134,9 @@ def _from_line(text: str) -> LoggedRequest:
     site, _, behind = text.partition(" ")
     is_vhost = SITE_AND_PORT.fullmatch(site) is not None
     found = LINE.fullmatch(behind if is_vhost else text)
+    if found is None and is_vhost:
+        # It may be the client with its port, which looks the same.
+        is_vhost, found = False, LINE.fullmatch(text)
     if found is None:
         raise NoRequestError(UNKNOWN_FORMAT)
     client, second, user, time, asked, status, size, words, referrer, agent, more = found.groups()
@@ -141,7 +145,7 @@ def _from_line(text: str) -> LoggedRequest:
         client, is_vhost = second, True
     method, path = _asked(asked)
     return LoggedRequest(
-        client,
+        _without_port(client),
         _logged_time(time),
         method,
         path,
@@ -170,6 +174,12 @@ def _asked(request: str) -> tuple[str | None, str]:
 
 def _path(target: str) -> str:
     return target.partition("?")[0][:LONGEST_PART]
+
+
+def _without_port(client: str) -> str:
+    """A client's address: each of its connections has a port of its own."""
+    found = ADDRESS_AND_PORT.fullmatch(client)
+    return client if found is None else found[1] or found[2]
 
 
 def _part(text: str | None) -> str | None:
@@ -215,90 +225,37 @@ def _utc(moment: datetime) -> datetime:
 
 
 # Lines that are JSON: the names of nginx's, Apache's, Caddy's, Traefik's and Elastic's fields.
-NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "client": (
-        "remote_addr",
-        "remoteaddr",
-        "remote_ip",
-        "request.remote_ip",
-        "request.client_ip",
-        "clienthost",
-        "client_ip",
-        "clientip",
-        "client.ip",
-        "client.address",
-        "source.ip",
-        "source.address",
-        "client",
-        "remote_host",
-        "ip",
-    ),
-    "time": (
-        "time_iso8601",
-        "time_local",
-        "startutc",
-        "@timestamp",
-        "timestamp",
-        "time",
-        "ts",
-        "msec",
-        "datetime",
-        "date",
-    ),
-    "method": (
-        "request_method",
-        "request.method",
-        "requestmethod",
-        "http.request.method",
-        "method",
-    ),
-    "path": (
-        "request_uri",
-        "request.uri",
-        "requestpath",
-        "url.original",
-        "url.path",
-        "uri",
-        "path",
-        "url",
-    ),
-    "request": ("request", "request_line", "requestline"),
-    "status": (
-        "status",
-        "status_code",
-        "statuscode",
-        "downstreamstatus",
-        "http.response.status_code",
-        "response_code",
-        "code",
-    ),
-    "size": (
-        "body_bytes_sent",
-        "downstreamcontentsize",
-        "http.response.body.bytes",
-        "response_size",
-        "bytes_sent",
-        "size",
-        "bytes",
-    ),
-    "referrer": (
-        "http_referer",
-        "http_referrer",
-        "referer",
-        "referrer",
-        "request_referer",
-        "http.request.referrer",
-        "request.headers.referer",
-    ),
-    "user_agent": (
-        "http_user_agent",
-        "user_agent",
-        "useragent",
-        "agent",
-        "request_user-agent",
-        "user_agent.original",
-        "request.headers.user-agent",
-    ),
+NAMES: Final[Mapping[str, list[str]]] = {
+    name: names.split()
+    for name, names in {
+        "client": (
+            "remote_addr remoteaddr remote_ip request.remote_ip request.client_ip "
+            "clienthost client_ip clientip client.ip client.address source.ip "
+            "source.address client remote_host ip"
+        ),
+        "time": (
+            "time_iso8601 time_local startutc @timestamp timestamp time ts msec datetime date"
+        ),
+        "method": "request_method request.method requestmethod http.request.method method",
+        "path": "request_uri request.uri requestpath url.original url.path uri path url",
+        "request": "request request_line requestline",
+        "status": (
+            "status status_code statuscode downstreamstatus http.response.status_code "
+            "response_code code"
+        ),
+        "size": (
+            "body_bytes_sent downstreamcontentsize http.response.body.bytes response_size "
+            "bytes_sent size bytes"
+        ),
+        "referrer": (
+            "http_referer http_referrer referer referrer request_referer "
+            "http.request.referrer request.headers.referer"
+        ),
+        "user_agent": (
+            "http_user_agent user_agent useragent agent request_user-agent "
+            "user_agent.original request.headers.user-agent"
+        ),
+    }.items()
 }
 WRAPPED = "log"
 """The field that Docker and Kubernetes keep a line of any format in."""
@@ -328,7 +285,7 @@ def _from_json(text: str, is_wrapped: bool = False) -> LoggedRequest:
         method, path = _asked(_text(found["request"]) or "-")
     size = _number(found["size"])
     return LoggedRequest(
-        client[:LONGEST_CLIENT],
+        _without_port(client[:LONGEST_CLIENT]),
         _json_time(found["time"]),
         method if method is None or re.fullmatch(TOKEN, method) else None,
         _path(path),

@@ -89,6 +89,7 @@ class MergeSink:
     def merge(self, table: DeltaTable, rows: pa.Table, transactions: dict[str, int]) -> None:
         """Updates, inserts and deletes of a batch in one commit. A row that is as new as that of
         the batch, or newer, stays."""
+        rows = in_utc(rows)
         if isinstance(self.order, RecordOrder):
             rows = self._without_gone(rows, self.order)
         columns = {name: f"s.`{name}`" for name in rows.column_names if name != self.deleted}
@@ -193,6 +194,17 @@ class MergeSink:
             f"t.`{time}` < to_timestamp_micros({newest_us - KEEP_GONE_US})"
         )
         self._execute(merge)
+
+
+def in_utc(rows: pa.Table) -> pa.Table:
+    """The same moments, in the zone that Delta has; Spark gives those of its session's zone."""
+    import pyarrow as pa
+
+    kind = pa.timestamp("us", "UTC")
+    for index, each in enumerate(rows.schema):
+        if pa.types.is_timestamp(each.type) and each.type.tz not in (None, "UTC"):
+            rows = rows.set_column(index, each.name, rows.column(index).cast(kind))
+    return rows
 
 
 def place_of_gone(place: Place) -> Place:

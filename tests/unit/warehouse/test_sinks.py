@@ -128,6 +128,19 @@ def test_offset_counts_in_a_partition_whatever_times_say(sink):
     assert content(sink) == {"a": 10}
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+def test_zone_of_the_session_changes_nothing(sink, zone):
+    """Spark's moments come in the zone of its session, and are the same moments."""
+    at = [START + timedelta(seconds=n) for n in range(3)]
+    batches = ([("a", None, True, at[1], 1, 0)], [("a", 1, False, at[0], 0, 7)])
+    for number, rows in enumerate((*batches, [("a", 2, False, at[2], 1, 1)]), 1):
+        table = arrow(rows)
+        local = table["timestamp"].cast(pa.timestamp("us", zone))
+        table = table.set_column(3, "timestamp", local)
+        sink.merge(open_delta(sink.place), table, {"query": number})
+        assert content(sink) == ({"a": 2} if number == 3 else {})
+
+
 def test_deletions_of_long_ago_are_forgotten(sink):
     """The companion of a table does not grow for all time."""
     merge(sink, [("a", None, True, START, 0, 0)], 1)
