@@ -39,6 +39,7 @@ from ottla.replication.partition_leader import InSyncReplicas, PartitionLeader
 from ottla.security.acls import AclTable
 from ottla.server import access_checks, fetch_session
 from ottla.server.controller_orders import ControllerOrders
+from ottla.server.coordinators import TopicLog
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, NO_UUID, TopicPartition
 from ottla.testing.simulation.append_story import AppendStory
@@ -363,6 +364,11 @@ def topic_is_known_by_its_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PositionValidator, "begin_again", stay)
 
 
+def coordinators_act_on_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator sends the markers of a decision that the leader after it does not know."""
+    patch.setattr(TopicLog, "end_offset", lambda self, partition: 0)
+
+
 def unclean_elections_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """Nobody hears that a replica leads which was not in sync."""
     patch.setattr(Controller, "unclean_elections", property(lambda self: 0))
@@ -400,6 +406,7 @@ PLANTS: dict[Plant, type[Story]] = {
     log_start_goes_back: OperationsStory,
     offsets_outlive_their_topic: LivesStory,
     topic_is_known_by_its_name: LivesStory,
+    coordinators_act_on_what_is_not_replicated: CopyStory,
     unclean_elections_are_not_told: UncleanStory,
 }
 """Each bug, and the kind of story that would show it."""
@@ -436,6 +443,7 @@ SHOWN_BY: dict[Plant, int] = {
     log_start_goes_back: 53,
     offsets_outlive_their_topic: 90,
     topic_is_known_by_its_name: 90,
+    coordinators_act_on_what_is_not_replicated: 2076,
     unclean_elections_are_not_told: 15,
 }
 """A seed that has shown the bug, with which the search for it begins. Whatever changes how a world

@@ -50,6 +50,10 @@ class CoordinatorLog(Protocol):
         """Whether all in-sync replicas have what this leader's log has at the offset."""
         ...
 
+    def end_offset(self, partition: int) -> int:
+        """Where this broker's log of the partition ends."""
+        ...
+
     def read(self, partition: int) -> Iterator[memoryview]:
         """Everything in the partition, from its log start: buffers of whole batches, in order."""
         ...
@@ -129,6 +133,7 @@ class CoordinatorWriter:
 
 RECORDS_PER_STEP: Final = 2000
 LOADS_KEPT: Final = 100
+REPLICATION_POLL_MS: Final = 10
 FIRST_RELOAD_MS: Final = 100
 LAST_RELOAD_MS: Final = 30_000
 
@@ -185,13 +190,18 @@ LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
 class CoordinatorPartitions(Generic[LoaderT]):
     """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
 
+    A new leader reads when all in-sync replicas have what its log had when it began to lead. Before
+    that another one may be elected that lacks the end, where a decision may be that this one had
+    acted on: a commit with markers, and no longer in the log.
+
     A partition that cannot be read is tried again, from its start, for as long as this broker leads
     it: nobody else would. If a partition is unloaded while it is being loaded, that load never
     finishes, even if another one begins.
     """
 
-    def __init__(self, runtime: Runtime, topic_name: str) -> None:
+    def __init__(self, runtime: Runtime, log: CoordinatorLog, topic_name: str) -> None:
         self._scheduler, self._clock = runtime.scheduler, runtime.clock
+        self._log = log
         self.last_loads_ms: deque[int] = deque(maxlen=LOADS_KEPT)
         """How long it took to read the partitions that were loaded last, in ms."""
         self._topic_name = topic_name
@@ -243,6 +253,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
     ) -> None:
         self._loaders[partition] = loader = new_loader()
         loader.began_ms = self._clock.monotonic_ms()
+        end_offset: int | None = None
 
         def try_again() -> None:
             if self._loaders.get(partition) is loader:
@@ -250,9 +261,15 @@ class CoordinatorPartitions(Generic[LoaderT]):
                 self._begin(partition, new_loader, on_finished, following_ms)
 
         def step() -> None:
+            nonlocal end_offset
             if self._loaders.get(partition) is not loader:
                 return
             try:
+                if end_offset is None:
+                    end_offset = self._log.end_offset(partition)
+                if not self._log.is_committed(partition, end_offset - 1):
+                    self._scheduler.call_later(REPLICATION_POLL_MS, step)
+                    return
                 if loader.step():
                     self._scheduler.call_soon(step)
                     return

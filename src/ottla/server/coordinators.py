@@ -96,6 +96,11 @@ class TopicLog:
         known = self.replica_manager.partitions.get(TopicPartition(self.topic, partition))
         return known is not None and known.high_watermark > offset
 
+    def end_offset(self, partition: int) -> int:
+        """The end of the leader's log."""
+        topic_partition = TopicPartition(self.topic, partition)
+        return self.replica_manager.partition(topic_partition).log.log_end_offset
+
     def read(self, partition: int) -> Iterator[memoryview]:
         """All batches of the partition, a few megabytes of whole ones at a time."""
         log = self.replica_manager.partition(TopicPartition(self.topic, partition)).log

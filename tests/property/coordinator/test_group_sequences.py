@@ -189,9 +189,7 @@ class GroupSequences(RuleBasedStateMachine):
 
     @rule()
     def move_away_and_back(self) -> None:
-        self.world.coordinator.on_resignation(0)
-        self.world.coordinator.on_election(0)
-        self.world.advance(0)
+        self.world.move_away_and_back()
         self.read_answers()
 
     def read_answers(self) -> None:

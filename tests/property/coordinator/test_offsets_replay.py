@@ -138,9 +138,7 @@ class OffsetSequences(RuleBasedStateMachine):
     def move_away_and_back(self) -> None:
         """Only what is in the log is left."""
         self.release(in_order=True)
-        self.world.coordinator.on_resignation(0)
-        self.world.coordinator.on_election(0)
-        self.world.advance(0)
+        self.world.move_away_and_back()
 
     @rule()
     def settle(self) -> None:

@@ -86,7 +86,8 @@ class TransactionWorld:
         )
         self.coordinator.startup()
         self.coordinator.on_election(0)
-        self.runtime.scheduler.run_ready()
+        with self.log.replicated():
+            self.runtime.scheduler.run_ready()
 
     def restart(self) -> None:
         self.coordinator.shutdown()

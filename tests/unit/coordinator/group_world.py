@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
@@ -87,6 +88,16 @@ class MemoryOffsetsLog:
     def is_committed(self, partition: int, offset: int) -> bool:
         return self.is_replicated
 
+    @contextmanager
+    def replicated(self) -> Iterator[None]:
+        """The in-sync replicas have all that there is, which a new leader waits for."""
+        before, self.is_replicated = self.is_replicated, True
+        yield
+        self.is_replicated = before
+
+    def end_offset(self, partition: int) -> int:
+        return self._ends[partition]
+
     def append(self, partition: int, batch: bytes, on_done: OnAppended) -> None:
         error, offset = self.error, NO_OFFSET
         if not error or error in IN_THE_LOG:
@@ -143,7 +154,15 @@ class World:
         self.coordinator.startup()
         for partition in range(self.log.partition_count):
             self.coordinator.on_election(partition)
-        self.runtime.scheduler.run_ready()
+        with self.log.replicated():
+            self.runtime.scheduler.run_ready()
+
+    def move_away_and_back(self) -> None:
+        """Another broker has led partition 0: only what is in the log is left."""
+        self.coordinator.on_resignation(0)
+        self.coordinator.on_election(0)
+        with self.log.replicated():
+            self.advance(0)
 
     def advance(self, ms: int) -> None:
         self.runtime.advance(ms)

@@ -10,6 +10,7 @@ import pytest
 from ottla.coordinator.coordinator_log import (
     FIRST_RELOAD_MS,
     LAST_RELOAD_MS,
+    REPLICATION_POLL_MS,
     CoordinatorPartitions,
 )
 from ottla.errors import ErrorCode, KafkaError
@@ -31,11 +32,27 @@ class Loader:
         return self.left > 0
 
 
+class Log:
+    """How much of partition 3 this broker and its in-sync replicas have."""
+
+    end = 5
+    high_watermark = 5
+
+    def end_offset(self, partition: int) -> int:
+        return self.end
+
+    def is_committed(self, partition: int, offset: int) -> bool:
+        return self.high_watermark > offset
+
+
 class World:
     def __init__(self) -> None:
         self.runtime = runtime = mock_runtime()
         self.scheduler = runtime.scheduler
-        self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(runtime, "topic")
+        self.log = Log()
+        self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(
+            runtime, self.log, "topic"
+        )
         self.finished: list[Loader] = []
 
     def begin(self, loader: Loader) -> Loader:
@@ -62,6 +79,42 @@ def test_partition_is_finished_when_all_has_been_read(world):
     assert list(world.partitions.last_loads_ms) == [0]
     assert not world.partitions.is_loading
     world.partitions.unload(3)
+    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_is_read_when_its_in_sync_replicas_have_it(world):
+    """What comes behind, as markers of transactions do, is not waited for."""
+    world.log.high_watermark = 4
+    loader = world.begin(Loader(3, steps=1))
+    world.runtime.advance(60_000)
+    assert loader.left == 1
+    assert world.partitions.availability(3) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    world.log.end, world.log.high_watermark = 7, 5
+    world.runtime.advance(REPLICATION_POLL_MS)
+
+    assert world.finished == [loader]
+
+
+def test_partition_without_a_record_is_read_at_once(world):
+    """There is nothing that others could lack."""
+    world.log.end = world.log.high_watermark = 0
+    loader = world.begin(Loader(3))
+    world.scheduler.run_ready()
+
+    assert world.finished == [loader]
+
+
+def test_partition_that_is_given_up_before_its_replicas_have_it_is_not_read(world):
+    """Another leader does that."""
+    world.log.high_watermark = 4
+    loader = world.begin(Loader(3))
+    world.scheduler.run_ready()
+    world.partitions.unload(3)
+    world.log.high_watermark = 5
+    world.runtime.advance(60_000)
+
+    assert loader.left == 2
     assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
 
 

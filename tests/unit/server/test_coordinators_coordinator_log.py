@@ -71,3 +71,31 @@ def test_batch_counts_when_all_in_sync_replicas_have_it(error):
 
     assert replicas.appended == [(5000, ACKS_ALL, [P1], AppendOrigin.COORDINATOR)]
     assert heard == [(error, 7)]
+
+
+class Partition:
+    """One that this broker leads."""
+
+    def __init__(self, high_watermark: int, log_end_offset: int) -> None:
+        self.high_watermark = high_watermark
+        self.log = self
+        self.log_end_offset = log_end_offset
+
+
+class Led:
+    """The partitions that this broker has."""
+
+    def __init__(self, **partitions: Partition) -> None:
+        self.partitions = {P1: each for each in partitions.values()}
+
+    def partition(self, topic_partition):
+        return self.partitions[topic_partition]
+
+
+def test_end_of_the_leaders_log_may_lie_beyond_what_is_committed():
+    """An offset counts when the high watermark is beyond it, and nowhere but on a replica."""
+    log = offsets_log(Led(p1=Partition(high_watermark=4, log_end_offset=6)))
+
+    assert log.end_offset(1) == 6
+    assert [log.is_committed(1, offset) for offset in (-1, 3, 4, 5)] == [True, True, False, False]
+    assert not log.is_committed(0, -1)

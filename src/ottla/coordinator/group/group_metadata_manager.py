@@ -416,7 +416,7 @@ class GroupMetadataManager:
         self.counts = GroupCounts()
         self._groups: dict[str, Group] = {}
         self.partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
-            runtime, OFFSETS_TOPIC
+            runtime, log, OFFSETS_TOPIC
         )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: dict[tuple[int, int], set[str]] = {}

@@ -100,7 +100,7 @@ class TransactionStateManager:
         self._clock = runtime.clock
         self._by_partition: dict[int, dict[str, TransactionMetadata]] = {}
         self.partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
-            runtime, TRANSACTIONS_TOPIC
+            runtime, log, TRANSACTIONS_TOPIC
         )
 
     @property

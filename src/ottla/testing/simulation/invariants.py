@@ -187,11 +187,7 @@ class Watcher:
                 )
 
     def _check_offsets(self, host: Host, partition: Partition) -> None:
-        """Compare what groups have committed with what they had, as their coordinator knows it.
-
-        A coordinator that has just loaded the partition may know of more than is committed.
-        """
-        is_committed = partition.high_watermark == partition.log.log_end_offset
+        """Compare what groups have committed with what they had, as their coordinator knows it."""
         coordinators = getattr(host.broker, "coordinators", None)
         if coordinators is None or "groups" not in vars(coordinators):
             return
@@ -215,8 +211,7 @@ class Watcher:
                         f"group {group.group_id} had committed {offset} of {topic_partition}, and "
                         f"has {committed.offset} at {host.name} in epoch {epoch}"
                     )
-                if is_committed:
-                    self._offsets[key] = committed.offset, epoch
+                self._offsets[key] = committed.offset, epoch
 
     def _note_new_leader(self, host: Host, partition: Partition, epoch: Epoch) -> None:
         lineage, number = epoch
