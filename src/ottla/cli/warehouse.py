@@ -60,6 +60,7 @@ LOAD_OPTIONS = (
     "--continuous",
     "--once",
     "--every",
+    "--compact-every",
     "--master",
     "--conf",
     "--spark-log",
@@ -124,11 +125,16 @@ def check_options(arguments: Namespace) -> None:
     """Raise UsageError for an option that the action does not have."""
     action = arguments.action
     check_action(arguments, action, NEEDS, TAKES)
-    for option in ("--max-records", "--min-tasks", "--every", "--limit", "--target-size"):
+    for option in (
+        *("--max-records", "--min-tasks", "--every", "--compact-every"),
+        *("--limit", "--target-size"),
+    ):
         number = getattr(arguments, option.lstrip("-").replace("-", "_"))
         if number is not None and number < 1:
             raise UsageError(f"{option} {number}: must be at least 1")
     forbid_with(arguments, "--continuous", ("--once",))
+    if arguments.compact_every is not None and arguments.format == "parquet":
+        raise UsageError("--compact-every is for Delta tables; plain Parquet stays as it is")
 
 
 def _add_places(parser: Options) -> None:
@@ -218,6 +224,13 @@ def _add_load_options(parser: Options) -> None:
     add_flag(parser, "--continuous", "Load until Ctrl-C.")
     add_integer(
         parser, "--every", "SECONDS", "Look for new records so often (--continuous). Default: 10."
+    )
+
+    add_integer(
+        parser,
+        "--compact-every",
+        "N",
+        "Merge small files after so many commits (delta). Default: never; `compact` does it.",
     )
 
 
@@ -368,6 +381,14 @@ def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:
     is_over = threading.Event()
     with terminal.progress("loading", "rows") as progress:
         commits = Commits(terminal, progress)
+        every = arguments.compact_every
+        tidy = Compaction(place_of(arguments), every, terminal) if every is not None else None
+
+        def on_loaded(loaded: Loaded) -> None:
+            commits.add(loaded)
+            if tidy is not None:
+                tidy.after_commit()
+
         if arguments.continuous:
             terminal.print("loading until Ctrl-C")
             terminal.out.flush()
@@ -375,15 +396,44 @@ def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:
                 while not is_over.is_set():
                     loaded = work.step()
                     if loaded is not None:
-                        commits.add(loaded)
+                        on_loaded(loaded)
                     else:
                         is_over.wait(arguments.every or DEFAULT_PERIOD_S)
         else:
             terminal.print("loading what is there now")
             terminal.out.flush()
-            work.run(commits.add)
+            work.run(on_loaded)
         commits.print_sum()
     return 0
+
+
+class Compaction:
+    """Merges small files after every so many commits.
+
+    A load does not fail where that fails: what is not merged now is merged the next time.
+    """
+
+    def __init__(self, place: Place, every: int, terminal: Terminal) -> None:
+        self._place = place
+        self._every = every
+        self._terminal = terminal
+        self._commits = 0
+
+    def after_commit(self) -> None:
+        from deltalake.exceptions import DeltaError
+
+        from ottla.warehouse.delta import compact
+
+        self._commits += 1
+        if self._commits % self._every:
+            return
+        try:
+            done = compact(self._place)
+        except DeltaError as error:
+            self._terminal.print(f"not compacted this time: {error}")
+            return
+        if done.files_before:
+            self._terminal.print(f"{done.files_before} files became {done.files_after}")
 
 
 class Commits:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from table_rows import COLUMNS, P0, load_of, write
 
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
-from ottla.cli.warehouse import NEEDS, TAKES, Commits, WarehouseCommand, check_options, load_options
+from ottla.cli.warehouse import (
+    NEEDS,
+    TAKES,
+    Commits,
+    Compaction,
+    WarehouseCommand,
+    check_options,
+    load_options,
+)
+from ottla.warehouse.delta import DeltaHome, open_delta
 from ottla.warehouse.loads import Load
+from ottla.warehouse.table_location import Place
 from ottla.warehouse.warehouse_load import Loaded
 
 SERVERS = ("--bootstrap-server", "localhost:9092")
@@ -98,6 +109,38 @@ def test_every_option_belongs_to_an_action():
 
     shared = {"-h", "--help", "--version", "--log-level", "-b", "--broker-list", "--storage-option"}
     assert declared - shared == known
+
+
+def test_small_files_are_merged_after_every_so_many_commits(tmp_path):
+    """Rows stay as they are, and a load does not fail where the table cannot be compacted."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    home.prepare(COLUMNS, ())
+    terminal = Terminal(out=StringIO(), err=StringIO())
+    compaction = Compaction(home.place, 3, terminal)
+    for number in range(1, 8):
+        load = load_of(number, {P0: number - 1}, {P0: number})
+        home.snapshot().commit(load, write(home, load))
+        compaction.after_commit()
+
+    assert terminal.out.getvalue().splitlines() == [
+        "3 files became 1",
+        "4 files became 1",
+    ]
+    assert len(open_delta(home.place).to_pyarrow_table()) == 7
+    for path in (tmp_path / "table").glob("*.parquet"):
+        path.unlink()
+    for _ in range(2):
+        compaction.after_commit()
+    assert terminal.out.getvalue().splitlines()[2].startswith("not compacted this time: ")
+
+
+def test_compaction_is_for_delta_tables():
+    """A folder of plain files has no commit that could replace some of them."""
+    words = ("--topic", "a", "--compact-every", "5")
+    assert parsed(*LOAD, *words).compact_every == 5
+    for wrong in (("--compact-every", "0"), ("--compact-every", "2", "--format", "parquet")):
+        with pytest.raises(UsageError, match="--compact-every"):
+            parsed(*LOAD, "--topic", "a", *wrong)
 
 
 class Screen(StringIO):
