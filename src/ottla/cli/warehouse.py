@@ -100,7 +100,9 @@ class WarehouseCommand(Command):
             "`vacuum` unused files, show the `history`, or `query` with SQL.",
         )
         _add_places(parser)
-        _add_load_options(parser.add_argument_group("load"))
+        loads = parser.add_argument_group("load")
+        _add_load_options(loads)
+        _add_pace_options(loads)
         _add_spark_options(parser.add_argument_group("load: Spark"))
         _add_table_options(parser.add_argument_group("rewind, compact, vacuum, history, query"))
 
@@ -220,6 +222,10 @@ def _add_load_options(parser: Options) -> None:
         "Load a topic that was deleted and created again from its beginning into the same table; "
         "without this it is refused.",
     )
+
+
+def _add_pace_options(parser: Options) -> None:
+    """Options that say until when a load runs, and what it does between two commits."""
     add_flag(parser, "--once", "Load what is there now, and end. This is the default.")
     add_flag(parser, "--continuous", "Load until Ctrl-C.")
     add_integer(
