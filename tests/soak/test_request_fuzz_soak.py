@@ -24,6 +24,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_requests_hold_no_step_of_the_loop_for_long(seed):
     """By the processor's time of each step; what one request leaves behind does not add up."""

@@ -83,10 +83,10 @@ class Partition:
 
 
 class Led:
-    """The partitions that this broker has."""
+    """The only partition that this broker has."""
 
-    def __init__(self, **partitions: Partition) -> None:
-        self.partitions = {P1: each for each in partitions.values()}
+    def __init__(self, partition: Partition) -> None:
+        self.partitions = {P1: partition}
 
     def partition(self, topic_partition):
         return self.partitions[topic_partition]
@@ -94,7 +94,7 @@ class Led:
 
 def test_end_of_the_leaders_log_may_lie_beyond_what_is_committed():
     """An offset counts when the high watermark is beyond it, and nowhere but on a replica."""
-    log = offsets_log(Led(p1=Partition(high_watermark=4, log_end_offset=6)))
+    log = offsets_log(Led(Partition(high_watermark=4, log_end_offset=6)))
 
     assert log.end_offset(1) == 6
     assert [log.is_committed(1, offset) for offset in (-1, 3, 4, 5)] == [True, True, False, False]
