@@ -65,7 +65,7 @@ def check_stored(place: Place, what: str, *, is_key: bool = False) -> None:
     is for a partition, whose values are compared.
     """
     try:
-        to_json(place).encode()
+        to_json(_as_dict(place)).encode()
         _check_names(place)
     except Exception as error:  # JSON's, Unicode's, and those of a class of a plug-in
         raise DataError(

@@ -23,7 +23,7 @@ from ottla.connect.connector import (
     SourceTaskContext,
     TransactionContext,
 )
-from ottla.connect.data import DataError, Schema, SourceRecord
+from ottla.connect.data import DataError, Schema, SourceRecord, shown
 from ottla.connect.offset_storage import SourceOffset, check_stored, partition_key
 from ottla.connect.tolerance import (
     Operation,
@@ -340,10 +340,15 @@ class WorkerSourceTask(WorkerTask):
     def _check_place(self, record: SourceRecord | SourceBatch) -> None:
         """DataError if the place that the source says cannot be stored."""
         try:
+            if not isinstance(record, SourceRecord | SourceBatch):
+                raise DataError(f"poll returned {shown(record)}: must be records")
+            if not isinstance(record.topic, str):
+                raise DataError(f"topic={shown(record.topic)}: must be a text")
             if record.source_partition is not self._checked:
                 check_stored(record.source_partition, "source_partition", is_key=True)
                 self._checked = record.source_partition
-            check_stored(record.source_offset, "source_offset")
+            if record.source_offset is not None:
+                check_stored(record.source_offset, "source_offset")
         except KafkaError as error:
             where = f"connector {self.id.connector}, task {self.id.task}"
             raise DataError(f"{where}: {error.message}") from error

@@ -215,6 +215,22 @@ class Startups:
         self.successful.record(float(not is_failed), self._clock.monotonic_ms())
 
 
+def _contained(work: Callable[[], T], what: str) -> Callable[[], T]:
+    """The work, with errors that a loop can bear: SystemExit of a plug-in would end the worker."""
+
+    def run() -> T:
+        try:
+            return work()
+        except StopIteration as error:
+            raise RuntimeError(f"{what}: {error!r}") from error
+        except Exception:
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"{what}: {error!r}") from error
+
+    return run
+
+
 class Worker:
     """All connectors and tasks that run here. Every method is for the loop of the worker.
 
@@ -259,7 +275,7 @@ class Worker:
 
     async def ask(self, work: Callable[[], T], what: str, limit_s: float = PLUGIN_LIMIT_S) -> T:
         """Run code of a plug-in in a thread; KafkaTimeoutError if it does not return in time."""
-        future = asyncio.wrap_future(run_in_thread(work, f"connect-{what}"))
+        future = asyncio.wrap_future(run_in_thread(_contained(work, what), f"connect-{what}"))
         try:
             return await asyncio.wait_for(future, limit_s)
         except TimeoutError:

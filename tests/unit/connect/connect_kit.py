@@ -91,6 +91,8 @@ class Moody:
     def at(self, method):
         if self.settings.hangs == method:
             GATE.wait()
+        if self.settings.raises == f"exit in {method}":
+            raise SystemExit(method)
         if self.settings.raises == method:
             raise RuntimeError(f"raised in {method}")
 

@@ -377,6 +377,20 @@ def test_offset_that_cannot_be_stored_fails_its_task_alone(broker, worker):
     assert ask(worker, "GET", "/connectors/spoiler/offsets") == (200, {"offsets": []})
 
 
+@pytest.mark.parametrize("method", ["tasks", "start", "poll", "stop"])
+def test_connector_that_exits_ends_nothing_else(broker, worker, method):
+    """SystemExit is its own end: the worker's loop, REST and other connectors live."""
+    name = f"exits-in-{method}"
+    worker.create(source(name, f"{name}-topic", raises=f"exit in {method}"))
+    worker.create(source(f"beside-{method}", f"beside-{method}"))
+    broker.wait_for_records(f"beside-{method}", 3)
+    states = {"tasks": ("FAILED",), "stop": ("RUNNING", "RUNNING")}
+    wait_for_state(worker, name, *states.get(method, ("RUNNING", "FAILED")))
+
+    assert ask(worker, "DELETE", f"/connectors/{name}")[0] == 204
+    assert ask(worker, "GET", "/health")[0] == 200
+
+
 def produced(broker, topic, *values):
     with Producer(broker.bootstrap_servers) as producer:
         for value in values:
