@@ -72,7 +72,6 @@ class BrokerChanges:
             known[broker.id] = broker
         if moved:
             self.core.batch.add_metadata()
-            self.core.batch.send()
 
     def watch(self, on_change: Callable[[], object]) -> None:
         """Watch the nodes of the brokers that are known: they may change their listeners."""
@@ -96,7 +95,6 @@ class BrokerChanges:
         core, context = self.core, self.context
         ids = [broker.id for broker in brokers]
         for broker in brokers:
-            context.offline.pop(broker.id, None)
             self._add(broker)
         # As when a controller begins: all topics and brokers are known before the first order.
         core.batch.add_full_metadata(ids)
@@ -140,7 +138,6 @@ class BrokerChanges:
         await core.deletion.on_replicas_lost(
             [replica for replica in replicas if context.is_to_be_deleted(replica.topic_partition)]
         )
-        core.batch.add_metadata()
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaders away from a broker that is about to stop; returns those that it still leads.

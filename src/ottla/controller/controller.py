@@ -251,12 +251,11 @@ class Controller:
         if self._active is not None:
             self._active.core.partitions.config = config
 
-    async def on_unclean_election_allowed(self, topic: str | None = None) -> None:
+    async def on_unclean_election_allowed(self) -> None:
         """A setting has changed: partitions without a leader may get one now."""
         if self.is_active:
             await self._do(
-                f"unclean election {topic or ''}",
-                lambda active: active.core.partitions.bring_back_online(),
+                "unclean election", lambda active: active.core.partitions.bring_back_online()
             )
 
     async def _do(self, name: str, operation: Callable[[ActiveController], Awaitable[T]]) -> T:

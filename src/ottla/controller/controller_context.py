@@ -188,11 +188,6 @@ class ControllerContext:
         """In the order in which they were marked; they stay in `topics` until all is gone."""
         self._names: dict[UUID, str] = {}
 
-    @property
-    def live_brokers(self) -> list[int]:
-        """The brokers that may lead: registered, and not shutting down."""
-        return [broker for broker in self.brokers if broker not in self.shutting_down]
-
     def add_topic(self, topic: TopicContext) -> None:
         self.topics[topic.name] = topic
         self.unreadable.discard(topic.name)

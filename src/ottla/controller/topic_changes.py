@@ -93,7 +93,6 @@ class TopicChanges:
         for name in [name for name in self.context.topics if name not in present]:
             logger.warning("topic %s was removed from the registry by somebody else", name)
             self.core.batch.add_deleted_topic(name)
-            self._unwatch(name)
             self.context.remove_topic(name)
         new = [name for name in names if name not in self.context.topics]
         topics = await self._read(new)
@@ -200,19 +199,15 @@ class TopicChanges:
         refresh = partial(self.refresh_topic, name)
         return lambda: self.core.enqueue_once(f"partitions of {name}", refresh)
 
-    def _unwatch(self, name: str) -> None:
-        watch = self._watches.pop(name, None)
-        if watch is not None:
-            watch.cancel()
-
     def unwatch_removed(self) -> None:
         """Stop watching deleted topics."""
-        for name in [name for name in self._watches if name not in self.context.topics]:
-            self._unwatch(name)
+        for name in self._watches.keys() - self.context.topics.keys():
+            self._watches.pop(name).cancel()
 
     def unwatch_all(self) -> None:
-        for name in list(self._watches):
-            self._unwatch(name)
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()
 
     # -- what clients ask for: each topic of a request succeeds or fails alone
 
@@ -239,7 +234,6 @@ class TopicChanges:
         if name in INTERNAL_TOPIC_PLANS:
             topic = INTERNAL_TOPIC_PLANS[name](self.core.config, self.context.brokers)
         else:
-            refuse_internal(name, "created")
             topic = RequestedTopic(name)
         await self._create_topic(topic, validate_only=False)
 

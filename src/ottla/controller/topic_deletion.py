@@ -89,8 +89,7 @@ class TopicDeletion:
             for future in futures:
                 if not future.done():
                     future.set_exception(_abandoned())
-                    future.exception()
-        self._waiting.clear()
+                    future.exception()  # the caller may be gone: mark the error as seen
 
     async def resume(self) -> None:
         """Finish the deletions that can be finished, and begin those that can begin."""
@@ -175,9 +174,7 @@ class TopicDeletion:
             self.ineligible[topic] = error
             self._wake(topic)
             return
-        context = self.context
-        self.replicas.forget(context.replicas_of(context.topics[topic].partitions))
-        context.remove_topic(topic)
+        self.context.remove_topic(topic)
         self._wake(topic)
         logger.info("deleted topic %s", topic)
 

@@ -416,7 +416,7 @@ class Broker:
         """If the topic now allows unclean leaders, elect them where it has no leader."""
         if self.controller.is_active and self.dynamic_config.allows_unclean_election(topic):
             self.runtime.scheduler.spawn(
-                self.controller.on_unclean_election_allowed(topic), f"elect leaders of {topic}"
+                self.controller.on_unclean_election_allowed(), f"elect leaders of {topic}"
             )
 
     def _on_broker_settings(self) -> None:

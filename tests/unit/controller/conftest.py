@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from ottla.structs import (
     BrokerEndPoints,
     EndPoint,
     LeaderAndIsr,
+    Node,
     PartitionState,
     TopicPartition,
 )
@@ -37,6 +38,8 @@ class RecordingOrders:
         self.full_updates = 0
         self.order: list[str] = []
         """What kind each request was, in order, with the number of its broker."""
+        self.leaders: dict[int, list[Node]] = {}
+        """Where the leaders are, as each broker was told last."""
         self.offline: dict[int, set[TopicPartition]] = {}
         self.silent: set[int] = set()
         self.refused: dict[int, ErrorCode] = {}
@@ -50,8 +53,13 @@ class RecordingOrders:
 
     def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
         self.leader_and_isr_calls.append((broker_id, list(states)))
+        self.leaders[broker_id] = list(brokers)
         self.order.append(f"LeaderAndIsr {broker_id}")
-        on_answer(dict.fromkeys(self.offline.get(broker_id, ()), ErrorCode.KAFKA_STORAGE_ERROR))
+        failed = self.offline.get(broker_id, set())
+        on_answer(
+            dict.fromkeys((state.topic_partition for state in states), ErrorCode.NONE)
+            | dict.fromkeys(failed, ErrorCode.KAFKA_STORAGE_ERROR)
+        )
 
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
         self.stopped += [(broker_id, each.topic_partition, each.delete) for each in partitions]
@@ -148,6 +156,14 @@ class World:
     def data(self, path: str) -> bytes:
         data, _ = self.run(self.registry.get(path))
         return data
+
+
+@pytest.fixture(autouse=True)
+def no_forbidden_transition(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever happens, the controller moves nothing to a state that it cannot get to."""
+    yield
+    refused = [each for each in caplog.get_records("call") if "cannot go to" in each.getMessage()]
+    assert not refused
 
 
 @pytest.fixture

@@ -105,6 +105,16 @@ def test_listeners_of_brokers_are_followed_from_the_start(world):
     assert hosts(world)[2] == "moved"
     move(world, 2, "moved again")
     assert hosts(world)[2] == "moved again"
+    world.come(3)
+    move(world, 3, "moved as well")
+    assert hosts(world)[3] == "moved as well"
+
+
+def test_broker_that_is_gone_is_not_watched(world):
+    """It may never come back."""
+    world.kill(2)
+
+    assert set(world.controller._active.brokers._watches) == {0, 1}
 
 
 def test_controller_that_resigns_watches_nothing_and_balances_nothing(world):
@@ -112,12 +122,15 @@ def test_controller_that_resigns_watches_nothing_and_balances_nothing(world):
     active = world.controller._active
     lead_elsewhere(world)
     told = list(world.orders.order)
+    events: list[str] = []
     world.controller.resign()
+    world.controller.events.on_event = lambda name, *times: events.append(name)
     world.run(world.registry.delete(paths.broker(2)))
     move(world, 1, "elsewhere")
     world.runtime.advance(FIRST_REBALANCE_MS + PERIOD_MS)
 
     assert world.orders.order == told
+    assert events == []
     assert not active.brokers._watches
     assert not active.topics._watches
     assert not active._watches

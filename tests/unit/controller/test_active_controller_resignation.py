@@ -6,7 +6,7 @@ import asyncio
 
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.registry import paths
-from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError
+from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError, Set
 
 
 def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, monkeypatch):
@@ -56,3 +56,30 @@ def test_election_whose_answer_was_lost_is_held_again(make_world, monkeypatch):
     assert not failures
     assert world.controller.is_active
     assert world.controller.context.epoch == 3
+
+
+def test_controller_that_resigns_in_the_middle_of_an_event_sends_nothing_more(
+    make_world, monkeypatch
+):
+    """The brokers have the orders of its successor by then."""
+    world = make_world(broker_count=2)
+    world.create(RequestedTopic("t", assignment={0: (1, 0)}))
+    gate, multi = asyncio.Event(), world.registry.multi
+
+    async def wait_at_the_gate(operations):
+        answer = await multi(operations)
+        if any(isinstance(each, Set) for each in operations):
+            await gate.wait()
+        return answer
+
+    monkeypatch.setattr(world.registry, "multi", wait_at_the_gate)
+    world.run(world.registry.delete(paths.broker(1)))
+    world.runtime.advance(0)
+    world.orders.order.clear()
+    world.controller.resign()
+    gate.set()
+    world.runtime.advance(0)
+
+    state, _ = world.run(world.registry.get(paths.partition_state("t", 0)))
+    assert b'"leader":0' in state
+    assert world.orders.order == []

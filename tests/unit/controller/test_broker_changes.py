@@ -169,3 +169,94 @@ def test_all_brokers_are_told_of_a_listener_that_was_added(world):
     assert told[1].epoch == epoch
     assert world.state(T0) == before
     assert len(world.orders.leader_and_isr_calls) == calls
+
+
+def test_other_brokers_know_of_a_death_before_the_new_process_has_orders(world):
+    """It is told of everything only after the others follow another leader."""
+    world.orders.order.clear()
+
+    async def bounce() -> None:
+        await world.registry.delete(paths.broker(1))
+        await register_broker(
+            world.registry, 1, [EndPoint("PLAINTEXT", "PLAINTEXT", "host-1", 9092)], 0
+        )
+
+    world.run(bounce())
+    world.settle()
+
+    assert world.orders.order[:4] == [
+        "LeaderAndIsr 2",
+        "changed metadata 0",
+        "changed metadata 2",
+        "changed metadata 0",
+    ]
+    assert "all metadata 1" in world.orders.order
+
+
+def test_broker_without_replicas_comes_and_goes_and_clients_are_told(world):
+    """It may have been the one that they were to ask next."""
+    world.come(3)
+    come = [broker.id for broker in world.orders.brokers]
+    world.kill(3)
+
+    assert come == [0, 1, 2, 3]
+    assert [broker.id for broker in world.orders.brokers] == [0, 1, 2]
+
+
+def test_broker_that_was_shut_down_leads_again_when_it_is_back(world):
+    """The shutdown was that of the process before."""
+    world.run(world.controller.controlled_shutdown(1, -1))
+    world.kill(1)
+    world.come(1)
+
+    assert world.state(TopicPartition("alone", 0)).leader == 1
+    assert world.report_in_sync(T0, 2, 1).isr == (2, 1)
+
+
+def test_broker_that_returns_with_its_directory_mended_leads_again(world):
+    """What was offline there is forgotten with the process that said so."""
+    alone = TopicPartition("alone", 0)
+    world.orders.offline[1] = {alone}
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+    leaderless = world.state(alone).leader
+    world.kill(1)
+    world.orders.offline.clear()
+    world.come(1)
+
+    assert leaderless == NO_LEADER
+    assert world.state(alone).leader == 1
+    assert world.orders.metadata[alone].offline_replicas == ()
+
+
+def test_failed_log_directory_takes_away_only_what_was_in_it(world):
+    """The broker goes on with its other logs, and is asked of all of them again and again."""
+    for _ in range(2):
+        world.orders.offline[2] = {T0, TopicPartition("unknown", 0)}
+        world.run(world.controller.on_log_dir_event(2))
+        world.settle()
+    world.orders.offline[1] = {TopicPartition("alone", 0)}
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+    state = world.state(T0)
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+
+    assert (state.leader, state.isr) == (1, (1,))
+    assert world.state(T0) == state
+    assert world.orders.metadata[T0].offline_replicas == (2,)
+
+
+def test_log_that_a_broker_has_again_is_not_called_offline_any_more(world):
+    """Its answer to the next order says so, and its replica may be in sync again."""
+    world.orders.offline[2] = {T0}
+    world.run(world.controller.on_log_dir_event(2))
+    world.settle()
+    world.orders.offline.clear()
+    world.run(world.controller.on_log_dir_event(2))
+    world.settle()
+    world.report_in_sync(T0, 1, 2)
+
+    assert world.orders.metadata[T0].offline_replicas == ()
+    world.kill(1)
+    assert world.state(T0).leader == 2

@@ -98,3 +98,11 @@ def test_replaced_process_of_a_leader_is_refused_as_a_whole(world):
     """Its registration is not the present one."""
     with pytest.raises(KafkaError, match="broker 0 is registered in epoch"):
         ask(world, broker_epoch=0, isr=(0,))
+
+
+def test_only_replicas_that_come_in_have_to_show_their_epoch(world):
+    """One that was in sync before is there by the controller's own word."""
+    stale = world.controller.context.brokers[1].epoch - 1
+
+    assert isinstance(ask(world, isr=(0, 1), epochs={1: stale}), LeaderAndIsr)
+    assert world.state(T0).isr == (0, 1)

@@ -21,6 +21,7 @@ from ottla.registry import paths
 from ottla.structs import EndPoint, Node
 
 END_POINTS = [
+    EndPoint("SECURE", "SSL", "outside", 9091),
     EndPoint("CLIENT", "PLAINTEXT", "outside", 9092),
     EndPoint("INTERNAL", "PLAINTEXT", "::1", 9093),
 ]
@@ -75,7 +76,13 @@ def test_registration_shows_all_listeners(world):
     world.run(register_broker(world.registry, 7, END_POINTS, 1565, rack="r1"))
     data = world.data("/brokers/ids/7")
 
-    assert json.loads(data)["endpoints"] == ["CLIENT://outside:9092", "INTERNAL://[::1]:9093"]
+    node = json.loads(data)
+    assert node["endpoints"] == [
+        "SECURE://outside:9091",
+        "CLIENT://outside:9092",
+        "INTERNAL://[::1]:9093",
+    ]
+    assert (node["host"], node["port"]) == ("outside", 9092), "clients before 0.9 speak plaintext"
     live = world.run(live_brokers(world.registry))
     assert list(live) == [0, 7]
     assert live[7] == broker_end_points(7, data, live[7].epoch)
@@ -100,7 +107,8 @@ def test_broker_epoch_grows_with_each_registration(world):
     assert second > first
 
 
-def test_registration_without_end_points_is_unreadable():
+@pytest.mark.parametrize("text", [b"nowhere", b"CLIENT://host", b"CLIENT://host:http"])
+def test_registration_without_end_points_is_unreadable(text):
     """Somebody else wrote it."""
     with pytest.raises(KafkaError, match="broker 3 is not readable"):
-        broker_end_points(3, b'{"endpoints":["nowhere"],"version":4}', 1)
+        broker_end_points(3, b'{"endpoints":["%s"],"version":4}' % text, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.controller_context import PartitionReplica
 from ottla.controller.topic_assignment import RequestedTopic
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, BrokerEndPoints, EndPoint, Node, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -131,3 +131,20 @@ def test_controller_that_has_resigned_sends_nothing_any_more(orders):
     orders.batch.is_over = True
 
     assert orders.send() == []
+
+
+def test_brokers_learn_where_the_leaders_are_that_they_follow(orders):
+    """By the listener that brokers use among themselves; one without it cannot be reached."""
+    context = orders.world.controller.context
+    orders.batch.add_leader_and_isr((0,), T0)
+    orders.batch.add_leader_and_isr((0,), T1)
+    orders.send()
+    both = orders.world.orders.leaders[0]
+    other = EndPoint("OTHER", "PLAINTEXT", "host-1", 9093)
+    context.brokers[1] = BrokerEndPoints(1, context.brokers[1].epoch, (other,))
+    orders.batch.add_leader_and_isr((0,), T0)
+    orders.batch.add_leader_and_isr((0,), T1)
+    orders.send()
+
+    assert both == [Node(0, "host-0", 9092), Node(1, "host-1", 9092)]
+    assert orders.world.orders.leaders[0] == [Node(0, "host-0", 9092)]

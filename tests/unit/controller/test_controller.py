@@ -104,6 +104,19 @@ def test_one_request_cannot_ask_for_too_many_partitions_in_all(world):
     assert errors(results) == {"a": None, "b": ErrorCode.INVALID_PARTITIONS}
 
 
+def test_one_request_cannot_add_too_many_partitions_in_all(world):
+    """As many as one request may ask for can be of one topic, beside those that it has."""
+    world.create(RequestedTopic("a", 2), RequestedTopic("b", 2))
+
+    def grow(**totals: int) -> dict[str, ErrorCode | None]:
+        wishes = [MorePartitions(name, total) for name, total in totals.items()]
+        return errors(world.run(world.controller.create_partitions(wishes, validate_only=True)))
+
+    assert grow(a=10_002) == {"a": None}
+    assert grow(a=10_003) == {"a": ErrorCode.INVALID_PARTITIONS}
+    assert grow(a=6_000, b=6_000) == {"a": None, "b": ErrorCode.INVALID_PARTITIONS}
+
+
 def test_validation_alone_creates_nothing(world):
     """But says what would become of it."""
     created = world.create(RequestedTopic("t", 3), validate_only=True)["t"]
@@ -381,6 +394,8 @@ def test_second_controller_waits(make_world):
     world.run(second.startup())
 
     assert not second.is_active
+    assert not second.context.topics
+    assert not second.context.brokers
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
         world.run(second.create_topics([RequestedTopic("t")]))
 

@@ -10,7 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import REGISTRY_RETRY_MS
+from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError, SessionEndedError
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -44,10 +44,12 @@ def break_once(world, monkeypatch, name="send"):
 def test_broker_that_stops_is_not_elected_again(world):
     """Though the node of the controller goes, which another broker needs."""
     world.controller.shutdown()
+    watches = {kind_and_path for kind_and_path, those in world.registry._watches.items() if those}
     world.run(world.registry.delete(paths.CONTROLLER))
     wait_for_retry(world)
 
     assert not world.controller.is_active
+    assert watches == set()
     assert world.run(world.registry.exists(paths.CONTROLLER)) is None
     with pytest.raises(KafkaError) as caught:
         world.run(world.controller.startup())
@@ -61,8 +63,9 @@ def test_broker_that_stops_after_it_gave_up_does_not_try_again(world, monkeypatc
         world.create(RequestedTopic("u"))
     world.runtime.scheduler.run_ready()  # it makes room for another one
     world.controller.shutdown()
-    wait_for_retry(world)
 
+    assert world.runtime.scheduler.loop.next_due_ms() is None
+    wait_for_retry(world)
     assert world.run(world.registry.exists(paths.CONTROLLER)) is None
 
 
@@ -118,6 +121,94 @@ def test_resigned_controller_refuses_what_was_queued_behind(world):
     assert refused[1].error is ErrorCode.NOT_CONTROLLER
     assert "b" not in world.run(world.registry.children(paths.TOPICS))
     assert not world.controller.is_active
+
+
+def test_resignation_refuses_at_once_what_waits_behind_an_event_that_hangs(world, monkeypatch):
+    """Clients need not wait for the registry to hear that they have to ask another broker."""
+    gate, children = asyncio.Event(), world.registry.children
+
+    async def wait_at_the_gate(path):
+        await gate.wait()
+        return await children(path)
+
+    monkeypatch.setattr(world.registry, "children", wait_at_the_gate)
+    spawn = world.runtime.scheduler.spawn
+    world.run(world.registry.delete(paths.broker(1)))
+    waiting = spawn(world.controller.create_topics([RequestedTopic("b")]), "waiting")
+    world.runtime.advance(0)
+    assert not waiting.done()
+    world.controller.resign()
+    late = spawn(world.controller.create_topics([RequestedTopic("c")]), "late")
+    world.runtime.advance(0)
+
+    assert not world.controller.events.is_idle
+    for refused in (waiting, late):
+        with pytest.raises(KafkaError) as caught:
+            refused.result()
+        assert caught.value.error is ErrorCode.NOT_CONTROLLER
+    gate.set()
+    world.runtime.advance(0)
+    assert world.controller.events.is_idle
+
+
+def fail_once(world, monkeypatch, path, error):
+    """The next write that makes this node fails, and nothing of it is done."""
+    multi, errors = world.registry.multi, [error]
+
+    async def fail(operations):
+        if errors and any(isinstance(each, Create) and each.path == path for each in operations):
+            raise errors.pop()
+        return await multi(operations)
+
+    monkeypatch.setattr(world.registry, "multi", fail)
+
+
+@pytest.mark.parametrize("error", [RegistryFailedError("no answer"), ValueError("a bug")])
+def test_election_that_fails_is_held_again_later(world, monkeypatch, caplog, error):
+    """Nothing else would bring one about: the node of the controller is not written any more."""
+    fail_once(world, monkeypatch, paths.CONTROLLER, error)
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.runtime.advance(0)
+    is_active_at_once = world.controller.is_active
+    wait_for_retry(world)
+
+    assert not is_active_at_once
+    assert world.controller.is_active
+    assert "The controller's event 'election' failed" in caplog.text
+
+
+def test_controller_that_gives_up_twice_waits_its_time_after_the_second(world, monkeypatch):
+    """The time after the first is over then, and others have as long to try as before."""
+    break_once(world, monkeypatch)
+    with pytest.raises(ValueError, match="a bug"):
+        world.create(RequestedTopic("u"))
+    world.runtime.advance(REGISTRY_RETRY_MS // 2)
+    world.run(world.controller.startup())
+    break_once(world, monkeypatch)
+    with pytest.raises(ValueError, match="a bug"):
+        world.create(RequestedTopic("v"))
+    world.runtime.advance(REGISTRY_RETRY_MS - 1)
+    is_active_before = world.controller.is_active
+    world.runtime.advance(1)
+
+    assert not is_active_before
+    assert world.controller.is_active
+
+
+def test_controller_whose_session_has_ended_waits_until_it_is_registered_again(world, monkeypatch):
+    """A broker without a session could not hold the node, nor be found as the controller."""
+    error = SessionEndedError("the session has expired")
+    fail_once(world, monkeypatch, paths.topic("u"), error)
+    with pytest.raises(KafkaError) as caught:
+        world.create(RequestedTopic("u"))
+    world.run(world.registry.delete(paths.CONTROLLER))
+    wait_for_retry(world)
+    was_active = world.controller.is_active
+    world.run(world.controller.startup())
+
+    assert caught.value.error is ErrorCode.NOT_CONTROLLER
+    assert not was_active
+    assert world.controller.is_active
 
 
 def test_lost_leaders_are_counted_over_all_epochs(world, monkeypatch):

@@ -271,3 +271,19 @@ def test_event_that_fails_is_carried_out_by_the_next_controller(world, monkeypat
     world.runtime.advance(2000)
 
     assert world.state(T1).leader == 0
+
+
+def test_topic_that_can_be_read_again_is_told_of_with_all_others(world):
+    """Brokers that come then are told that these are all topics there are."""
+    world.create(RequestedTopic("u", assignment={0: (1, 0)}))
+    sound = world.data(paths.topic("u"))
+    spoil(world, paths.topic("u"))
+    world.restart()
+    full_updates_before = world.orders.full_updates
+    world.run(world.registry.set(paths.topic("u"), sound))
+    world.create(RequestedTopic("v"))
+    world.settle()
+    world.come(2)
+
+    assert world.state(TopicPartition("u", 0)).leader == 1
+    assert (full_updates_before, world.orders.full_updates) == (0, 1)

@@ -6,11 +6,15 @@ import json
 
 import pytest
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller_context import PartitionReplica, PartitionStatus, ReplicaStatus
 from ottla.controller.fenced_registry import ControllerMovedError
 from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.topic_store import TOPICS
 from ottla.registry import paths
-from ottla.structs import TopicPartition
+from ottla.registry.tree import create_or_set
+from ottla.registry.znodes import TopicNode
+from ottla.structs import NO_LEADER, TopicPartition
 
 T0 = TopicPartition("t", 0)
 
@@ -126,3 +130,44 @@ def test_forgotten_partition_must_be_begun_anew(world, caplog):
     partitions.take_offline([T0])
     assert "t-0 is in" in caplog.text
     assert "cannot go to" in caplog.text
+    caplog.clear()
+
+
+def test_partition_without_a_live_replica_is_named_and_has_no_leader(world):
+    """It begins when a broker comes that has a replica; until then, brokers hear nothing of it."""
+    lost = TopicPartition("u", 0)
+    node = TopicNode({0: (7,)}, world.controller.context.topics["t"].topic_id)
+    world.write(paths.topic("u"), node.encode())
+    left = world.run(core(world).partitions.bring_back_online())
+    world.come(2)
+    known_before = set(world.orders.metadata)
+    world.restart()
+    known_after_restart = set(world.orders.metadata)
+    world.come(7)
+
+    assert left == [lost]
+    assert known_before == known_after_restart == {T0}
+    assert (world.state(lost).leader, world.orders.metadata[lost].leader) == (7, 7)
+
+
+def test_replica_that_another_writer_has_taken_in_is_elected_cleanly(world):
+    """The state that the controller knew had nobody left in sync; the one that it read has."""
+    world.controller.update_config(BrokerConfig(unclean_leader_election_enable=True))
+    world.report_in_sync(T0, 0)
+    write_state(world, isr=[0, 1])
+    world.kill(0)
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (1, (1,))
+    assert world.controller.unclean_elections == 0
+
+
+@pytest.mark.parametrize(("isr", "leader"), [((0,), NO_LEADER), ((0, 1), 1)])
+def test_unreadable_overrides_forbid_unclean_leaders_and_no_others(world, caplog, isr, leader):
+    """They are read only where nobody in sync lives, whatever the brokers' settings allow."""
+    world.controller.update_config(BrokerConfig(unclean_leader_election_enable=True))
+    world.report_in_sync(T0, *isr)
+    world.run(create_or_set(world.registry, paths.config(TOPICS, "t"), b"{spoilt"))
+    world.kill(0)
+
+    assert world.state(T0).leader == leader
+    assert ("no unclean leader of t" in caplog.text) is (leader == NO_LEADER)

@@ -223,13 +223,47 @@ def test_leader_that_stays_is_not_elected_again(world):
     assert (after.leader, after.leader_epoch) == (0, before.leader_epoch + 1)
 
 
+def test_replicas_that_are_only_added_are_the_target_as_soon_as_they_are_in_sync(world):
+    """There is nobody to remove: those in sync are exactly those that were asked for."""
+    alter(world, (0, 1, 2))
+    world.report_in_sync(T0, 0, 1, 2)
+
+    assert world.run(world.controller.list_partition_reassignments(None)) == {}
+    assert node(world).assignment == {0: (0, 1, 2)}
+    assert not node(world).adding
+
+
+def test_target_that_is_asked_for_again_is_written_once(world):
+    """Tools may repeat their request until the partition has moved."""
+    alter(world, (2, 3))
+    _, before = world.run(world.registry.get(paths.topic("t")))
+    assert alter(world, (2, 3)) is None
+    _, after = world.run(world.registry.get(paths.topic("t")))
+
+    assert after.version == before.version
+
+
+def test_reassignments_of_some_partitions_can_be_asked_for(world):
+    """Those of others are left out, and so are partitions that stay where they are."""
+    world.create(RequestedTopic("u", assignment={0: (0, 1), 1: (1, 0)}))
+    moving = TopicPartition("u", 0)
+    alter(world, (2, 3))
+    alter(world, (1, 2), moving)
+    listed = world.controller.list_partition_reassignments
+    some = world.run(listed([moving, TopicPartition("u", 1), TopicPartition("none", 0)]))
+
+    assert {each: found.target for each, found in some.items()} == {moving: (1, 2)}
+    assert set(world.run(listed(None))) == {T0, moving}
+
+
 def test_node_of_an_older_tool_does_not_begin_again_what_is_on_its_way(world):
     """The next controller finds the node, and the topic's node that says it has begun."""
     world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0, 2)}))
-    world.restart()
     epoch = world.state(T0).leader_epoch
+    world.controller.resign()
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.run(world.controller.startup())
     under_way = world.run(world.controller.list_partition_reassignments(None))
-    world.run(world.controller._active.reassignment.read_node())
 
     assert under_way[T0].target == (0, 2)
-    assert world.state(T0).leader_epoch == epoch
+    assert world.state(T0).leader_epoch == epoch + 1, "it tells the replicas of it once"

@@ -78,6 +78,27 @@ def test_older_tools_ask_by_a_node(world, data, leader):
     assert world.run(world.registry.exists(paths.PREFERRED_REPLICA_ELECTION)) is None
 
 
+def test_node_of_an_older_tool_that_asks_in_vain_is_logged(world, caplog):
+    """Nobody reads an answer; a partition that is led by the right one already is no failure."""
+    elect(world, [T0])
+    wanted = encode_preferred_elections([T0, TopicPartition("t", 9)])
+    world.write(paths.PREFERRED_REPLICA_ELECTION, wanted)
+
+    assert "t-9 gets no preferred leader" in caplog.text
+    assert "t-0 gets no preferred leader" not in caplog.text
+
+
+def test_replicas_are_told_of_the_preferred_leader(world):
+    """It leads, and the one that led before follows."""
+    world.orders.leader_and_isr_calls.clear()
+    elect(world, [T0])
+
+    assert {
+        broker: [(state.topic_partition, state.leader) for state in states]
+        for broker, states in world.orders.leader_and_isr_calls
+    } == {1: [(T0, 1)], 2: [(T0, 1)]}
+
+
 @pytest.mark.parametrize(("percentage", "leader"), [(10, 1), (100, 2)])
 def test_leaders_are_balanced_from_time_to_time(make_world, percentage, leader):
     """Of brokers of whose partitions too many are led by others."""
@@ -88,3 +109,22 @@ def test_leaders_are_balanced_from_time_to_time(make_world, percentage, leader):
     world.settle()
 
     assert world.state(T0).leader == leader
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_balance_leaves_alone_what_it_need_not_or_may_not_move(make_world, is_deleted):
+    """That is, partitions that are led by their preferred leader, and topics that are to go."""
+    world = make_world(broker_count=3)
+    well_led = TopicPartition("well-led", 0)
+    lead_elsewhere(world)
+    world.create(RequestedTopic("well-led", assignment={0: (1, 2)}))
+    if is_deleted:
+        world.orders.silent.add(1)
+        world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
+        world.runtime.advance(0)
+    before = world.state(T0), world.state(well_led)
+    world.runtime.advance(FIRST_REBALANCE_MS)
+    world.settle()
+
+    assert world.state(well_led) == before[1]
+    assert (world.state(T0) == before[0]) is is_deleted

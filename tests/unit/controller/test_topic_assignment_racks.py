@@ -50,6 +50,14 @@ def test_racks_of_different_sizes_take_part_in_turn(start):
         assert len({racks[each] for each in replicas}) == 2
 
 
+def test_first_partition_is_led_where_the_round_starts_and_the_next_by_the_next():
+    """As without racks: the start is chosen by chance, the order is not."""
+    racks = {0: "a", 1: "b", 2: "c"}
+    assignment = assign_over_racks(racks, range(4), 1, 2, 0)
+
+    assert assignment == {0: (2,), 1: (0,), 2: (1,), 3: (2,)}
+
+
 def test_followers_move_on_by_the_number_of_racks_with_each_round():
     """Those of a lost broker fall to all the others, as without racks."""
     racks = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}

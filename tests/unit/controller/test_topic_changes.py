@@ -13,6 +13,7 @@ from ottla.registry.znodes import TopicNode
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
+CHANGES = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[0]
 
 
 @pytest.fixture
@@ -137,3 +138,21 @@ def test_only_replicas_that_can_be_reached_are_told(world):
 
     assert context.reachable_replicas(TopicPartition("u", 0)) == [0]
     assert context.reachable_replicas(T0) == [0, 1]
+
+
+def test_next_controller_tells_of_the_settings_of_topics_that_were_not_begun_alone(world):
+    """Those of the others were told of when they were made; what is to go needs none."""
+    world.create(RequestedTopic("u", config={"retention.ms": "5"}))
+    world.orders.silent.add(1)
+    world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
+    world.runtime.advance(0)
+    before = world.run(world.registry.children(CHANGES))
+    node = TopicNode({0: (0,)}, world.controller.context.topics["u"].topic_id)
+    world.controller.shutdown()
+    world.run(world.registry.create(paths.topic("half-made"), node.encode()))
+    world.restart()
+    new = [each for each in world.run(world.registry.children(CHANGES)) if each not in before]
+
+    assert [world.data(f"{CHANGES}/{each}") for each in new] == [
+        b'{"version":2,"entity_path":"topics/half-made"}'
+    ]

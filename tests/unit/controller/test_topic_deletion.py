@@ -87,7 +87,9 @@ def test_tools_mark_topics_by_a_node(world):
 
 def test_deletion_ends_a_reassignment(world):
     """The tool that waits for the end of it need not wait for ever."""
-    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0,)}))
+    world.come(2)
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0, 2)}))
+    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is not None
     delete(world)
     world.settle()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.controller.topic_store import TOPICS, EntityConfigs
-from ottla.registry.tree import create_or_set
-from ottla.registry.znodes import encode_config
-from ottla.structs import ClientEntity
+from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.topic_store import CLIENT_METRICS, TOPICS, EntityConfigs
+from ottla.registry import paths
+from ottla.registry.tree import Create, create_or_set
+from ottla.registry.znodes import TopicNode, encode_config
+from ottla.structs import ClientEntity, TopicPartition
 
 
 def carry_out(world, config):
@@ -99,3 +101,35 @@ def test_change_of_a_client_keeps_what_another_writes_meanwhile(world):
 
     found = world.run(configs.read_client(alice))
     assert found == {"SCRAM-SHA-512": "x", "producer_byte_rate": "5"}
+
+
+def test_subscription_of_clients_metrics_has_its_node_made_with_the_one_above(world):
+    """A registry that Kafka has used on ZooKeeper has neither, and keeps it so otherwise."""
+    configs = EntityConfigs(world.registry)
+    world.run(configs.write(TOPICS, "t", {"retention.ms": "5"}))
+    before = world.run(world.registry.exists("/config/client-metrics"))
+    world.run(configs.write(CLIENT_METRICS, "m", {"interval.ms": "1000"}))
+
+    assert before is None
+    assert world.run(configs.subscriptions()) == ["m"]
+
+
+def test_partition_whose_node_was_made_alone_is_begun(world):
+    """A predecessor has died between the node and its state."""
+    lost = TopicPartition("u", 0)
+    world.create(RequestedTopic("t"))
+    node = TopicNode({0: (0,), 1: (0,)}, world.controller.context.topics["t"].topic_id)
+    world.run(
+        world.registry.multi(
+            [
+                Create(paths.topic("u"), node.encode()),
+                Create(paths.topic_partitions("u"), b""),
+                Create(paths.partition(*lost), b""),
+            ]
+        )
+    )
+    world.settle()
+
+    assert world.orders.metadata[lost].leader == 0
+    assert world.orders.metadata[TopicPartition("u", 1)].leader == 0
+    assert b'"leader":0' in world.data(paths.partition_state(*lost))

@@ -150,7 +150,7 @@ def test_controller_knows_the_cluster(broker, url):
         ("leader rebalance", ControllerState.AUTO_BALANCE),
         ("alter reassignments", ControllerState.REASSIGNMENT),
         ("list reassignments", ControllerState.LIST_REASSIGNMENT),
-        ("unclean election t", ControllerState.UNCLEAN_ELECTION),
+        ("unclean election", ControllerState.UNCLEAN_ELECTION),
         ("wait", ControllerState.IDLE),
         ("", ControllerState.IDLE),
     ],
