@@ -9,11 +9,17 @@ import sys
 import pytest
 from page import Page
 
-NAMES = ("billing.py", "test_billing.py", "test_worlds.py")
+NAMES = (
+    "billing.py",
+    "test_billing.py",
+    "dead_letters.py",
+    "test_dead_letters.py",
+    "test_worlds.py",
+)
 
 
 def test_tests_of_the_page_pass(tmp_path):
-    """An app on FastStream meets lost answers, an expelled member, and instances that die."""
+    """An app on FastStream meets lost answers, dead letters, and instances that die."""
     pytest.importorskip("faststream", reason="faststream is not installed")
     for name, block in zip(NAMES, Page("docs/faststream.md").blocks_in("python"), strict=True):
         (tmp_path / name).write_text(block, encoding="utf-8")
@@ -28,4 +34,4 @@ def test_tests_of_the_page_pass(tmp_path):
     )
 
     assert done.returncode == 0, done.stdout[-5_000:]
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ottla import Producer
+from ottla import Admin, NewTopic, Producer
 from ottla.connect.connect_worker import ConnectWorker
+from ottla.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
 from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.connector_contract import worker_properties
 
@@ -110,17 +119,190 @@ def test_worker_that_is_not_there(ottla):
     assert "no worker answers at http://127.0.0.1:1" in found.err
 
 
-def test_dead_letters_are_sent_back(world, ottla):
-    """Once; the ones that do not say where they are from need --topic."""
+ERROR = "__connect.errors."
+
+
+@pytest.fixture
+def letters(world, ottla):
+    """Four letters in a queue, and what `ottla connect redrive` says about them."""
     broker, _, _ = world
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("orders", 1), NewTopic("dead", 1)])
     with Producer(broker.bootstrap_servers) as producer:
-        producer.send("dead", b"1", headers={"__connect.errors.topic": b"orders"})
-        producer.send("dead", b"2")
-    words = ("connect", "redrive", "dead", "-b", broker.bootstrap_servers)
-    first = ottla(*words)
+        for number, name in enumerate(("DataException", "DataException", "TimeoutException")):
+            headers = {
+                f"{ERROR}topic": b"orders",
+                f"{ERROR}partition": b"0",
+                f"{ERROR}offset": b"%d" % (number + 40),
+                f"{ERROR}stage": b"TASK_PUT" if number else b"VALUE_CONVERTER",
+                f"{ERROR}connector.name": b"sink",
+                f"{ERROR}exception.class.name": name.encode(),
+                f"{ERROR}exception.message": b"it\nfailed",
+                "h": b"v%d" % number,
+            }
+            at_ms = 1_000_000 * (number + 1)
+            value = b"%d" % number
+            producer.send("dead", value, key=value, headers=headers, timestamp_ms=at_ms)
+        producer.send("dead", b"3", timestamp_ms=4_000_000)
+
+    def redrive(*words):
+        return ottla("connect", "redrive", "dead", "-b", broker.bootstrap_servers, *words)
+
+    return redrive, lambda: [record.value for record in broker.records("orders")]
+
+
+def test_dead_letters_are_sent_back(letters):
+    """Once; the ones that do not say where they are from need --topic, and are named."""
+    redrive, sent = letters
+    first = redrive()
 
     assert first.status == 1
-    assert "1 partitions stopped at a record that does not say where it is from" in first.err
-    assert ottla(*words, "--topic", "orders").lines == ["1 records were sent back"]
-    assert ottla(*words).lines == ["0 records were sent back"]
-    assert [record.value for record in broker.records("orders")] == [b"1", b"2"]
+    assert first.lines == [
+        "3 records were sent back",
+        "  2 to orders: DataException",
+        "  1 to orders: TimeoutException",
+        "1 left: it does not say where it is from",
+    ]
+    assert "1 in dead: it does not say where it is from (the first is dead-0 at" in first.err
+    assert "at offset 3); give --topic, --to or --origin" in first.err
+    assert redrive("--topic", "orders").lines[0] == "1 records were sent back"
+    assert redrive().lines == ["0 records were sent back"]
+    assert sent() == [b"0", b"1", b"2", b"3"]
+
+
+def test_dry_run_shows_what_would_be_sent(letters):
+    """A line for each letter, the counts by reason, and nothing is sent or remembered."""
+    redrive, sent = letters
+    found = redrive("--dry-run", "--topic", "orders", "-n", "2")
+
+    assert found.status == 0
+    assert [line.split() for line in found.lines[:3]] == [
+        ["LETTER", "FROM", "TO", "TRIES", "ERROR"],
+        ["0:0", "orders-0@40", "orders", "0", "DataException:", "it\\x0afailed"],
+        ["0:1", "orders-0@41", "orders", "0", "DataException:", "it\\x0afailed"],
+    ]
+    assert found.lines[3:] == ["2 records would be sent back", "  2 to orders: DataException"]
+    assert sent() == []
+    assert len(redrive("--topic", "orders").lines) == 4
+    assert sent() == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["--at", "0:1"], [b"1"]),
+        (["--at", "0:0", "--at", "0:2-"], [b"0", b"2"]),
+        (["--at", "1"], []),
+        (["--from", "orders:0:40-41"], [b"0", b"1"]),
+        (["--from", "orders:1"], []),
+        (["--from", "orders"], [b"0", b"1", b"2"]),
+        (["--since", "1970-01-01T00:30Z", "--until", "1970-01-01T00:40Z"], [b"1"]),
+        (["--error", "timeout"], [b"2"]),
+        (["--error", "FAILED"], [b"0", b"1", b"2"]),
+        (["--stage", "VALUE_CONVERTER"], [b"0"]),
+        (["--connector", "sink", "--error", "Data"], [b"0", b"1"]),
+        (["--connector", "other"], []),
+        (["--key", "1"], [b"1"]),
+        (["--header", "h=v2"], [b"2"]),
+        (["--origin", "spring"], []),
+        (["--origin", "H", "--to", "orders"], [b"0", b"1", b"2", b"3"]),
+    ],
+)
+def test_some_letters_are_chosen(letters, words, values):
+    """By their place, their origin, their time, what failed, their key or a header."""
+    redrive, sent = letters
+    redrive(*words)
+
+    assert sent() == values
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OF_GUARDED = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f'{PLAIN} required username="admin" password="a" user_admin="a" user_alice="s";'
+    ),
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+}
+RIGHTS = {
+    (ResourceType.TOPIC, "dead", AclOperation.READ),
+    (ResourceType.TOPIC, "orders", AclOperation.WRITE),
+    (ResourceType.TOPIC, "read-only", AclOperation.DESCRIBE),
+    (ResourceType.GROUP, "connect-redrive-dead", AclOperation.READ),
+    (ResourceType.TRANSACTIONAL_ID, "connect-redrive-dead", AclOperation.WRITE),
+}
+
+
+def login(name, password):
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def test_letters_are_sent_on_a_secured_cluster(ottla, tmp_path):
+    """With the login of a property file and no rights but those that the page names.
+
+    A letter for a topic that may not be written, or not be seen, stays alone.
+    """
+    file = tmp_path / "alice.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in login("alice", "s").items()))
+    with InProcessBroker(**OF_GUARDED) as broker:
+        servers = broker.bootstrap_servers
+        topics = ("orders", "read-only", "secret")
+        with Admin(servers, login("admin", "a")) as admin:
+            admin.create_topics([NewTopic(name, 1) for name in ("dead", *topics)])
+            admin.create_acls(
+                AclBinding(
+                    ResourcePattern(kind, name, PatternType.LITERAL),
+                    AccessControlEntry("User:alice", "*", right, AclPermissionType.ALLOW),
+                )
+                for kind, name, right in RIGHTS
+            )
+        with Producer(servers, login("admin", "a")) as producer:
+            for name in (*topics, "orders"):
+                producer.send("dead", b"1", headers={f"{ERROR}topic": name.encode()})
+        found = ottla("connect", "redrive", "dead", "-b", servers, "--command-config", file)
+
+    assert found.status == 1
+    assert found.lines == [
+        "2 records were sent back",
+        "  2 to orders: no error is named",
+        "1 left: its topic does not take it",
+        "1 left: its topic is not there, or may not be described",
+    ]
+    assert "1 in dead: its topic does not take it (the first is dead-0 at offset 1" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--at", "x"], "--at takes PARTITION:17-20, not 'x'"),
+        (["--at", "0:-3"], "--at takes PARTITION:17-20, not '0:-3'"),
+        (["--from", "orders:0:x"], "--from takes TOPIC:PARTITION:17-20, not 'orders:0:x'"),
+        (["--since", "soon"], "--since takes 1h, '5m ago', 2026-03-02 or 2026-03-02T08:00Z"),
+        (["-n", "0"], "-n takes a number from 1 on, not '0'"),
+        (["--header", "=v"], "'=v' is not in the form key=value"),
+    ],
+)
+def test_mistakes_in_options_of_redrive(ottla, words, error):
+    """They are found before a broker is asked."""
+    found = ottla("connect", "redrive", "dead", "-b", "127.0.0.1:1", *words)
+
+    assert found.status == 1
+    assert error in found.err
+
+
+def test_queue_that_is_not_there(world, ottla):
+    """It is named, and not made."""
+    broker, _, _ = world
+    found = ottla("connect", "redrive", "gone", "-b", broker.bootstrap_servers)
+
+    assert (found.status, "gone" in found.err) == (1, True)
+    assert ottla("connect", "redrive", "gone", "-b", broker.bootstrap_servers).status == 1
