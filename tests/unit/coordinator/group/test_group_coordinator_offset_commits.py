@@ -4,7 +4,7 @@ import pytest
 from group_world import World
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
-from ottla.coordinator.group.group import Committer
+from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition, TxnProducer
@@ -157,7 +157,7 @@ def test_member_of_a_group_that_is_not_there_is_refused(world, committer, answer
 PRODUCER = TxnProducer("x", 7, 2, session=5)
 
 
-def commit_in_transaction(world, offset, committer=Committer(), producer=PRODUCER, **others):
+def commit_in_transaction(world, offset, committer=NOBODY, producer=PRODUCER, **others):
     """The errors of the partitions; None where there is no answer yet."""
     results = []
     offsets = {T0: CommittedOffset(offset), **others.get("offsets", {})}
