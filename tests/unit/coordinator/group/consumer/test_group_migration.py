@@ -475,3 +475,69 @@ def test_deposed_coordinator_answers_those_who_wait(world):
     world.coordinator.on_resignation(0)
     world.log.release()
     assert not join.is_open
+
+
+def test_epochs_go_on_where_generations_ended(world):
+    """And generations where epochs ended: a member's number never falls, so none is taken twice."""
+    peers = classic_group(world)
+    for _ in range(4):
+        complete_generation(world, peers)
+    generation = peers[0].generation
+    c = Peer("c")
+    world.join(c)
+    assert (generation, c.epoch) == (5, 6)
+    assert world.consumers.group_epoch == 6
+    settle(world, *peers, c)
+    world.quit(c)
+    until_classic(world, *peers)
+
+    assert world.group().generation_id > 6
+    assert world.group().protocol_type == "consumer"
+    assert world.group().protocol_name == "range"
+    assert world.group().subscribed_topics == {"t"}
+    world.reload()
+    assert world.group().generation_id > 6
+    assert world.group().subscribed_topics == {"t"}
+
+
+def test_members_of_either_protocol_are_missed_after_the_group_has_changed(world):
+    """Sessions begin anew with it: who died before is not waited for without end."""
+    classic_group(world)
+    c = Peer("c")
+    world.join(c)
+    world.advance(max(SESSION_MS, REBALANCE_MS) * 3)
+    assert world.coordinator.manager.group("g").is_empty
+
+    a, b = classic_group(other := ConsumerWorld({"t": PARTITIONS}))
+    c = Peer("c")
+    other.join(c)
+    settle(other, a, b, c)
+    other.quit(c)
+    until_classic(other, a, b)
+    other.advance(max(SESSION_MS, REBALANCE_MS) * 3)
+    assert other.group().is_empty
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_group_larger_than_classic_ones_may_be_stays_a_consumer_group(size):
+    """One of the largest size that they may have becomes one."""
+    world = ConsumerWorld({"t": PARTITIONS}, group_max_size=2)
+    peers = classic_group(world)
+    c = Peer("c")
+    assert world.join(c) is ErrorCode.NONE
+    peers += [ClassicPeer(world) for _ in range(size - 2)]
+    settle(world, *peers, c)
+    world.quit(c)
+    if size == 2:
+        until_classic(world, *peers)
+    else:
+        settle(world, *peers)
+
+    assert world.listed(types=["classic"]) == (["g"] if size == 2 else [])
+
+
+def test_group_as_large_as_groups_of_the_other_protocol_may_be_is_upgraded():
+    """The newcomer has to fit as well."""
+    world = ConsumerWorld({"t": PARTITIONS}, group_consumer_max_size=2)
+    classic_group(world)
+    assert world.join(Peer("c")) is ErrorCode.GROUP_MAX_SIZE_REACHED
