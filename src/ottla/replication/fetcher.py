@@ -137,7 +137,6 @@ class ReplicaFetcher:
                     self._log_who_sits_out()
                     await self._settle()
                     await self._fetch()
-                    self._log_who_sits_out()
                     self._failure_count = 0
                 else:
                     await self._news.wait()

@@ -807,8 +807,6 @@ class ReplicaManager:
             take_over = partial(self._take_over, state, brokers)
             error = errors[topic_partition] = outcome("taken over", topic_partition, take_over)
             if error is ErrorCode.KAFKA_STORAGE_ERROR:
-                self.fetchers.remove(topic_partition)
-                self._drop(topic_partition)
                 self.offline_partitions.add(topic_partition)
         # Waiting operations learn of the new epochs now: the logs may soon be truncated.
         self.delayed.check(errors)

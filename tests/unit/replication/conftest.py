@@ -1,5 +1,10 @@
 """Brokers that replicate one partition."""
 
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
 import pytest
 from replica_world import ReplicaWorld
 
@@ -11,3 +16,15 @@ def world():
     world.create()
     yield world
     world.close()
+
+
+@pytest.fixture(autouse=True)
+def no_bug(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No callback, task or round of a fetcher ends with an error that nobody has foreseen."""
+    yield
+    bugs = [
+        each.getMessage()
+        for each in caplog.get_records("call")
+        if each.levelno >= logging.ERROR and each.exc_info
+    ]
+    assert bugs == []

@@ -28,6 +28,7 @@ from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
+    NO_EPOCH,
     IsolationLevel,
     LeaderAndIsr,
     Node,
@@ -78,6 +79,8 @@ class DirectConnection:
         self.source = source
         self.node = node
         self.open = []
+        self.requests = []
+        """What was sent, each with its version and the time that the answer may take."""
         self.target = None
 
     async def ready(self):
@@ -94,11 +97,12 @@ class DirectConnection:
             raise KafkaError.of(ErrorCode.NETWORK_EXCEPTION, f"{self.node} has been restarted")
 
     def version_of(self, request, low=0, high=1 << 15):
-        return min(high, request.max_version)
+        return min(high, self.world.newest.get(request, request.max_version))
 
     def send(self, request, version, timeout_ms):
         future = asyncio.get_running_loop().create_future()
         self.open.append(future)
+        self.requests.append((request, version, timeout_ms))
         try:
             self._check()
         except KafkaError as error:
@@ -220,6 +224,8 @@ class ReplicaWorld:
         self.cuts = set()
         self.latency_ms = 0
         self.racks = {}
+        self.newest = {}
+        """Of requests: the newest version that a leader knows, if that is not the newest of all."""
         self.brokers = {}
         self.epochs = 0
         self.disks = {broker_id: MemoryDisk() for broker_id in range(1, count + 1)}
@@ -271,11 +277,11 @@ class ReplicaWorld:
 
     # -- the controller
 
-    def create(self, replicas=(1, 2, 3), topic_partition=T0):
+    def create(self, replicas=(1, 2, 3), topic_partition=T0, topic_id=TOPIC_ID):
         """A new partition, led by its first replica."""
         isr = LeaderAndIsr(replicas[0], 0, tuple(replicas), 0)
         self.states[topic_partition] = PartitionState(
-            topic_partition, TOPIC_ID, 1, isr, tuple(replicas), True
+            topic_partition, topic_id, 1, isr, tuple(replicas), True
         )
         self.tell(topic_partition)
 
@@ -364,7 +370,7 @@ class ReplicaWorld:
         """What the whole log of a broker holds."""
         return log_values(self.brokers[broker_id].log(topic_partition))
 
-    def fetch(self, broker_id, offset, rack="", may_read_from_follower=False):
+    def fetch(self, broker_id, offset, rack="", may_read_from_follower=False, epoch=NO_EPOCH):
         """What a consumer gets from a broker."""
         params = FetchParams(
             CONSUMER_REPLICA_ID,
@@ -376,7 +382,7 @@ class ReplicaWorld:
             client_rack=rack,
         )
         answers = []
-        request = PartitionFetch(T0, TOPIC_ID, offset, 1 << 20)
+        request = PartitionFetch(T0, TOPIC_ID, offset, 1 << 20, epoch)
         self.brokers[broker_id].manager.fetch_records(params, [request], answers.append)
         return answers[0][request.key]
 

@@ -10,10 +10,11 @@ import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.config.topic_config import TopicConfig
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -23,7 +24,13 @@ from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.replica_requests import ACKS_LEADER
-from ottla.structs import NO_EPOCH, IsolationLevel, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    NO_UUID,
+    IsolationLevel,
+    StopReplicaPartition,
+    TopicPartition,
+)
 
 
 def errors(answers):
@@ -523,6 +530,7 @@ def test_partition_that_cannot_be_copied_keeps_no_other_back(world, monkeypatch,
     monkeypatch.undo()
     world.advance(5_000)
     assert world.values(2) == world.values(3) == [(0, b"poison")]
+    caplog.clear()
 
 
 def test_flush_that_was_refused_once_stops_no_fetcher(world):
@@ -541,3 +549,131 @@ def test_flush_that_was_refused_once_stops_no_fetcher(world):
     assert errors(answers) == [ErrorCode.NONE]
     assert world.values(2) == [(0, b"a")]
     assert world.brokers[1].log().high_watermark == 1
+
+
+@pytest.mark.parametrize("version", [12, 14, 15, 17])
+def test_leader_of_an_older_version_is_copied_as_well(world, version):
+    """Whatever the field in which a follower says which broker it is."""
+    world.newest[FetchRequest] = version
+    answers = world.append(1, b"a")
+    world.advance(1_200)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.values(2) == world.values(3) == [(0, b"a")]
+    (connection,) = world.brokers[2].connections
+    assert connection.requests[-1][1] == version
+    assert world.brokers[1].log().high_watermark == 1
+
+
+def test_topic_without_an_id_is_asked_for_by_its_name(world):
+    """It was made before topics had ids; without it the newest version is in use again."""
+    (connection,) = world.brokers[2].connections
+    world.advance(1_000)
+    with_ids = connection.requests[-1][1]
+    old = TopicPartition("old", 0)
+    world.topic_names[NO_UUID] = None
+    world.create(topic_partition=old, topic_id=NO_UUID)
+    answers = world.append(1, b"a", topic_partition=old)
+    world.advance(1_000)
+    with_names = connection.requests[-1][1]
+    world.brokers[2].manager.stop_replica([StopReplicaPartition(old, 0, False)])
+    world.advance(2_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert (with_ids, with_names) == (FetchRequest.max_version, LAST_VERSION_WITH_NAMES)
+    assert connection.requests[-1][1] == with_ids
+
+
+def test_leader_has_more_time_to_answer_than_it_may_wait(world):
+    """A long poll that ends empty is no lost connection."""
+    (connection,) = world.brokers[2].connections
+    request, _, timeout_ms = connection.requests[-1]
+
+    assert timeout_ms == request.max_wait_ms + 30_000
+    assert request.max_wait_ms == 500
+
+
+def first_delays(caplog):
+    """How long partitions have sat out since the last call, in the order of the log."""
+    lines = [each.message for each in caplog.records if "sits out for" in each.message]
+    caplog.clear()
+    return [int(line.partition("sits out for ")[2].partition(" ")[0]) for line in lines]
+
+
+def test_partition_that_was_copied_again_sits_out_as_short_as_the_first_time(
+    world, monkeypatch, caplog
+):
+    """Only failures one after the other make it longer."""
+    caplog.set_level("INFO", "ottla.replication.fetcher")
+    take = FollowerPartition.append
+
+    async def fail(follower, records, now_ms):
+        if records and follower.partition.broker_id == 2:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "planted")
+        return await take(follower, records, now_ms)
+
+    outages = []
+    for value in (b"a", b"b"):
+        with monkeypatch.context() as patch:
+            patch.setattr(FollowerPartition, "append", fail)
+            world.append(1, value)
+            world.advance(1_500)
+        world.advance(2_000)
+        outages.append(first_delays(caplog))
+
+    assert outages[0] == outages[1]
+    assert len(outages[0]) > 3
+    assert outages[0] == sorted(set(outages[0]))
+    assert world.values(2) == [(0, b"a"), (1, b"b")]
+
+
+def test_connection_that_held_is_tried_again_as_soon_as_the_first_time(world, caplog):
+    """Only failures one after the other make the pauses longer."""
+    caplog.set_level("INFO", "ottla.replication.fetcher")
+    attempts = []
+    for _ in range(2):
+        world.advance(1_000)
+        caplog.clear()
+        world.cut_off(2)
+        world.advance(800)
+        attempts.append(sum("fetching from" in each.message for each in caplog.records))
+        world.heal()
+        world.advance(3_000)
+
+    assert attempts[0] == attempts[1] > 3
+
+
+def test_partition_that_sits_out_is_asked_for_as_soon_as_its_time_is_over(world, monkeypatch):
+    """Though the others of its fetcher have nothing new, and their long poll would last longer."""
+    world.create(topic_partition=TopicPartition("t", 1))
+    world.advance(1_000)
+    take, failures = FollowerPartition.append, [ValueError("planted")]
+
+    async def fail_once(follower, records, now_ms):
+        if records and failures and follower.partition.broker_id == 2:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failures.pop()))
+        return await take(follower, records, now_ms)
+
+    monkeypatch.setattr(FollowerPartition, "append", fail_once)
+    world.append(1, b"a")
+    missing = world.values(2)
+    for _ in range(10):
+        world.runtime.advance(10)
+        world.run()
+
+    assert (missing, failures) == ([], [])
+    assert world.values(2) == [(0, b"a")]
+
+
+def test_batch_is_committed_as_soon_as_the_follower_has_flushed_it():
+    """Its fetcher waits for the disk, and not for the time after which it looks in any case."""
+    world = ReplicaWorld(topic_settings={"flush.messages": "1"})
+    world.create()
+    world.advance(1_000)
+    answers = world.append(1, b"a")
+    for _ in range(10):
+        world.runtime.advance(5)
+        world.run()
+
+    assert errors(answers) == [ErrorCode.NONE]
+    world.close()

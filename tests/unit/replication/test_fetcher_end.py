@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from replica_world import T0
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.fetcher import TOUCH_ALL_MS
+from ottla.replication.follower_partition import FollowerPartition
 from ottla.structs import TopicPartition
 
 T1 = TopicPartition("t", 1)
@@ -79,7 +81,7 @@ def test_partitions_of_a_leader_at_another_address_go_with_it(world):
     """Those that are not named again, too: they would ask the old address for ever."""
     world.create(topic_partition=T1)
     fetchers = world.brokers[2].manager.fetchers
-    cluster = the_fetcher(world).cluster
+    older, cluster = the_fetcher(world), the_fetcher(world).cluster
     moved = world.node(1)._replace(port=9999)
     fetchers.add(world.brokers[2].manager.partition(T1), moved, cluster)
     world.run()
@@ -90,6 +92,7 @@ def test_partitions_of_a_leader_at_another_address_go_with_it(world):
     }
 
     assert followed == {T0: moved, T1: moved}
+    assert older._task.done()
 
 
 def test_follower_tells_its_readers_how_far_is_committed(world):
@@ -140,3 +143,53 @@ def test_only_what_is_throttled_counts_against_the_rate(world):
 
     assert world.values(2) == [(0, b"a")]
     assert counted == []
+
+
+def test_what_was_copied_from_a_leader_is_counted_over_its_fetchers(world):
+    """A fetcher that ends and comes again does not set the metrics back."""
+    fetchers = world.brokers[2].manager.fetchers
+    (copied,) = fetchers.copied.values()
+    before = copied.requests
+    world.elect(2)
+    assert len(fetchers) == 0
+    world.elect(1)
+    world.append(1, b"a")
+    world.advance(1_000)
+
+    assert before > 0
+    assert list(fetchers.copied.values()) == [copied]
+    assert copied.requests > before
+    assert copied.bytes > 0
+
+
+def test_state_of_the_same_epoch_does_not_disturb_the_copying(world):
+    """The in-sync replicas have changed: the log has been compared with the leader's already."""
+    fetchers = world.brokers[2].manager.fetchers
+    follower = fetchers.follower(T0)
+    state = world.states[T0]
+    newer = state.leader_and_isr._replace(version=5, isr=(1, 2))
+    world.states[T0] = state._replace(leader_and_isr=newer)
+    world.tell()
+
+    assert follower is not None
+    assert fetchers.follower(T0) is follower
+    assert fetchers.follower(T1) is None
+    assert world.brokers[2].manager.partition(T0).version == 5
+
+
+def test_partition_without_an_answer_is_logged_before_the_others_are_waited_for(
+    world, caplog, monkeypatch
+):
+    """The line has the time at which it happened, and not that of the end of a long poll."""
+    caplog.set_level("INFO", "ottla.replication.fetcher")
+
+    async def refuse(self):
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "planted")
+
+    world.append(1, b"a", acks=1)
+    world.create(topic_partition=T1)
+    world.advance(1_000)
+    monkeypatch.setattr(FollowerPartition, "truncate_without_epochs", refuse)
+    world.elect(1, topic_partition=T1)
+
+    assert "t-1 sits out" in caplog.text

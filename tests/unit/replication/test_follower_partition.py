@@ -49,6 +49,7 @@ def run(world, coroutine):
         (EpochEntry(0, 1), 1, FollowerPhase.FETCHING),
         (EpochEntry(0, 9), 2, FollowerPhase.FETCHING),
         (EpochEntry(-1, 2), 2, FollowerPhase.FETCHING),
+        (EpochEntry(5, 3), 3, FollowerPhase.FETCHING),
         (EpochEntry(-1, -1), 4, FollowerPhase.FETCHING),
     ],
 )
@@ -58,6 +59,45 @@ def test_log_is_cut_where_the_leaders_epoch_ends(world, follower, end, left, pha
 
     assert follower.log.log_end_offset == left
     assert follower.phase is phase
+
+
+def test_epoch_that_the_leader_has_and_the_follower_has_not_is_asked_about_again(world):
+    """The log is cut to the epoch before it, and what is left may diverge earlier (KIP-279)."""
+    world.append(1, b"a")
+    world.advance(100)
+    for _ in range(2):
+        world.elect(1)
+    world.append(1, b"b")
+    world.advance(2_000)
+    broker = world.brokers[2]
+    broker.manager.fetchers.shutdown()
+    follower = FollowerPartition(broker.manager.partition(T0), broker.log_manager)
+    follower.phase = FollowerPhase.FETCHING
+    run(world, follower.take_epoch_end(EpochEntry(1, 9)))
+
+    assert follower.log.log_end_offset == 1
+    assert follower.phase is FollowerPhase.TRUNCATING
+
+
+def test_epoch_at_the_end_without_records_is_cut_with_the_log(world, follower):
+    """It would be the last one that the follower asks about, and nobody else has it."""
+    follower.log.leader_epoch_cache.assign(7, follower.log.log_end_offset)
+    run(world, follower.take_epoch_end(EpochEntry(1, 4)))
+
+    assert follower.log.log_end_offset == 4
+    assert follower.last_epoch == 1
+
+
+def test_lag_is_what_is_committed_and_not_here(follower):
+    """Before the leader has said how far that is, a follower counts as behind."""
+    found = [(follower.lag, follower.is_behind)]
+    for high_watermark in (0, 3, 4, 9):
+        follower.leader_high_watermark = high_watermark
+        found.append((follower.lag, follower.is_behind))
+    follower.note_leader(6, 0)
+
+    assert found == [(None, True), (0, False), (0, False), (0, False), (5, True)]
+    assert follower.lag == 2
 
 
 @pytest.mark.parametrize(("offset", "is_cut"), [(5, False), (4, False), (2, True)])
@@ -135,8 +175,8 @@ class Asking:
 @pytest.mark.parametrize(
     "error", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no"), ValueError("x")]
 )
-def test_each_follower_that_cannot_be_cut_sits_out_alone(error):
-    """One has no answer, one a refusal, one a disk that refuses; the last one is cut."""
+def test_each_follower_that_cannot_be_cut_sits_out_alone(error, caplog):
+    """One has no answer, one a refusal, one a disk that refuses, one another leader by now."""
     delayed: dict[int, str] = {}
 
     def delay(followers, reason):
@@ -145,14 +185,20 @@ def test_each_follower_that_cannot_be_cut_sits_out_alone(error):
     leader = Leader(
         ListOffsetsPartitionResponse(partition_index=1, error_code=6, offset=-1),
         ListOffsetsPartitionResponse(partition_index=2, error_code=0, offset=5),
+        ListOffsetsPartitionResponse(partition_index=9, error_code=0, offset=7),  # not asked for
+        ListOffsetsPartitionResponse(partition_index=4, error_code=0, offset=7),
         ListOffsetsPartitionResponse(partition_index=3, error_code=0, offset=7),
     )
     silent, refused, broken, cut = Asking(0), Asking(1), Asking(2, error), Asking(3)
+    given_up = Asking(4)
+    given_up.is_current = False
     questions = LeaderQuestions(leader, BrokerConfig(), 1, delay)
-    asyncio.run(questions.ask_ends([silent, refused, broken, cut]))
+    asyncio.run(questions.ask_ends([silent, refused, broken, cut, given_up]))
 
     assert delayed[0] == "the leader has not answered where its log ends"
     assert delayed[1] == "NOT_LEADER_OR_FOLLOWER"
     assert delayed[2] == (str(error) if isinstance(error, KafkaError) else repr(error))
     assert set(delayed) == {0, 1, 2}
     assert cut.cut_at == [7]
+    assert given_up.cut_at == []
+    caplog.clear()

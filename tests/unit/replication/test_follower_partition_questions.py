@@ -8,6 +8,7 @@ import gc
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode
 from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -69,3 +70,35 @@ def test_fetcher_that_is_closed_before_a_cut_leaves_nothing_unawaited(last_epoch
     gc.collect()  # a warning is an error of this test
 
     assert (closed.cuts, finished.cuts) == ([], [cut])
+
+
+def test_each_follower_without_an_epochs_end_sits_out_alone():
+    """One has no answer, one a refusal, one another leader by now; the last one is cut."""
+    delayed: dict[int, str] = {}
+
+    def delay(followers, reason):
+        delayed.update({each.topic_partition.partition: reason for each in followers})
+
+    def ends(partition, error=ErrorCode.NONE):
+        return EpochEndOffset(
+            partition=partition, error_code=int(error), leader_epoch=3, end_offset=5
+        )
+
+    class Answering(Leader):
+        async def send(self, request, version, timeout_ms):
+            lines = [ends(1, ErrorCode.FENCED_LEADER_EPOCH), ends(9), ends(2), ends(3)]
+            return OffsetForLeaderEpochResponse(
+                topics=[OffsetForLeaderTopicResult(topic="t", partitions=lines)]
+            )
+
+    followers = [Follower(3) for _ in range(4)]
+    for index, follower in enumerate(followers):
+        follower.topic_partition = TopicPartition("t", index)
+    followers[2].is_current = False
+    asyncio.run(LeaderQuestions(Answering(), BrokerConfig(), 1, delay).ask_epoch_ends(followers))
+
+    assert delayed == {
+        0: "the leader has not answered where its epoch ends",
+        1: "FENCED_LEADER_EPOCH",
+    }
+    assert [follower.cuts for follower in followers] == [[], [], [], ["where epoch 3 ends"]]

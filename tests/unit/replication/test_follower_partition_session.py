@@ -102,7 +102,9 @@ def test_answer_for_what_was_not_asked_for_ends_the_session(stray):
     ask(session, {T0: wanted()})  # T1 is forgotten
 
     index, topic_id = stray.get("partition", 0), stray.get("topic_id", ID)
-    with pytest.raises(KafkaError, match=f"partition {index} of topic .* was not asked for"):
+    topic = "t" if topic_id == ID else NEW_ID
+    asked_for = f"partition {index} of topic {topic}, which it was not asked for"
+    with pytest.raises(KafkaError, match=asked_for):
         session.accept(answer(7, index, topic_id=topic_id, error=3))
 
 
@@ -132,3 +134,15 @@ def test_older_topic_is_replaced_where_topics_go_by_name():
     renewed = ask(session, {T0: wanted(topic_id=NEW_ID)}, LAST_VERSION_WITH_NAMES)
 
     assert renewed == (7, 1, [0], [])
+
+
+def test_session_that_lives_long_begins_to_count_anew():
+    """An epoch has 32 bits, and 0 would ask for another session."""
+    session = FollowerSession()
+    ask(session, {T0: wanted()})
+    session.accept(FetchResponse(session_id=7))
+    session._epoch = 2**31 - 1
+    assert ask(session, {T0: wanted()}) == (7, 2**31 - 1, [], [])
+    session.accept(FetchResponse(session_id=7))
+
+    assert ask(session, {T0: wanted()}) == (7, 1, [], [])

@@ -23,6 +23,8 @@ def test_follower_at_the_end_is_caught_up_however_long_ago_it_fetched():
     replica.on_fetch(10, 0, leader_end=10, now_ms=1_000)
 
     assert replica.is_caught_up(10, 10**9, 500)
+    assert replica.is_caught_up(20, 1_500, 500)
+    assert not replica.is_caught_up(20, 1_501, 500)
 
 
 def test_replica_that_a_leader_begins_with_has_time_to_show_itself():

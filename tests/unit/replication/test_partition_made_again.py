@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 from replica_world import T0, TOPIC_ID, DirectConnection
@@ -72,3 +73,19 @@ def test_records_of_the_older_topic_that_come_late_are_not_taken(world, monkeypa
     world.advance(10)
 
     assert world.values(2) == []
+
+
+def test_replica_whose_older_log_cannot_be_put_away_is_offline(world):
+    """It copies nothing more into it, and says to everybody that its disk has failed."""
+    world.append(1, b"old")
+    world.advance(600)
+    world.disks[2].fail("rename", "/data/t-0*", error=errno.EIO)
+    make_again(world, 1)
+    told = world.tell()
+    manager = world.brokers[2].manager
+
+    assert told == {1: ErrorCode.NONE, 2: ErrorCode.KAFKA_STORAGE_ERROR, 3: ErrorCode.NONE}
+    assert manager.offline_partitions == {T0}
+    assert manager.fetchers.follower(T0) is None
+    assert manager.why_missing(T0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert T0 not in manager.partitions

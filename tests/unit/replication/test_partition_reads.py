@@ -146,6 +146,7 @@ def test_reader_that_is_ahead_in_its_epoch_learns_where_it_ends(world):
 
     assert ask(2, 0) is None
     assert ask(3, 0) == (0, 2)
+    assert error_of(lambda: ask(1, 9)) is ErrorCode.OFFSET_OUT_OF_RANGE
     partition(world).log.maybe_increment_log_start_offset(1)
     assert error_of(lambda: ask(0, 0)) is ErrorCode.OFFSET_OUT_OF_RANGE
     assert ask(1, 0) is None
@@ -157,7 +158,90 @@ def test_epoch_in_which_nothing_was_written_is_forgotten_by_the_follower(world):
     world.advance(100)
     world.elect(2)
     led_in = partition(world, 2).log.leader_epoch_cache.latest_epoch
-    world.elect(1)
+    state = world.states[T0]
+    elected = state.leader_and_isr._replace(leader=1, leader_epoch=2, version=9)
+    world.brokers[2].manager.become_leader_or_follower(
+        [state._replace(leader_and_isr=elected)], world.live_brokers()
+    )
     follows_in = partition(world, 2).log.leader_epoch_cache.latest_epoch
 
     assert (led_in, follows_in) == (1, 0)
+
+
+def test_reader_of_a_follower_is_fenced_by_its_epoch(world):
+    """A follower serves those that know of the same leader as itself, and no others."""
+    world.append(1, b"a")
+    world.elect(1)
+    world.advance(1_200)
+
+    def ask(epoch):
+        params = FetchParams(
+            CONSUMER_REPLICA_ID,
+            0,
+            1,
+            1 << 20,
+            IsolationLevel.READ_UNCOMMITTED,
+            may_read_from_follower=True,
+        )
+        request = PartitionFetch(T0, TOPIC_ID, 0, 1 << 20, current_leader_epoch=epoch)
+        return partition(world, 2).read_records(request, params, 1 << 20, True)
+
+    assert ask(1).records.size == ask(NO_EPOCH).records.size > 0
+    assert error_of(lambda: ask(0)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert error_of(lambda: ask(2)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_record_that_is_not_committed_is_found_by_no_time(world):
+    """A consumer that began there would be told that its offset is out of range."""
+    world.cut_off(2)
+    world.append(1, b"a")
+    found = partition(world).fetch_offset_for_timestamp(0, IsolationLevel.READ_UNCOMMITTED)
+    by_replica = partition(world).fetch_offset_for_timestamp(
+        0, IsolationLevel.READ_UNCOMMITTED, replica_id=2
+    )
+
+    assert (found.error, found.offset) == (ErrorCode.NONE, -1)
+    assert by_replica.offset == 0
+
+
+def test_open_transaction_is_known_to_the_leader_alone(world):
+    """A follower may have it from the batches, and is not the one to ask."""
+    partition(world).begin_verification(7, 0, 0).is_confirmed = True
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    world.append(1, b"a", is_transactional=True, **producer)
+    world.advance(1_000)
+
+    assert partition(world).has_open_txn(7, 0)
+    assert not partition(world).has_open_txn(7, 1)
+    assert not partition(world).has_open_txn(8, 0)
+    assert not partition(world, 2).has_open_txn(7, 0)
+
+
+def test_fetch_of_a_broker_that_is_no_replica_here_is_refused(world):
+    """One that knows the leader's epoch knows more than the leader, and is to ask again."""
+    params = FetchParams(9, 0, 1, 1 << 20, IsolationLevel.READ_UNCOMMITTED)
+
+    def error_in(epoch):
+        request = PartitionFetch(T0, TOPIC_ID, 0, 1 << 20, current_leader_epoch=epoch)
+        return error_of(lambda: partition(world).on_follower_fetch(request, params))
+
+    assert error_in(0) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert error_in(NO_EPOCH) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_fetch_of_a_follower_tells_what_it_changes(world):
+    """Whether more is committed now, and whether deleted records are gone there as well."""
+    world.append(1, b"a")
+    world.advance(1_200)
+    for broker_id in (2, 3):
+        world.cut_off(broker_id)
+    world.append(1, b"b")
+
+    def fetch(broker_id, offset, start):
+        params = FetchParams(broker_id, 0, 1, 1 << 20, IsolationLevel.READ_UNCOMMITTED)
+        request = PartitionFetch(T0, TOPIC_ID, offset, 1 << 20, log_start_offset=start)
+        return partition(world).on_follower_fetch(request, params)
+
+    assert fetch(2, 2, 0) == (False, False)
+    assert fetch(3, 2, 1) == (True, True)
+    assert fetch(3, 2, 1) == (False, False)

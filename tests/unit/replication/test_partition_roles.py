@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replica_world import T0
+import pytest
+from replica_world import LAG_MS, T0
 
 from ottla.errors import ErrorCode
 from ottla.structs import StopReplicaPartition, TopicPartition
@@ -69,7 +70,52 @@ def test_leader_of_nobody_is_not_followed(world):
     manager = world.brokers[3].manager
     state = world.states[T0]
     gone = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=-1, leader_epoch=1))
-    manager.become_leader_or_follower([gone], world.live_brokers())
+    answers = manager.become_leader_or_follower([gone], world.live_brokers())
 
+    assert answers == {T0: ErrorCode.NONE}
     assert len(manager.fetchers) == 0
     assert not manager.partition(T0).is_leader
+
+
+def test_followers_that_wait_hear_at_once_of_a_leader_that_leads_no_more(world, caplog):
+    """Also one that the controller has not told of it yet: it need not wait for the long poll."""
+    caplog.set_level("INFO", "ottla.replication.fetcher")
+    world.append(1, b"a")
+    world.advance(1_200)
+    state = world.states[T0]
+    elected = state.leader_and_isr._replace(leader=2, leader_epoch=1, version=9)
+    world.states[T0] = state._replace(leader_and_isr=elected)
+    caplog.clear()
+    world.tell(only=1)
+
+    assert caplog.text.count("t-0 sits out for 40 ms: FENCED_LEADER_EPOCH") == 2  # one each
+
+
+@pytest.mark.parametrize("way", ["stop", "failed directory"])
+def test_replica_that_is_given_up_is_copied_no_more(world, way):
+    """Its fetcher ends with the last of its partitions."""
+    manager = world.brokers[2].manager
+    if way == "stop":
+        manager.stop_replica([StopReplicaPartition(T0, 0, False)])
+    else:
+        manager.on_log_dir_failure(manager.partition(T0).log.log_dir)
+    world.append(1, b"a", acks=1)
+    world.advance(2_000)
+
+    assert manager.fetchers.follower(T0) is None
+    assert world.values(2) == []
+    if way == "stop":
+        assert len(manager.fetchers) == 0
+
+
+def test_broker_that_is_shut_down_copies_nothing_and_proposes_nothing(world):
+    """It goes on serving nobody while the rest of it ends."""
+    world.answers_isr_changes = False
+    for broker_id in (1, 2):
+        world.brokers[broker_id].manager.shutdown()
+    world.append(1, b"a", acks=1)
+    world.advance(3 * LAG_MS)
+
+    assert world.values(2) == []
+    assert len(world.brokers[2].manager.fetchers) == 0
+    assert world.isr_changes == []

@@ -12,7 +12,9 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
-from ottla.record.batch_builder import BatchBuilder
+from ottla.log.log_validator import INLINE_UNPACKED_BYTES
+from ottla.record.batch_builder import BatchBuilder, build_batch
+from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -202,6 +204,7 @@ def test_a_fetch_waits_for_enough_bytes(manager):
     append(manager, batch(b"x" * 100), topic_partition=SECOND)
 
     assert [len(values(result)) for result in answers[0].values()] == [1, 1]
+    assert len(fetch(manager, 0, max_wait_ms=500, min_bytes=one)) == 1
 
 
 def test_a_fetch_does_not_wait_for_bytes_beyond_its_limit(manager):
@@ -371,6 +374,83 @@ def test_shutdown_answers_whoever_waits(manager):
     assert values(answers[0][FIRST]) == []
 
 
+def test_log_of_a_new_leader_without_followers_is_committed_to_its_end(manager, runtime):
+    """Nobody is there to wait for: consumers get all of it at once."""
+    append(manager, batch(b"a"))
+    manager.partition(FIRST).log.update_high_watermark(0)
+    again = ReplicaManager(runtime, manager.log_manager, BROKER, lambda partition: True)
+    again.become_leader_or_follower([led(FIRST, epoch=2)], {})
+
+    assert values(fetch(again, 0)[0][FIRST]) == [b"a"]
+
+
+def test_broker_that_is_alone_looks_for_no_replicas_that_have_fallen_behind(manager, runtime):
+    """It has none, and nothing to wake up for."""
+    manager.startup()
+
+    assert runtime.scheduler.loop.next_due_ms() is None
+
+
+def test_record_is_served_to_those_who_wait_once_it_is_flushed(manager, runtime):
+    """With flush.messages=1 it is committed when the disk has it, and not before."""
+    log = manager.partition(FIRST).log
+    log.update_config(TopicConfig.of(manager.log_manager.config, {"flush.messages": "1"}))
+    long_poll = fetch(manager, 0, max_wait_ms=10_000)
+    append_later(manager, batch(b"x"))
+    manager.complete_delayed()
+    before = list(long_poll)
+    runtime.scheduler.advance(0)
+
+    assert before == []
+    assert values(long_poll[0][FIRST]) == [b"x"]
+
+
+def large():
+    """A batch that is looked through in the background."""
+    records = [(1_000, None, bytes(INLINE_UNPACKED_BYTES // 2), ())] * 3
+    return memoryview(bytearray(build_batch(records, CompressionType.GZIP)))
+
+
+def test_large_batch_is_appended_once_it_was_looked_through(manager, runtime):
+    """The small one of the request waits for it with the answer; who waits for it gets it."""
+    long_poll = fetch(manager, 0, max_wait_ms=10_000)
+    answers = []
+    entries = {FIRST: large(), SECOND: batch(b"small")}
+    manager.append_records(1_000, ACKS_LEADER, entries, answers.append)
+    manager.complete_delayed()
+    before = list(answers)
+    runtime.scheduler.advance(0)
+
+    assert before == []
+    assert [result.error for result in answers[0].values()] == [ErrorCode.NONE] * 2
+    assert set(answers[0]) == {FIRST, SECOND}
+    assert len(values(long_poll[0][FIRST])) > 1
+
+
+def test_large_batch_that_is_refused_is_logged_as_any_other(manager, runtime, caplog):
+    """By then the line of its request has been written."""
+    caplog.set_level(logging.INFO)
+    config = TopicConfig.of(manager.log_manager.config, {"cleanup.policy": "compact"})
+    manager.partition(FIRST).log.update_config(config)
+    answers = []
+    manager.append_records(1_000, ACKS_LEADER, {FIRST: large()}, answers.append)
+    runtime.scheduler.advance(0)
+
+    assert answers[0][FIRST].error is ErrorCode.INVALID_RECORD  # it has no keys
+    assert "refused a batch for t-0" in caplog.text
+
+
+def test_large_batch_is_refused_by_a_broker_that_stops(manager, runtime):
+    """Its logs are closed next; the producer asks the next leader."""
+    answers = []
+    manager.append_records(1_000, ACKS_LEADER, {FIRST: large()}, answers.append)
+    manager.shutdown()
+    runtime.scheduler.advance(0)
+
+    assert answers[0][FIRST].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert manager.partition(FIRST).log.log_end_offset == 0
+
+
 def test_failed_log_directory_takes_its_partitions_offline(manager, runtime):
     """A failed fsync: who waits is told KAFKA_STORAGE_ERROR, and so is everybody after."""
     log = manager.partition(FIRST).log
@@ -487,6 +567,7 @@ def test_bug_that_one_partition_meets_is_an_error_of_that_one(manager, monkeypat
         FIRST: ErrorCode.UNKNOWN_SERVER_ERROR,
         SECOND: ErrorCode.NONE,
     }
+    caplog.clear()
 
 
 def test_log_that_could_not_be_made_can_be_deleted(manager, runtime):
@@ -497,8 +578,46 @@ def test_log_that_could_not_be_made_can_be_deleted(manager, runtime):
         third: ErrorCode.KAFKA_STORAGE_ERROR
     }
     assert not runtime.disk.exists("/logs/t-2")
-
+    assert manager.offline_partitions == {third}
     assert manager.stop_replica([StopReplicaPartition(third, NO_EPOCH, True)]) == {
         third: ErrorCode.NONE
     }
+    assert manager.offline_partitions == set()
     assert manager.become_leader_or_follower([led(third)], {}) == {third: ErrorCode.NONE}
+
+
+def test_produce_that_waits_is_given_to_the_one_who_would_give_it_up(manager):
+    """The client may hang up before there is an answer."""
+    held = []
+    manager.partition(FIRST).log.update_config(
+        TopicConfig.of(manager.log_manager.config, {"flush.messages": "1"})
+    )
+    entries = {FIRST: batch(b"x")}
+    manager.append_records(1_000, ACKS_LEADER, entries, list, wait_for=held.append)
+    manager.append_records(1_000, ACKS_LEADER, {SECOND: batch(b"x")}, list, wait_for=held.append)
+
+    assert [list(operation.results) for operation in held] == [[FIRST]]
+
+
+def test_what_is_written_and_read_is_counted_by_topic(manager):
+    """Also what is refused, and of which kind: not what the client does wrong in any cluster."""
+    append(manager, batch(b"a", b"b"))
+    append(manager, batch(b"a"), topic_partition=SECOND)
+    append(
+        manager, memoryview(bytearray(b"no batch at all, and yet as long as the head of one is"))
+    )
+    (read,) = fetch(manager, 0)
+    fetch(manager, 9)
+    manager.become_leader_or_follower([led(SECOND, leader=9, epoch=2)], {})
+    append(manager, batch(b"a"), topic_partition=SECOND)
+    fetch(manager, 3, 0)
+    stats = manager.stats.topics["t"]
+
+    assert (stats.messages_in, stats.produces) == (3, 4)
+    assert stats.bytes_in == len(batch(b"a", b"b")) + len(batch(b"a"))
+    assert stats.bytes_out == read[FIRST].records.size == len(batch(b"a", b"b"))
+    assert (stats.fetches, stats.failed_fetches, stats.failed_produces) == (4, 2, 0)
+    before = stats.messages_in
+    manager.stop_replica([StopReplicaPartition(each, NO_EPOCH, False) for each in (FIRST, SECOND)])
+    assert manager.stats.topics == {}
+    assert manager.stats.total().messages_in == before

@@ -61,3 +61,26 @@ def test_quota_without_limit_counts_nothing(quota):
 def test_quota_applies_to_named_replicas(quota, replicas, applies):
     """A replica goes by partition and broker; * is all of them."""
     assert quota.applies(replicas, 0) is applies
+
+
+def test_quota_without_a_setting_has_no_limit(runtime):
+    """As in a cluster in which nobody moves anything."""
+    quota = ReplicationQuota(runtime.clock, 3, 11, 1)
+    quota.record(10**12)
+
+    assert not quota.is_limited
+    assert not quota.is_exceeded
+
+
+def test_quota_forgets_each_second_by_itself(quota, runtime):
+    """What came later does not keep what came first."""
+    quota.record(1_000_000)
+    runtime.advance(5_000)
+    quota.record(100)
+    runtime.advance(500)
+    quota.record(100)
+    runtime.advance(5_499)
+    assert quota.is_exceeded
+    runtime.advance(1)
+
+    assert not quota.is_exceeded
