@@ -71,3 +71,33 @@ def test_group_that_is_given_up_answers_those_who_wait():
 
     assert told == [ErrorCode.NOT_COORDINATOR, FAILED]
     assert not writes.unsaved
+
+
+def test_writes_are_idle_when_the_log_has_all_of_them():
+    """Neither under way nor still to be made up for."""
+    writes, log = PendingWrites(), Log()
+    assert writes.is_idle
+    writes.write({b"k": b"1"}, log.append, lambda error: None)
+    assert not writes.is_idle
+    log.callbacks[0](FAILED)
+    assert not writes.is_idle
+    writes.write({}, log.append, lambda error: None)
+    assert not writes.is_idle
+    log.callbacks[1](NONE)
+
+    assert writes.is_idle
+
+
+def test_nothing_of_a_group_that_was_given_up_is_written_later():
+    """Another coordinator has read the log since."""
+    writes, log, told = PendingWrites(), Log(), []
+    writes.write({b"k": b"1"}, log.append, told.append)
+    log.callbacks[0](FAILED)
+    writes.write({b"l": b"1"}, log.append, told.append)
+    writes.abandon(ErrorCode.NOT_COORDINATOR)
+    assert writes.is_idle
+
+    writes.write({b"m": b"1"}, log.append, told.append)
+    assert log.batches[2] == {b"m": b"1"}
+    log.callbacks[2](FAILED)
+    assert writes.unsaved == {b"m": b"1"}
