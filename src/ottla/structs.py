@@ -35,6 +35,8 @@ NO_UUID: Final = UUID(int=0)
 BROKER_DEFAULT: Final = -1
 """A number of partitions or replicas of a new topic: as the broker is configured (KIP-464)."""
 
+BROKER_CLIENT_ID: Final = "broker-"
+"""The client id of a broker that asks another one, before its number."""
 CONSUMER_REPLICA_ID: Final = -1
 """The replica id in Fetch, ListOffsets and OffsetForLeaderEpoch of a client that is no broker."""
 DEBUGGING_REPLICA_ID: Final = -2

@@ -12,7 +12,7 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.types import NEWEST
 from ottla.runtime import Runtime
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node, Value
+from ottla.structs import BROKER_CLIENT_ID, Node, Value
 
 FIRST_BACKOFF_MS: Final = 20
 MAX_BACKOFF_MS: Final = 500
@@ -58,7 +58,7 @@ class BrokerConnections:
         self._runtime = runtime
         self._cache = cache
         self._settings = BrokerConnectionSettings(
-            client_id=f"broker-{broker_id}",
+            client_id=f"{BROKER_CLIENT_ID}{broker_id}",
             request_timeout_ms=config.request_timeout_ms,
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,

@@ -10,6 +10,7 @@ epoch, the second takes the group's partition into the transaction (KIP-890).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -75,6 +76,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
 from ottla.structs import (
+    BROKER_CLIENT_ID,
     INTERNAL_TOPICS,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -309,6 +311,8 @@ class TransactionHandlers:
         self.markers = markers
         self.clock = clock
         self.topic_id = topic_id
+        # Name of a broker -> its newest connection for markers.
+        self._marker_sessions: dict[str, int] = {}
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -446,8 +450,27 @@ class TransactionHandlers:
 
         if not body.markers:
             context.respond(WriteTxnMarkersResponse())
+        is_late = self._has_been_replaced(context)
         for number, marker in enumerate(body.markers):
-            self._write_marker(marker, partial(on_written, number, marker))
+            if is_late:
+                on_written(number, marker, defaultdict(lambda: ErrorCode.NETWORK_EXCEPTION))
+            else:
+                self._write_marker(marker, partial(on_written, number, marker))
+
+    def _has_been_replaced(self, context: RequestContext) -> bool:
+        """Whether a newer connection of the sending broker has brought markers already.
+
+        A coordinator has one connection for markers to a broker. It has sent again what was on the
+        one before; a marker that comes from there would end the next transaction, which has the
+        same epoch where each has none of its own (`transaction.version` below 2).
+        """
+        sender = context.client_id
+        if not sender.startswith(BROKER_CLIENT_ID):
+            return False
+        session = session_of(context)
+        newest = max(session, self._marker_sessions.get(sender, session))
+        self._marker_sessions[sender] = newest
+        return session < newest
 
     def _write_marker(
         self, marker: WritableTxnMarker, on_written: Callable[[Errors], object]

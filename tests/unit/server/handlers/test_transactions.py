@@ -293,8 +293,10 @@ def test_transaction_that_adds_its_partitions_begins_with_0(broker, producer):
     assert begun == 0
 
 
-def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1, **fields):
-    """The error code of a marker for T0."""
+def write_marker(
+    broker, producer, commit=True, coordinator_epoch=0, version=1, client=(), **fields
+):
+    """The error code of a marker for T0; `client` says by which connection of whom it comes."""
     marker = WritableTxnMarker(
         producer_id=producer[0],
         producer_epoch=producer[1],
@@ -303,7 +305,8 @@ def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1, 
         coordinator_epoch=coordinator_epoch,
         **fields,
     )
-    (result,) = broker.call(WriteTxnMarkersRequest(markers=[marker]), version).markers
+    request = WriteTxnMarkersRequest(markers=[marker])
+    (result,) = broker.call(request, version, **dict(client)).markers
     return result.topics[0].partitions[0].error_code
 
 
@@ -319,6 +322,38 @@ def test_hanging_transaction_can_be_ended_by_hand(broker, producer, version):
     assert write_marker(broker, old) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert write_marker(broker, producer) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert broker.call(WriteTxnMarkersRequest(), 1).markers == []
+
+
+@pytest.mark.parametrize("outcome", [True, False])
+def test_marker_of_a_connection_that_its_broker_has_replaced_is_not_written(
+    broker, producer, outcome
+):
+    """It was sent again by the newer one; the transaction that is open now has the same epoch."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"first")
+    newer = {"session": 8, "client_id": "broker-2"}
+    assert write_marker(broker, producer, client=newer) == ErrorCode.NONE
+    broker.add(producer, 0)
+    broker.produce(producer, 1, b"open")
+
+    late = {"session": 7, "client_id": "broker-2"}
+    assert write_marker(broker, producer, outcome, client=late) == ErrorCode.NETWORK_EXCEPTION
+    assert broker.fetch().last_stable_offset < broker.fetch().high_watermark
+    assert write_marker(broker, producer, client=newer) == ErrorCode.NONE
+    assert values(broker.fetch(2)) == [b"open"]
+
+
+def test_connections_of_other_senders_are_no_newer_ones(broker, producer):
+    """Each broker has its own, and administrators may have several."""
+    for client in (
+        {"session": 9, "client_id": "broker-2"},
+        {"session": 5, "client_id": "broker-3"},
+        {"session": 8, "client_id": "admin"},
+        {"session": 4, "client_id": "admin"},
+        {"session": 9, "client_id": "broker-2"},
+        {"session": 10, "client_id": "broker-2"},
+    ):
+        assert write_marker(broker, producer, client=client) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("outcome", [True, False])

@@ -48,9 +48,9 @@ class Context:
 
     in_sight = None
 
-    def __init__(self, api_version, session):
+    def __init__(self, api_version, session, client_id="app"):
         self.api_version = api_version
-        self.client_id = "app"
+        self.client_id = client_id
         self.connection = SimpleNamespace(id=f"127.0.0.1:9092-127.0.0.1:4711-{session}")
         self.answer = None
 
@@ -135,13 +135,13 @@ class TransactionBroker:
         self.runtime.disk.locked.clear()
         self.start()
 
-    def call(self, body, version, session=1):
+    def call(self, body, version, session=1, **client):
         """The answer to a request; None while it is open."""
-        return self.begin(body, version, session).answer
+        return self.begin(body, version, session, **client).answer
 
-    def begin(self, body, version, session=1):
+    def begin(self, body, version, session=1, **client):
         """The context of a request, which has the answer when there is one."""
-        context = Context(version, session)
+        context = Context(version, session, **client)
         answer = self.handlers[type(body).api_key](context, body)
         if hasattr(answer, "send"):
             answer = self.runtime.scheduler.run(answer)
