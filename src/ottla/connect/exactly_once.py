@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.clients.producer.producer import Producer
+from ottla.config.client_config import ProducerConfig
+from ottla.config.coordinator_config import TransactionConfig
 from ottla.connect.connector import SourceBatch, TransactionContext
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import SourceOffset
@@ -35,6 +37,9 @@ INTERVAL: Final = "interval"
 CONNECTOR: Final = "connector"
 READ_LIMIT_MS: Final = 30_000
 ABORT_LIMIT_S: Final = 5.0
+TIMEOUT_MS: Final[int] = ProducerConfig.keys["transaction.timeout.ms"].default
+LONGEST_TIMEOUT_MS: Final[int] = TransactionConfig.keys["transaction.max.timeout.ms"].default
+"""What brokers allow unless they are set otherwise; they refuse a producer that asks for more."""
 HINT: Final = (
     "another task has the transactional id, or the transaction took longer than "
     "transaction.timeout.ms; then producer.override.transaction.timeout.ms must be greater, "
@@ -95,12 +100,23 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         assert once is not None, "the worker supports it"
         once.fence()
         once.check()
-        producer = self.parts.clients.producer(self.id, transactional_id=once.transactional_id)
+        producer = self.parts.clients.producer(
+            self.id,
+            needed={"transaction.timeout.ms": self._timeout_ms},
+            transactional_id=once.transactional_id,
+        )
         self.producer = producer  # so that it can be closed if this hangs
         producer.init_transactions()
         once.check()
         self.parts.offsets.refresh(READ_LIMIT_MS)
         return producer
+
+    @property
+    def _timeout_ms(self) -> int:
+        """How long a transaction may be open: longer than until its end is due."""
+        if self._boundary != INTERVAL:
+            return TIMEOUT_MS
+        return min(self._interval_ms + TIMEOUT_MS, LONGEST_TIMEOUT_MS)
 
     def transaction_context(self) -> TransactionContext | None:
         return self._asked if self._boundary == CONNECTOR else None
@@ -145,9 +161,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         if self._boundary == POLL:
             self._commit()
         elif self._boundary == INTERVAL:
-            if self._due.has_passed:
-                self._commit()
-                self._due = self._next_commit()
+            self._commit_if_due()
         else:
             wants_end, wants_abort = self._asked.take()
             if wants_abort:
@@ -155,11 +169,21 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             if wants_end:
                 self._commit()
 
+    def _commit_if_due(self) -> None:
+        if self._due.has_passed:
+            self._commit()
+            self._due = self._next_commit()
+
     def note_arrivals(self) -> None:
         """What is not committed is not there yet: it is counted with its transaction."""
 
     def check_arrivals(self) -> None:
-        """Tell the source what is committed; raise what has failed."""
+        """Tell the source what is committed; raise what has failed.
+
+        A source that brings nothing more leaves no transaction open until the broker aborts it.
+        """
+        if self._boundary == INTERVAL and self._is_open and not self._is_broken:
+            self._commit_if_due()
         self._sent += self.pending.take_arrived()
         self._raise_what_failed()
         if not self._has_committed:
@@ -178,11 +202,13 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             assert failed.error is not None, "it has failed"
             raise _explained(failed.error)
 
-    def _next_commit(self) -> Deadline:
+    @property
+    def _interval_ms(self) -> int:
         limit_ms = self.config.transaction_boundary_interval_ms
-        if limit_ms is None:
-            limit_ms = self.parts.worker_config.offset_flush_interval_ms
-        return Deadline(self.parts.runtime.clock, limit_ms)
+        return self.parts.worker_config.offset_flush_interval_ms if limit_ms is None else limit_ms
+
+    def _next_commit(self) -> Deadline:
+        return Deadline(self.parts.runtime.clock, self._interval_ms)
 
     def _begin(self) -> None:
         if not self._is_open:

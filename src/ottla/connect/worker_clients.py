@@ -58,10 +58,17 @@ class WorkerClients:
         if wrong:
             raise ConfigError(next(iter(wrong.values())))
 
-    def producer(self, task: Any, kind: str = "producer", **more: Any) -> Producer:
+    def producer(
+        self,
+        task: Any,
+        kind: str = "producer",
+        needed: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Producer:
         """The producer of a task: what was acknowledged is neither lost nor there twice.
 
-        Kafka's own has no idempotence; here it is on, unless a setting turns it off.
+        Kafka's own has no idempotence; here it is on, unless a setting turns it off. `needed` are
+        defaults of the task, `more` are settings that nobody can change.
         """
         settings: dict[str, Any] = {
             "acks": "all",
@@ -69,6 +76,7 @@ class WorkerClients:
             "delivery.timeout.ms": INT_MAX,
             "linger.ms": 5,
             "client.id": f"connector-{kind}-{task}",
+            **(needed or {}),
         }
         if kind == DEAD_LETTERS:
             settings["max.request.size"] = LARGEST_LETTER

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from connect_kit import ask, distributed, state_of, wait_for_state
 
-from ottla import Producer
+from ottla import Admin, Producer
 from ottla.connect import distributed_herder
 from ottla.errors import KafkaError
 from ottla.testing import InProcessBroker, wait_until
@@ -109,6 +109,38 @@ def test_interval_ends_transactions(broker, workers):
     assert values(broker, "t") == []
     do(worker, "PUT", "/connectors/slow/pause")
     wait_until(lambda: values(broker, "t") == [0, 1, 2, 3], "the transaction's end")
+
+
+def test_interval_ends_the_transaction_of_a_source_that_brings_nothing_more(broker, workers):
+    """The broker would abort it, and the task would fail."""
+    (worker,) = workers()
+    config = counting("t", count=4, batch=4, transaction_boundary="interval")
+    config["transaction.boundary.interval.ms"] = "200"
+    do(worker, "PUT", "/connectors/quiet/config", config)
+
+    wait_until(lambda: values(broker, "t") == [0, 1, 2, 3], "the transaction's end")
+    wait_until(lambda: offsets(broker) == {"quiet": {"n": 3}}, "the offset")
+
+
+@pytest.mark.parametrize(
+    ("settings", "timeout_ms"),
+    [
+        ({"transaction.boundary.interval.ms": "60000"}, 120_000),
+        ({"transaction.boundary.interval.ms": "3600000"}, 900_000),
+        ({"producer.override.transaction.timeout.ms": "70000"}, 70_000),
+        ({"transaction.boundary": "poll"}, 60_000),
+    ],
+)
+def test_transaction_may_be_open_until_its_end_is_due(broker, workers, settings, timeout_ms):
+    """A broker would abort one that is as long as it may be, just before it is committed."""
+    (worker,) = workers(connector_client_config_override_policy="All")
+    config = counting("t", count=1, batch=1, transaction_boundary="interval") | settings
+    do(worker, "PUT", "/connectors/long/config", config)
+    broker.wait_for_records("t", 1)
+
+    with Admin(broker.bootstrap_servers) as admin:
+        found = admin.describe_transactions(["workers-long-0"])
+    assert found["workers-long-0"].timeout_ms == timeout_ms
 
 
 def test_task_of_before_is_fenced_when_tasks_are_planned_anew(broker, workers):

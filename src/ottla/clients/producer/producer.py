@@ -45,6 +45,7 @@ from ottla.config.client_config import ProducerConfig
 from ottla.config.config_type import ConfigType
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
+from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.record.rows import EncodedRecords
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import IoThread
@@ -375,7 +376,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
             else CustomPartitioner(config.partitioner_class, given)
         )
         self._interceptors = ProducerInterceptors.of(config.interceptor_classes)
-        self._max_record_size = min(config.max_request_size, config.buffer_memory)
+        # With the batch around it, or a broker with the same limit would refuse the record.
+        self._max_record_size = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD
         self._is_closed = False
         self._io = IoThread(f"{config.client_id}-producer")
         self._now_ms = self._io.runtime.clock.now_ms
@@ -603,6 +605,7 @@ def checked_timestamp(timestamp_ms: int) -> int:
 
 
 def too_large(topic: str, size: int, config: ProducerConfig) -> KafkaError:
+    size += BATCH_OVERHEAD
     name = "max.request.size" if size > config.max_request_size else "buffer.memory"
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE,

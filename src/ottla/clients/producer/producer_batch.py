@@ -54,6 +54,8 @@ class BatchFormat(NamedTuple):
     codec: CompressionType
     level: int | None
     is_transactional: bool
+    most_bytes: int
+    """A batch that a codec has made larger than this is sent without one, which keeps to it."""
 
 
 class ProducerBatch:
@@ -125,9 +127,13 @@ class ProducerBatch:
 
     def encode(self, form: BatchFormat) -> None:
         """Build the bytes that are sent."""
-        self.encoded = build_batch(
-            cast(Any, self.records), form.codec, level=form.level, **self.header(form)
-        )
+        self.encoded = self._build(form)
+        if len(self.encoded) > form.most_bytes and form.codec is not CompressionType.NONE:
+            self.encoded = self._build(form._replace(codec=CompressionType.NONE, level=None))
+
+    def _build(self, form: BatchFormat) -> bytes:
+        header = self.header(form)
+        return build_batch(cast(Any, self.records), form.codec, level=form.level, **header)
 
     def header(self, form: BatchFormat) -> HeaderFields:
         """The fields by which a broker recognises the batch."""

@@ -59,18 +59,15 @@ class EncodedBatch(ProducerBatch):
     def record_count(self) -> int:
         return self._record_count
 
-    def encode(self, form: BatchFormat) -> None:
+    def _build(self, form: BatchFormat) -> bytes:
         assert self._content is not None, f"{self} is done"
         _, count, payload, base_ms, max_ms, codec = self._content
         header = self.header(form)
-        if codec is None:
-            self.encoded = build_batch_of_payload(
-                payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
-            )
-        else:
-            self.encoded = build_batch_of_section(
-                payload, (base_ms, max_ms), count, codec, **header
-            )
+        if codec is not None:
+            return build_batch_of_section(payload, (base_ms, max_ms), count, codec, **header)
+        return build_batch_of_payload(
+            payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
+        )
 
     def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
         assert self._content is not None, f"{self} is done"

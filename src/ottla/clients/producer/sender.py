@@ -80,7 +80,7 @@ class Sender:
         self._runtime = client.runtime
         codec = CompressionType.of(config.compression_type)
         level = compression_level(config, codec)
-        self._format = BatchFormat(codec, level, is_transactional)
+        self._format = BatchFormat(codec, level, is_transactional, config.max_request_size)
         self._low = (
             FIRST_VERSION_WITH_ZSTD if codec is CompressionType.ZSTD else FIRST_VERSION_WITH_BATCHES
         )

@@ -59,7 +59,7 @@ from ottla.connect.connector import Context, Place, SinkConnector, SourceConnect
 from ottla.connect.connectors import content_of
 from ottla.connect.data import DataError, SinkRecord, SourceRecord, shown
 from ottla.errors import ConfigError
-from ottla.network.timing import Backoff
+from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Chance, SystemClock
 from ottla.structs import TopicPartition
 
@@ -87,6 +87,9 @@ OF_THE_PASSWORD: Final = frozenset({401, 407})
 MOST_REDIRECTIONS: Final = 5
 MOST_PAUSE_MS: Final = 3_600_000
 """A server that asks for more is asked once in an hour all the same."""
+LONGEST_PUT_MS: Final = 60_000
+"""So long are records sent before the worker looks after its group, which else would take the task
+for dead (max.poll.interval.ms)."""
 MOST_PAGES: Final = 100_000
 """So many pages are remembered, to notice that they lead in a circle."""
 LOOK_S: Final = 0.2
@@ -226,6 +229,10 @@ class HttpClient:
         """Close the connections."""
         self._runner.run(self._session.close())
         self._runner.close()
+
+    def deadline(self, limit_ms: int) -> Deadline:
+        """So long from now."""
+        return Deadline(self._clock, limit_ms)
 
     @property
     def left_s(self) -> float:
@@ -776,19 +783,30 @@ class HttpSink(SinkConnector):
             self.context.retry_after(int(client.left_s * 1000) + 1)
             raise outages[0]
         client.succeeded()
+        left = sum(records[-1].offset > self._done.get(p, -1) for p, records in waiting.items())
+        if left:
+            self.context.retry_after(0)
+            raise TryAgainError(f"{left} partitions have records left after {LONGEST_PUT_MS} ms")
 
     async def _send_all(
         self,
         waiting: Mapping[TopicPartition, Sequence[SinkRecord]],
         refused: list[tuple[SinkRecord, DataError]],
     ) -> list[OutageError]:
-        """Send partitions side by side; what kept some of them from being sent."""
+        """Send partitions side by side; what kept some of them from being sent.
+
+        Each sends at least one batch, and no more once the time is over.
+        """
+        assert self._client is not None, "started"
         free = asyncio.Semaphore(self.settings.connections)
+        due = self._client.deadline(LONGEST_PUT_MS)
 
         async def send(place: TopicPartition, records: Sequence[SinkRecord]) -> None:
             async with free:
                 for batch in self._batches(records, refused):
                     await self._send(batch, refused)
+                    if due.has_passed:
+                        return
                 self._done[place] = records[-1].offset
 
         ends = await asyncio.gather(
@@ -812,7 +830,11 @@ class HttpSink(SinkConnector):
             try:
                 url = self._url(record)
             except Exception as error:  # of any kind: it is the record's, whose key is in the URL
+                if batch:
+                    yield batch  # what is before it has to be sent before it can count as done
+                    batch = []
                 refused.append((record, DataError(f"no URL can be made of its key: {error}")))
+                self._pass(record, [record])
                 continue
             if batch and (len(batch) >= self.settings.batch_records or url != target):
                 yield batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import ClassVar
 
@@ -9,8 +10,11 @@ import pytest
 from records import CODECS, PARTITIONS, Sent, assert_same, records
 
 from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, RecordMetadata, TopicPartition
+from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.clients.serialization import JsonDeserializer, JsonSerializer
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaTimeoutError
+from ottla.record.record_batch import BATCH_OVERHEAD
 
 LIMIT_SECONDS = 100
 
@@ -143,10 +147,23 @@ def test_record_above_the_limit_is_refused_at_once(broker, topic):
     """max.request.size is the producer's own limit."""
     with (
         Producer(broker.bootstrap_servers, max_request_size=1000) as producer,
-        pytest.raises(KafkaError, match=r"1022 bytes.*max\.request\.size=1000") as caught,
+        pytest.raises(KafkaError, match=r"1083 bytes.*max\.request\.size=1000") as caught,
     ):
         producer.send(topic, b"x" * 1001)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_largest_record_of_a_producer_is_taken_by_a_broker_and_read(broker, topic, codec):
+    """With default settings of all three; codecs make more of bytes that have no pattern."""
+    limit = ProducerConfig.keys["max.request.size"].default - BATCH_OVERHEAD - RECORD_OVERHEAD
+    value = random.Random(1).randbytes(limit)
+    with Producer(broker.bootstrap_servers, compression_type=codec) as producer:
+        producer.send(topic, value).result(LIMIT_SECONDS)
+        with pytest.raises(KafkaError, match=r"max\.request\.size=1048576"):
+            producer.send(topic, value + b"x")
+
+    assert [record.value for record in read_all(broker, topic, 1)] == [value]
 
 
 def test_batch_above_the_topics_limit_is_split(broker, unique):

@@ -108,7 +108,7 @@ def test_batches_are_polled_of_partitions_that_were_assigned(broker, source, uni
 def test_copy_is_refused_as_a_record_would_be(broker, source, target):
     """If it is too large, of a partition that there is not, or for a producer that is closed."""
     content = batches_of(broker, source)[0]
-    size = len(content.payload)
+    size = BATCH_OVERHEAD + len(content.payload)
     with Producer(broker.bootstrap_servers, max_request_size=size) as producer:
         producer.send_encoded(target, content)
     with (
@@ -215,7 +215,7 @@ def test_time_that_a_record_cannot_have_is_refused(broker, target, timestamp_ms)
 def test_record_of_just_the_limit_is_sent(broker, target):
     """One byte more is too much."""
     with Producer(broker.bootstrap_servers, max_request_size=1000) as producer:
-        overhead = 21
+        overhead = 21 + BATCH_OVERHEAD
         assert producer.send(target, bytes(1000 - overhead)).result(LIMIT_SECONDS)
         with pytest.raises(KafkaError, match="1001 bytes"):
             producer.send(target, bytes(1001 - overhead))

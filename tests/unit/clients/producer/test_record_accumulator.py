@@ -195,7 +195,7 @@ def test_encoded_batch_keeps_its_codec_or_gets_that_of_the_producer(world, codec
     world.accumulator.append_encoded(world.topic.queues[0], encoded(codec=codec))
     assert world.ready() == [0]
     batch = world.drain()
-    batch.encode(BatchFormat(CompressionType.LZ4, None, is_transactional=False))
+    batch.encode(BatchFormat(CompressionType.LZ4, None, is_transactional=False, most_bytes=1 << 20))
 
     found = RecordBatch(batch.encoded)
     assert found.compression is (codec or CompressionType.LZ4)
@@ -226,7 +226,9 @@ def test_encoded_batch_that_is_too_large_is_split_into_its_records(world, codec)
 
     assert [part.record_count for part in parts] == [1, 1, 1]
     for number, part in enumerate(parts):
-        part.encode(BatchFormat(CompressionType.NONE, None, is_transactional=False))
+        part.encode(
+            BatchFormat(CompressionType.NONE, None, is_transactional=False, most_bytes=1 << 20)
+        )
         (record,) = RecordBatch(part.encoded).records()
         assert (record.timestamp_ms, record.key, record.value) == (
             1000 + number,

@@ -23,6 +23,7 @@ import pytest
 from contexts import LoneContext
 
 from ottla import Producer
+from ottla.connect.connector import TryAgainError
 from ottla.connect.connectors.http import Answer, HttpSink, HttpSource, OutageError
 from ottla.connect.data import SinkRecord
 from ottla.errors import ConfigError
@@ -238,6 +239,7 @@ def test_a_server_that_is_down_is_waited_for(endpoint):
     endpoint.answer = lambda request: replies.pop(0) if replies else Reply([1])
     with source(endpoint) as made:
         assert made.poll() == []
+        made._client.rest(0)  # the pause of a millisecond may not be over yet
         assert made.poll() == []
         assert 50 < made._client.left_s <= 60
         assert made.poll() == []
@@ -777,6 +779,37 @@ def test_an_outage_within_a_batch_reports_nothing_twice(endpoint):
         assert [each[0] for each in made.context.asked if each[0] != "retry"] == [0]
     sent = [json.loads(request.body) for request in endpoint.requests]
     assert sent[-1] == [{"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize("batch_records", [1, 8])
+def test_an_outage_behind_a_key_of_no_url_reports_nothing_twice(endpoint, batch_records):
+    """Such a record counts as done, and those before it are sent first."""
+    left = [Reply("", 503)]
+    endpoint.answer = lambda request: left.pop() if left and b"2" in request.body else Reply()
+    records = [record(0), record(1, key="\ud83d"), record(2), record(3)]
+    with sink(endpoint, url=endpoint.url + "/${key}", batch_records=batch_records) as made:
+        with pytest.raises(OutageError):
+            made.put(records)
+        made._client.rest(0)
+        made.put(records)
+        assert [each[0] for each in made.context.asked if each[0] != "retry"] == [1]
+    numbers = re.findall(rb'"n":(\d)', b"".join(each.body for each in endpoint.requests))
+    assert sorted(set(numbers)) == [b"0", b"2", b"3"]
+    assert numbers.count(b"0") == 1
+
+
+def test_a_slow_endpoint_does_not_keep_the_worker_from_its_group(endpoint, monkeypatch):
+    """`put` ends when its time is over, and what is left goes with the next one, once each."""
+    monkeypatch.setattr("ottla.connect.connectors.http.LONGEST_PUT_MS", 0)
+    records = [record(0), record(1), record(2), record(0, partition=1)]
+    with sink(endpoint, null_values="ignore") as made:
+        for _ in range(2):
+            with pytest.raises(TryAgainError, match="1 partitions have records left"):
+                made.put(records)
+        made.put(records)
+        assert [each for each in made.context.asked if each[0] != "retry"] == []
+    places = sorted(request.headers["Idempotency-Key"] for request in endpoint.requests)
+    assert places == ["t x-0-0", "t x-0-1", "t x-0-2", "t x-1-0"]
 
 
 def test_a_place_that_is_made_of_the_key_may_be_missing(endpoint):
