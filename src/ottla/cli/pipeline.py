@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +17,32 @@ from ottla.cli.terminal import Terminal, check_reachable
 if TYPE_CHECKING:
     from ottla.cli.pipeline_run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
-    from ottla.pipelines.pipeline import Feed, Pipeline
+    from ottla.pipelines.pipeline import Feed, Pipeline, PipelineError
 
 
-ACTIONS = ("list", "run", "reset")
+ACTIONS = ("list", "new", "run", "reset")
 DEFAULT_OUTPUT = "pipeline-output"
 DEFAULT_EVENTS = 20_000
 DEFAULT_SEED = 2011
 DEFAULT_RATE = 1000.0
 NO_FEED = "none"
-FEED_OPTIONS = ("--log", "--again", "--events", "--seed", "--rate")
+SAMPLE_FEED = "sample"
+FEED_OPTIONS = ("--log", "--input", "--again", "--events", "--seed", "--rate")
+MADE_UP = ("--events", "--seed")
 
 
 class PipelineCommand(Command):
-    """Lists the data pipelines, runs one on Spark, or makes it forget what it has done."""
+    """Lists the data pipelines, runs one on Spark, or makes it forget what it has done.
+
+    A pipeline is one of Ottla's own, one of an installed package, or one in a file.
+    """
 
     name = "pipeline"
-    help = "List, run and reset the data pipelines on Spark."
+    help = "List, run and reset the data pipelines on Spark, and write one of your own."
     examples = (
         "ottla pipeline list",
+        "ottla pipeline new orders",
+        "ottla pipeline run orders/pipeline.py --input orders-of-may.csv",
         "ottla pipeline run ranking --once --log access.log",
         "ottla pipeline run crawlers --continuous --bootstrap-server localhost:9092",
         "ottla pipeline reset ranking",
@@ -42,10 +50,15 @@ class PipelineCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "action", metavar="ACTION", choices=ACTIONS, help="`list`, `run` or `reset`."
+            "action", metavar="ACTION", choices=ACTIONS, help="`list`, `new`, `run` or `reset`."
         )
         parser.add_argument(
-            "pipeline", metavar="NAME", nargs="?", help="The pipeline to run or to reset."
+            "pipeline",
+            metavar="NAME",
+            nargs="?",
+            help="The pipeline to run or to reset: a name that 'list' shows, or a file of your own "
+            "(orders/pipeline.py; pipeline.py:NAME where it has several). For `new`, the name of "
+            "the pipeline and of its folder.",
         )
         add_format(parser)
         _add_places(parser)
@@ -53,15 +66,19 @@ class PipelineCommand(Command):
         _add_feed_options(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        if arguments.action == "new":
+            return _new(arguments, terminal)
         require_packages()
         if arguments.action == "list":
             return _list(arguments, terminal)
-        pipeline = pipeline_of(arguments)
+        pipeline = pipeline_of(arguments, terminal)
         if arguments.action == "reset":
             return _reset(pipeline, arguments, terminal)
         from ottla.cli.pipeline_run import PipelineRun
 
-        outcome = PipelineRun(plan_of(pipeline, arguments, terminal), terminal).run()
+        run = PipelineRun(plan_of(pipeline, arguments, terminal), terminal)
+        with own_failures(pipeline, terminal):
+            outcome = run.run()
         terminal.print(
             f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
             f"{outcome.malformed} did not parse, {outcome.late} late"
@@ -140,8 +157,8 @@ def _add_feed_options(parser: ArgumentParser) -> None:
         "--feed",
         metavar="NAME",
         help="Publish these events first, or meanwhile (--continuous): sample, which are made up, "
-        "another feed of the pipeline ('list' shows them), or none. Default: log with --log; "
-        "sample at the first run with a broker of its own; else none.",
+        "another feed of the pipeline ('list' shows them), or none. Default: log with --log; the "
+        "files with --input; sample at the first run with a broker of its own; else none.",
     )
     parser.add_argument(
         "--log",
@@ -149,7 +166,14 @@ def _add_feed_options(parser: ArgumentParser) -> None:
         help="An access log for the feed log: combined, common, vhost_combined, nginx's main or "
         "JSON, also in gzip or zstd. Its lines are published once, however often it is given.",
     )
-    add_flag(parser, "--again", "Publish the log once more, although it has been published.")
+    add_repeated(
+        parser,
+        "--input",
+        "[TOPIC=]FILE",
+        "A file of rows for a topic in, CSV with a header or JSON objects, also in gzip or zstd; "
+        "may be repeated. Its rows are published once, however often it is given.",
+    )
+    add_flag(parser, "--again", "Publish the log or the files once more, although they have been.")
     add_integer(parser, "--events", "N", f"Make up so many events. Default: {DEFAULT_EVENTS}.")
     add_integer(
         parser, "--seed", "S", f"The same seed makes the same events. Default: {DEFAULT_SEED}."
@@ -162,50 +186,116 @@ def _add_feed_options(parser: ArgumentParser) -> None:
     )
 
 
-def row_of(pipeline: Pipeline) -> Row:
+def row_of(pipeline: Pipeline, package: str = "ottla") -> Row:
     """The topics of a pipeline, and the name and parameters that `run` takes."""
     return {
         "pipeline": pipeline.name,
+        "package": package,
         "topics_in": ", ".join(each.topic for each in pipeline.fed_topics),
         "topics_out": ", ".join(each.topic for each in pipeline.outputs if not each.is_table),
         "tables_out": ", ".join(each.topic for each in pipeline.outputs if each.is_table),
-        "feeds": ", ".join(pipeline.feeds),
+        "feeds": ", ".join(feeds_of(pipeline)),
         "parameters": dict(pipeline.parameters),
         "summary": pipeline.summary,
+        "error": "",
     }
 
 
+def feeds_of(pipeline: Pipeline) -> list[str]:
+    """The names that --feed takes; samples in files are one of them."""
+    return list(dict.fromkeys([*([SAMPLE_FEED] if pipeline.samples else []), *pipeline.feeds]))
+
+
+def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
+    """Name, package and pipeline of all, or why it cannot be had: no one ends the list."""
+    from ottla.pipelines.pipeline import (
+        PIPELINES,
+        PipelineError,
+        installed_pipelines,
+        load_installed,
+        load_pipeline,
+    )
+
+    for name in PIPELINES:
+        yield name, "ottla", load_pipeline(name)
+    for name, points in installed_pipelines().items():
+        package = ", ".join(each.dist.name if each.dist else each.module for each in points)
+        try:
+            yield name, package, load_installed(name, points)
+        except PipelineError as error:
+            yield name, package, error
+
+
 def _list(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.pipelines.pipeline import PIPELINES, load_pipeline
+    from ottla.pipelines.pipeline import Pipeline
 
     if arguments.format != TEXT:
-        rows = [row_of(load_pipeline(name)) for name in PIPELINES]
+        rows = [
+            row_of(found, package)
+            if isinstance(found, Pipeline)
+            else _row_of_error(name, package, str(found))
+            for name, package, found in _listed()
+        ]
         show_rows(rows, arguments.format, terminal)
         return 0
-    for name in PIPELINES:
-        pipeline = load_pipeline(name)
-        terminal.print(f"{name}: {pipeline.summary}")
-        terminal.print(f"  topics in: {', '.join(each.topic for each in pipeline.fed_topics)}")
-        for kind, is_table in (("topics", False), ("tables", True)):
-            names = [each.topic for each in pipeline.outputs if each.is_table is is_table]
-            if names:
-                terminal.print(f"  {kind} out: {', '.join(names)}")
-        terminal.print(f"  feeds: {', '.join(pipeline.feeds)}")
-        if pipeline.parameters:
-            known = ", ".join(f"{key}={value}" for key, value in pipeline.parameters.items())
-            terminal.print(f"  parameters: {known}")
+    for name, package, found in _listed():
+        if not isinstance(found, Pipeline):
+            terminal.print(f"{name}: cannot be used")
+            terminal.print(f"  package: {package}")
+            terminal.print(f"  error: {found}")
+            continue
+        terminal.print(f"{name}: {found.summary}")
+        if package != "ottla":
+            terminal.print(f"  package: {package}")
+        _describe(found, terminal)
     return 0
 
 
-def pipeline_of(arguments: Namespace) -> Pipeline:
+def _row_of_error(name: str, package: str, error: str) -> Row:
+    empty = dict.fromkeys(("topics_in", "topics_out", "tables_out", "feeds"), "")
+    head = {"pipeline": name, "package": package}
+    return {**head, **empty, "parameters": {}, "summary": "", "error": error}
+
+
+def _describe(pipeline: Pipeline, terminal: Terminal) -> None:
+    terminal.print(f"  topics in: {', '.join(each.topic for each in pipeline.fed_topics)}")
+    for kind, is_table in (("topics", False), ("tables", True)):
+        names = [each.topic for each in pipeline.outputs if each.is_table is is_table]
+        if names:
+            terminal.print(f"  {kind} out: {', '.join(names)}")
+    if feeds_of(pipeline):
+        terminal.print(f"  feeds: {', '.join(feeds_of(pipeline))}")
+    if pipeline.parameters:
+        known = ", ".join(f"{key}={value}" for key, value in pipeline.parameters.items())
+        terminal.print(f"  parameters: {known}")
+
+
+def _new(arguments: Namespace, terminal: Terminal) -> int:
+    from ottla.pipelines.pipeline import PipelineError, write_pipeline
+
+    if arguments.pipeline is None:
+        raise UsageError("'new' needs a name for the pipeline")
+    try:
+        written = write_pipeline(arguments.pipeline, Path(arguments.pipeline))
+    except PipelineError as error:
+        raise CommandError(str(error)) from None
+    for path in written:
+        terminal.print(f"wrote {path}")
+    terminal.remark(f"try it: ottla pipeline run {arguments.pipeline}/pipeline.py")
+    return 0
+
+
+def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
     """The pipeline that is named, over the topics that it is to read."""
-    from ottla.pipelines.pipeline import UnknownPipelineError, load_pipeline
+    from ottla.pipelines.pipeline import PipelineError, load_pipeline
 
     if arguments.pipeline is None:
         raise UsageError(f"'{arguments.action}' needs the name of a pipeline")
     try:
         pipeline = load_pipeline(arguments.pipeline)
-    except UnknownPipelineError as error:
+    except PipelineError as error:
+        if error.trace:
+            terminal.note(error.trace)
         raise CommandError(str(error)) from None
     if not arguments.read:
         return pipeline
@@ -213,6 +303,23 @@ def pipeline_of(arguments: Namespace) -> Pipeline:
         return pipeline.reading(_pairs("--read", "INPUT=TOPIC", arguments.read))
     except ValueError as error:
         raise UsageError(f"--read: {error}") from None
+
+
+@contextmanager
+def own_failures(pipeline: Pipeline, terminal: Terminal) -> Iterator[None]:
+    """Show the lines of a user's own pipeline that have failed, before the error is named."""
+    from ottla.pipelines.pipeline import PipelineError, own_frames
+
+    try:
+        yield
+    except PipelineError as error:
+        raise CommandError(str(error)) from None
+    except Exception as error:
+        # What Spark raises has been turned into a line by then.
+        frames = own_frames(error.__cause__ or error, pipeline.file) if pipeline.file else []
+        if frames:
+            terminal.note("".join(frames).rstrip())
+        raise
 
 
 def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
@@ -279,14 +386,21 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Even
     from ottla.cli.pipeline_run import EventSource
     from ottla.pipelines.pipeline import FeedRequest
 
-    name = _feed_name(arguments, is_new)
+    if arguments.again and arguments.log is None and not arguments.input:
+        raise UsageError("--again goes with --log or --input")
+    rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
+    if arguments.input:
+        for option in ("--feed", "--log", *MADE_UP):
+            forbid_with(arguments, "--input", (option,))
+        return input_source(pipeline, arguments.input, rate, again=arguments.again)
+    name = _feed_name(pipeline, arguments, is_new)
     if name == NO_FEED:
         for option in FEED_OPTIONS:
             if given(arguments, option):
                 raise UsageError(f"{option} needs a feed: --feed NAME")
         return None
-    if name not in pipeline.feeds:
-        known = ", ".join(pipeline.feeds)
+    if name not in feeds_of(pipeline):
+        known = ", ".join(feeds_of(pipeline)) or "none"
         raise UsageError(f"{pipeline.name} has no feed '{name}' (there is: {known})")
     log = Path(arguments.log) if arguments.log is not None else None
     if log is not None and not log.is_file():
@@ -294,15 +408,59 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Even
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
     if events < 1:
         raise UsageError(f"--events {events}: must be at least 1")
+    if name not in pipeline.feeds:
+        for option in MADE_UP:
+            if given(arguments, option):
+                raise UsageError(f"{option}: the sample of {pipeline.name} is a file")
+        return sample_source(pipeline, rate)
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
-    if arguments.again and log is None:
-        raise UsageError("--again goes with --log")
-    rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
     feed = pipeline.feeds[name]
     if log is not None:
         return log_source(pipeline, feed, log, rate, again=arguments.again)
     words = f"The feed {name} (seed {seed})"
     return EventSource(words, feed(FeedRequest(events, seed)), rate, events)
+
+
+def sample_source(pipeline: Pipeline, rate: float) -> EventSource:
+    """The files that come with a pipeline."""
+    from ottla.cli.pipeline_run import EventSource
+    from ottla.pipelines.access_log import LogError
+    from ottla.pipelines.topics import sample_files
+
+    try:
+        files = sample_files(pipeline)
+    except (LogError, OSError) as error:
+        raise CommandError(str(error)) from None
+    names = ", ".join(each.path.name for each in files)
+    return EventSource(f"The sample {names}", per_second=rate, files=files)
+
+
+def input_source(
+    pipeline: Pipeline, inputs: Sequence[str], rate: float, *, again: bool
+) -> EventSource:
+    """Files of rows, each for the topic that is named, or for the only one."""
+    from ottla.cli.pipeline_run import EventSource
+    from ottla.pipelines.access_log import LogError
+    from ottla.pipelines.topics import LogFeed
+
+    sources = {each.topic: each for each in pipeline.fed_topics}
+    files = []
+    for each in inputs:
+        topic, _, name = each.partition("=")
+        if topic not in sources:
+            if len(sources) != 1 or (name and not Path(each).exists()):
+                known = ", ".join(sources)
+                raise UsageError(f"--input {each}: name its topic, TOPIC=FILE (there is: {known})")
+            (topic,), name = sources, each
+        path = Path(name)
+        if not path.is_file():
+            raise CommandError(f"--input {path}: there is no such file")
+        try:
+            files.append(LogFeed.of_rows(pipeline, sources[topic], path, again))
+        except (LogError, OSError) as error:
+            raise CommandError(f"--input {error}") from None
+    names = ", ".join(each.path.name for each in files)
+    return EventSource(f"The rows of {names}", per_second=rate, files=files)
 
 
 def log_source(
@@ -318,15 +476,21 @@ def log_source(
     except (LogError, OSError) as error:
         raise CommandError(f"--log {error}") from None
     words = f"The access log {path.name}" + (f" ({log.compression})" if log.compression else "")
-    return EventSource(words, per_second=rate, log=LogFeed(pipeline, feed, path, again))
+    return EventSource(words, per_second=rate, files=[LogFeed(pipeline, feed, path, again)])
 
 
-def _feed_name(arguments: Namespace, is_new: bool) -> str:
+def _feed_name(pipeline: Pipeline, arguments: Namespace, is_new: bool) -> str:
     if arguments.feed is not None:
         if arguments.log is not None and arguments.feed != "log":
             raise UsageError(f"--log goes with --feed log, not with --feed {arguments.feed}")
         return str(arguments.feed)
     if arguments.log is not None:
         return "log"
-    is_own = arguments.bootstrap_server is None and not arguments.read
-    return "sample" if is_own and is_new else NO_FEED
+    if arguments.bootstrap_server is not None or arguments.read or not is_new:
+        return NO_FEED
+    if SAMPLE_FEED not in feeds_of(pipeline):
+        raise CommandError(
+            f"{pipeline.name} has no sample to begin with: give it --input FILE, or topics that "
+            "have records by --bootstrap-server"
+        )
+    return SAMPLE_FEED

@@ -10,15 +10,23 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command_error import CommandError, spark_failures
 from ottla.cli.terminal import Progress, Terminal, interruptible
 from ottla.pipelines.access_log import LogError
-from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
+from ottla.pipelines.execution import (
+    CHECKPOINTS,
+    MODULES,
+    TABLES,
+    Execution,
+    RunOptions,
+    send_modules,
+)
 from ottla.pipelines.report import (
     MADE,
     Card,
@@ -126,6 +134,8 @@ class BatchLines(Value):
 
 BROKER_DATA = "broker"
 REPORT = "report.html"
+READ = "read"
+"""The section about the records that were read."""
 SPARK_LOG = "spark.log"
 PRINTED_ROWS = 8
 PAUSE_S = 1.0
@@ -137,14 +147,14 @@ class EventSource(Value, frozen=True):
     """The events to publish, and a description of where they come from.
 
     `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
-    Those of a log are published once, however often it is given.
+    Those of files, a log or rows, are published once, however often they are given.
     """
 
     words: str
     events: Iterable[Event] = ()
     per_second: float | None = None
     count: int | None = None
-    log: LogFeed | None = None
+    files: Sequence[LogFeed] = ()
 
 
 class Plan(Value, frozen=True):
@@ -182,7 +192,7 @@ class RunOutcome(Value):
     read: int = 0
     malformed: int = 0
     late: int = 0
-    log: LogPublication | None = None
+    files: Sequence[LogPublication] = ()
 
     @property
     def events_in(self) -> int:
@@ -228,6 +238,7 @@ class PipelineRun:
         with brokers(plan, self._steps) as servers:
             self._prepare(servers)
             with spark_failures(plan.spark_log), self._spark() as spark:
+                send_modules(spark, plan.pipeline, self._folder)
                 execution = Execution(spark, plan.pipeline, servers, self._folder, plan.options)
                 if plan.is_continuous:
                     self._run_continuously(execution, servers)
@@ -246,24 +257,27 @@ class PipelineRun:
             count = plan.source.count
             self._publish(servers, Pace(on_event=lambda: step.progress.advance(1, count)))
             step.rows = self.outcome.events_in
-        log = self.outcome.log
-        if log is not None:
-            self._terminal.print(f"log: {log.words()}")
-        if not step.rows and (log is None or not log.lines_before):
-            why = "the feed is empty" if log is None else "no line of the log makes an event"
+        self._tell_of_files()
+        files = self.outcome.files
+        if not step.rows and not any(each.lines_before for each in files):
+            why = f"no line of the {files[0].kind} makes an event" if files else "the feed is empty"
             raise CommandError(f"there is nothing to publish: {why}")
+
+    def _tell_of_files(self) -> None:
+        for each in self.outcome.files:
+            self._terminal.print(f"{each.kind}: {each.words()}")
 
     def _publish(self, servers: str, pace: Pace) -> None:
         source = self._plan.source
         assert source is not None, "there are events"
-        if source.log is None:
+        if not source.files:
             self.outcome.published = publish(servers, source.events, pace)
             return
         try:
-            self.outcome.log = found = source.log.publish(servers, pace)
+            self.outcome.files = [each.publish(servers, pace) for each in source.files]
         except LogError as error:
             raise CommandError(str(error)) from None
-        self.outcome.published = found.counts
+        self.outcome.published = sum((each.counts for each in self.outcome.files), Counter())
 
     @contextmanager
     def _spark(self) -> Iterator[SparkSession]:
@@ -336,8 +350,7 @@ class PipelineRun:
             thread.join()
         if errors:
             raise errors[0]
-        if self.outcome.log is not None:
-            self._terminal.print(f"log: {self.outcome.log.words()}")
+        self._tell_of_files()
 
     def _conclude(self, execution: Execution, spark: SparkSession) -> None:
         plan = self._plan
@@ -346,6 +359,8 @@ class PipelineRun:
         with self._steps.step("drawing the report"):
             self._write_report(execution, self.outcome.tables)
         tally = execution.tally
+        if tally.malformed:
+            self._terminal.print(f"records: {words_of(tally.ledger())}")
         self.outcome.read = tally.rows
         self.outcome.malformed = tally.malformed + unparsed(plan.pipeline, self.outcome.tables)
         self.outcome.late = tally.late
@@ -375,7 +390,8 @@ class PipelineRun:
             ],
             parts=[
                 *parts(plan.pipeline, tables, execution.parameters),
-                *log_part(self.outcome.log),
+                *file_parts(self.outcome.files),
+                *ledger_part(tally),
             ],
             made=how_it_was_made(plan.pipeline),
             progress_plot=progress_plot(tally),
@@ -437,16 +453,48 @@ def parts(
     return [Part.of(each, tables[each.name], parameters) for each in pipeline.sections]
 
 
-def log_part(log: LogPublication | None) -> list[Part]:
-    """The section about the lines of the log, all runs together."""
-    if log is None:
-        return []
-    rows = log.ledger.rows()
+def ledger_part(tally: Tally) -> list[Part]:
+    """The section about the records that were read: each was used, or left out for a reason."""
+    rows = tally.ledger()
     note = (
-        "Each line of the log is a request, or left out for the reason that is named; the first "
-        "such line is given by its number."
+        "Each record that this run has read was used, or left out for the reason that is named: "
+        "used + left out = read."
     )
-    return [Part("log", "Lines of the log", note, ResultTable(list(rows[0]), rows))]
+    return [Part(READ, "Records read", note, ResultTable(list(rows[0]), rows))] if rows else []
+
+
+def words_of(ledger: Sequence[Mapping[str, Any]]) -> str:
+    """The balance of each topic in a line: how many records were left out, and why."""
+    topics = dict.fromkeys(row["topic"] for row in ledger)
+    lines = []
+    for topic in topics:
+        used, *reasons, read = (row for row in ledger if row["topic"] == topic)
+        left_out = sum(row["records"] for row in reasons)
+        why = "; ".join(f"{row['records']:,}: {row['outcome']}" for row in reasons)
+        lines.append(
+            f"{read['records']:,} read from {topic} = {used['records']:,} used + {left_out:,} left "
+            f"out{f' ({why})' if why else ''}"
+        )
+    return "; ".join(lines)
+
+
+def file_parts(files: Sequence[LogPublication]) -> list[Part]:
+    """A section about the lines of a log, or the rows of a file, all runs together."""
+    return [
+        Part(
+            each.kind if len(files) == 1 else f"{each.kind}-{number}",
+            f"{each.ledger.unit.capitalize()} of the {each.kind}",
+            f"Each of them is {a(each.ledger.noun)}, or left out for the reason that is named; the "
+            "first such line is given by its number.",
+            ResultTable(list(each.ledger.rows()[0]), each.ledger.rows()),
+        )
+        for number, each in enumerate(files, 1)
+    ]
+
+
+def a(noun: str) -> str:
+    """The noun with its article."""
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def title_of(pipeline: Pipeline) -> str:
@@ -494,7 +542,7 @@ def remove_results(pipeline: Pipeline, folder: Path) -> list[str]:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
             removed.append(name)
-    for name in (REPORT, SPARK_LOG):
+    for name in (REPORT, SPARK_LOG, MODULES):
         if (folder / name).exists():
             (folder / name).unlink()
             removed.append(name)

@@ -434,7 +434,7 @@ class LogError(ValueError):
     """A file that cannot be read as a log; the text says why, and what can be done."""
 
 
-class _DamagedError(Exception):
+class DamagedError(Exception):
     """Compressed bytes that end too early, or are none."""
 
 
@@ -463,12 +463,17 @@ def log_line(value: bytes, *, is_new: bool = True) -> LogLine:
 
 @dataclass(slots=True)
 class LogLedger:
-    """What became of the lines of a log: each is a request, or left out for a reason."""
+    """What became of the lines of a log: each is a request, or left out for a reason.
+
+    `unit` and `noun` are other words where a file is no log: its rows are events.
+    """
 
     requests: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     first_lines: dict[str, int] = field(default_factory=dict)
     example: str = ""
+    unit: str = "lines"
+    noun: str = "request"
 
     @property
     def lines(self) -> int:
@@ -491,14 +496,14 @@ class LogLedger:
         """A row for each format and each reason; the last one adds them up."""
         return [
             *(
-                {"outcome": f"request ({form})", "lines": count, "first_line": None}
+                {"outcome": f"{self.noun} ({form})", self.unit: count, "first_line": None}
                 for form, count in sorted(self.requests.items())
             ),
             *(
-                {"outcome": reason, "lines": count, "first_line": self.first_lines[reason]}
+                {"outcome": reason, self.unit: count, "first_line": self.first_lines[reason]}
                 for reason, count in sorted(self.left_out.items())
             ),
-            {"outcome": "lines read", "lines": self.lines, "first_line": None},
+            {"outcome": f"{self.unit} read", self.unit: self.lines, "first_line": None},
         ]
 
     def words(self) -> str:
@@ -509,12 +514,12 @@ class LogLedger:
             for reason, count in sorted(self.left_out.items())
         )
         found = (
-            f"{self.lines:,} lines read = {self.requests.total():,} requests"
+            f"{self.lines:,} {self.unit} read = {self.requests.total():,} {self.noun}s"
             + (f" ({forms})" if forms else "")
             + f" + {self.left_out.total():,} left out"
             + (f" ({reasons})" if reasons else "")
         )
-        if self.lines and not self.requests:
+        if self.lines and not self.requests and self.unit == "lines":
             found += (
                 f"; no line has a format that is known ({FORMATS}); the first one begins with "
                 f"{self.example!r}"
@@ -529,6 +534,8 @@ class LogLedger:
             "left_out": {name: n for name, n in self.left_out.items() if name not in passing},
             "first_lines": self.first_lines,
             "example": self.example,
+            "unit": self.unit,
+            "noun": self.noun,
         }
 
     @classmethod
@@ -538,6 +545,8 @@ class LogLedger:
             Counter(kept["left_out"]),
             dict(kept["first_lines"]),
             kept["example"],
+            kept.get("unit", "lines"),
+            kept.get("noun", "request"),
         )
 
 
@@ -602,7 +611,7 @@ class AccessLog:
                 # The digest has what was taken from the file: nothing behind the last line.
                 if self._stop is not None and position.offset >= self._stop.offset:
                     return
-        except _DamagedError:
+        except DamagedError:
             self.ledger.leave_out(position.line + 1, DAMAGED)
 
     def beginning(self, length: int) -> bytes:
@@ -613,7 +622,7 @@ class AccessLog:
                 found += chunk
                 if len(found) >= length:
                     break
-        except _DamagedError:
+        except DamagedError:
             pass  # the rest is missing, and whoever reads the lines is told
         return found[:length]
 
@@ -626,7 +635,7 @@ class AccessLog:
                 left -= len(chunk)
                 if left <= 0:
                     break
-        except _DamagedError:
+        except DamagedError:
             pass  # what is there is compared
         return digest.hexdigest()
 
@@ -696,12 +705,12 @@ def _first_bytes(path: Path, compression: str) -> bytes:
     with path.open("rb") as file:
         try:
             return next(_decompressed(file, compression), b"")
-        except _DamagedError:
+        except DamagedError:
             return b""
 
 
 def _decompressed(file: IO[bytes], compression: str) -> Iterator[bytes]:
-    """The bytes of all members or frames of a file; raises _DamagedError behind the last good."""
+    """The bytes of all members or frames of a file; raises DamagedError behind the last good."""
     import zstandard
 
     def decoder() -> Any:
@@ -719,9 +728,9 @@ def _decompressed(file: IO[bytes], compression: str) -> Iterator[bytes]:
                 data = current.unused_data.lstrip(b"\0") if is_between else b""
                 current = decoder() if is_between else current
     except (zlib.error, zstandard.ZstdError):
-        raise _DamagedError from None
+        raise DamagedError from None
     if not is_between:
-        raise _DamagedError
+        raise DamagedError
 
 
 def _joined(kept: bytes, piece: bytes) -> bytes:

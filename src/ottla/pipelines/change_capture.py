@@ -25,7 +25,7 @@ from ottla.pipelines.pipeline import (
     event,
 )
 from ottla.pipelines.plots import bars_plot
-from ottla.pipelines.records import TABLE_ORDER, within_years
+from ottla.pipelines.records import NO_OBJECT, TABLE_ORDER, within_years
 from ottla.spark.source import RECORD_ORDER
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.tables import ResultTable
 
 
-NO_KEY, NO_OBJECT = "the record has no key", "the value is no JSON object"
+NO_KEY = "the record has no key"
 FIELDS = "name string, city string, balance bigint, changed_at timestamp"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,6 +31,7 @@ from ottla.pipelines.records import (
 )
 from ottla.pipelines.runner import PatientQuery
 from ottla.pipelines.tables import ResultTable
+from ottla.pipelines.topics import Pace, create_topics, sample_files
 from ottla.spark.exactly_once import into_topics
 from ottla.spark.offsets import Offsets, Reach
 from ottla.warehouse.delta import read_table
@@ -46,7 +49,8 @@ class Batch:
     """A micro-batch of one query: rows in, duration, and how many records are still waiting.
 
     `late` are the rows that came after the watermark had passed their time, as the operators that
-    keep state count them: rows of one group that arrive together count as one.
+    keep state count them: rows of one group that arrive together count as one. `observed` are the
+    counts of each input: "rows" read, those that are "malformed", and these by their reasons.
     """
 
     query: str
@@ -56,7 +60,7 @@ class Batch:
     lag: int
     late: int
     state_rows: int
-    observed: Mapping[str, tuple[int, int]]
+    observed: Mapping[str, Mapping[str, int]]
 
     @property
     def rows_per_second(self) -> float:
@@ -74,10 +78,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch:
         lag=sum(_lag(source) for source in report["sources"]),
         late=sum(each["numRowsDroppedByWatermark"] for each in operators),
         state_rows=sum(each["numRowsTotal"] for each in operators),
-        observed={
-            topic: (counts["rows"], counts["malformed"])
-            for topic, counts in report.get("observedMetrics", {}).items()
-        },
+        observed=report.get("observedMetrics", {}),
     )
 
 
@@ -99,8 +100,7 @@ class Tally:
 
     batches: list[tuple[float, Batch]] = field(default_factory=list)
     _last: dict[str, Batch] = field(default_factory=dict)
-    _rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    _malformed: dict[str, dict[str, int]] = field(default_factory=dict)
+    _counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     late: int = 0
     malformed_in_tables: int = 0
 
@@ -109,20 +109,45 @@ class Tally:
         self.batches.append((at_s, batch))
         self._last[batch.query] = batch
         self.late += batch.late
-        for topic, (rows, malformed) in batch.observed.items():
-            for sums, count in ((self._rows, rows), (self._malformed, malformed)):
-                of_queries = sums.setdefault(topic, {})
-                of_queries[batch.query] = of_queries.get(batch.query, 0) + count
+        for topic, counts in batch.observed.items():
+            of_queries = self._counts.setdefault(topic, {})
+            of_queries.setdefault(batch.query, Counter()).update(counts)
 
     @property
     def rows(self) -> int:
         """Records that were read; of queries that read the same topic, the one that read most."""
-        return _most(self._rows)
+        return self._most("rows")
 
     @property
     def malformed(self) -> int:
         """Records that were no object of their topic's schema."""
-        return _most(self._malformed) + self.malformed_in_tables
+        return self._most("malformed") + self.malformed_in_tables
+
+    def _most(self, name: str) -> int:
+        return sum(
+            max(counts[name] for counts in of_queries.values())
+            for of_queries in self._counts.values()
+        )
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """What became of the records of each input in this run: used + left out = read."""
+        found = []
+        for topic, of_queries in sorted(self._counts.items()):
+            counts = max(of_queries.values(), key=lambda each: each["rows"])
+            reasons = {
+                name: count
+                for name, count in counts.items()
+                if count and name not in ("rows", "malformed")
+            }
+            if counts["malformed"] > sum(reasons.values()):
+                reasons[BY_PIPELINE] = counts["malformed"] - sum(reasons.values())
+            outcomes = {"used": counts["rows"] - counts["malformed"], **reasons}
+            outcomes["records read"] = counts["rows"]
+            found += [
+                {"topic": topic, "outcome": name, "records": count}
+                for name, count in outcomes.items()
+            ]
+        return found
 
     @property
     def lag(self) -> int:
@@ -137,15 +162,12 @@ class Tally:
         return _mean(batch.seconds for _, batch in self.batches)
 
 
-def _most(sums: Mapping[str, Mapping[str, int]]) -> int:
-    return sum(max(of_queries.values()) for of_queries in sums.values())
-
-
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found) if found else 0.0
 
 
+BY_PIPELINE = "left out by the pipeline's own rules"
 CHECKPOINTS = "checkpoints"
 TABLES = "tables"
 POLL_S = 0.1
@@ -202,7 +224,7 @@ class Execution:
         self._state = state
         self._options = options
         self.parameters = pipeline.with_parameters(options.parameters)
-        self._outputs = pipeline.build(self._streams(), self.parameters)
+        self._outputs = pipeline.built(self._streams(), self.parameters)
         self.tally = Tally()
         self._seen: dict[str, int] = {}
         self._noted: dict[str, str] = {}  # when what Spark has reported last began
@@ -363,6 +385,41 @@ class Execution:
             if batch.number > self._seen.get(batch.query, -1):
                 self._seen[batch.query] = batch.number
                 yield batch
+
+
+def run_samples(
+    pipeline: Pipeline, spark: SparkSession, servers: str, folder: Path
+) -> dict[str, ResultTable]:
+    """Publish the samples of a pipeline, run it once, and return the tables of its report."""
+    create_topics(servers, pipeline)
+    for each in sample_files(pipeline):
+        each.publish(servers, Pace())
+    send_modules(spark, pipeline, folder)
+    execution = Execution(spark, pipeline, servers, folder, RunOptions())
+    execution.run_once(lambda at_s, batch: None)
+    return execution.write_tables(folder)
+
+
+MODULES = "modules.zip"
+
+
+def send_modules(spark: SparkSession, pipeline: Pipeline, folder: Path) -> None:
+    """Have Spark's workers import what is beside the file of a pipeline: modules and packages."""
+    if pipeline.file is None or pipeline.is_installed:
+        return  # workers have the same packages
+    home = pipeline.file.parent
+    packages = [each.parent for each in sorted(home.glob("*/__init__.py"))]
+    files = [
+        *(each for each in sorted(home.glob("*.py")) if each != pipeline.file),
+        *(each for package in packages for each in sorted(package.rglob("*.py"))),
+    ]
+    modules = [each for each in files if not each.name.startswith("test_")]
+    if modules:
+        folder.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(folder / MODULES, "w") as archive:
+            for each in modules:
+                archive.write(each, each.relative_to(home))
+        spark.sparkContext.addPyFile(str(folder / MODULES))
 
 
 def _ms(moment: datetime) -> int:

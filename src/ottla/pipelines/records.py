@@ -7,13 +7,14 @@ a record that the pipeline itself has a reason to leave out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ottla.pipelines.pipeline import Input, Output
+from ottla.pipelines.access_log import NO_VALUE
+from ottla.pipelines.pipeline import KEY_SEPARATOR, Input, Output, columns_of
 from ottla.spark.source import RECORD_ORDER, RecordOrder
 from ottla.warehouse.loads import MOMENTS
 
@@ -28,19 +29,52 @@ TABLE_ORDER = RecordOrder("_timestamp", "_partition", "_offset")
 LOG_ORDER = RecordOrder("_log_timestamp", "_log_partition", "_log_offset")
 """The same of the record that an output's row was read from, beside all of its columns."""
 PROBLEM = "_problem"
-KEY_SEPARATOR = "|"
+REASON = "_reason"
+NO_OBJECT = "the value is no JSON object"
+FAR_TIME = "a time outside the years 1 to 9999"
+MISFIT = "the value does not fit the columns"
 
 
 def observed(records: DataFrame, source: Input) -> DataFrame:
-    """The same rows, counted: Spark reports the metrics with the progress of a query."""
-    malformed = F.lit(0)
+    """The same rows, counted: Spark reports the metrics with the progress of a query.
+
+    Records that are left out are counted by their reasons as well, where these are known before.
+    """
     if source.left_out is not None:
         malformed = F.count_if(source.left_out().isNotNull())
-    elif source.schema:
-        malformed = F.count_if(_object(source.schema)[PROBLEM].isNotNull())
-    return records.observe(
-        source.topic, F.count("*").alias("rows"), (F.lit(0) + malformed).alias("malformed")
+        return _counted(records, source, {"malformed": malformed})
+    if not source.schema:
+        return _counted(records, source, {"malformed": F.lit(0)})
+    reasons = reasons_of(source.schema)
+    numbered = records.withColumn(REASON, _reason_number(source.schema, reasons))
+    counts = {name: F.count_if(F.col(REASON) == n) for n, name in enumerate(reasons)}
+    malformed = F.count_if(F.col(REASON).isNotNull())
+    return _counted(numbered, source, {"malformed": malformed, **counts}).drop(REASON)
+
+
+def _counted(records: DataFrame, source: Input, counts: Mapping[str, Column]) -> DataFrame:
+    named = ((F.lit(0) + count).alias(name) for name, count in counts.items())
+    return records.observe(source.topic, F.count("*").alias("rows"), *named)
+
+
+def reasons_of(schema: str) -> list[str]:
+    """Why a record is no row of the schema, the reasons that come first standing first."""
+    misfits = (f"{name} is no {kind}" for name, kind in columns_of(schema).items())
+    return [NO_VALUE, NO_OBJECT, *misfits, FAR_TIME, MISFIT]
+
+
+def _reason_number(schema: str, reasons: Sequence[str]) -> Column:
+    """The number of the reason for leaving a record out; null for one that is a row."""
+    text = F.make_valid_utf8(F.col("value").cast("string"))
+    found, given = _object(schema), F.from_json(text, "map<string, string>")
+    first = F.when(F.col("value").isNull(), reasons.index(NO_VALUE)).when(
+        given.isNull(), reasons.index(NO_OBJECT)
     )
+    for number, name in enumerate(columns_of(schema), reasons.index(NO_OBJECT) + 1):
+        first = first.when(given[name].isNotNull() & found[name].isNull(), number)
+    is_far = found[PROBLEM] == FAR_TIME
+    first = first.when(is_far, reasons.index(FAR_TIME)).otherwise(reasons.index(MISFIT))
+    return F.when(found[PROBLEM].isNotNull(), first)
 
 
 def rows_of(records: DataFrame, source: Input) -> DataFrame:
@@ -111,7 +145,7 @@ def _object(ddl: str) -> Column:
     for each in schema.fields:
         if each.dataType.typeName() in MOMENTS:
             is_far |= ~F.coalesce(within_years(found[each.name]), F.lit(True))
-    problem = F.when(is_far, "a time outside the years 1 to 9999").otherwise(found[PROBLEM])
+    problem = F.when(is_far, FAR_TIME).otherwise(found[PROBLEM])
     return found.withField(PROBLEM, problem)
 
 

@@ -32,7 +32,7 @@ def test_log_is_replayed(tmp_path):
     path = tmp_path / "my.log"
     path.write_bytes(b"a 1\nb 2\n")
 
-    feed = source("--log", str(path)).log
+    feed = source("--log", str(path)).files[0]
     events = feed.feed(FeedRequest(0, 0, AccessLog(feed.path)))
 
     assert [event.key for event in events] == [b"a", b"b"]

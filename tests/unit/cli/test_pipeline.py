@@ -7,13 +7,15 @@ import gzip
 import io
 import json
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from sys import path as folders_of_python
 
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
-from ottla.cli.pipeline import PipelineCommand, pipeline_of, plan_of
+from ottla.cli.pipeline import PipelineCommand, own_failures, pipeline_of, plan_of
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.pipeline import PIPELINES, FeedRequest, load_pipeline
@@ -68,10 +70,11 @@ def test_log_is_the_feed_of_that_name(tmp_path):
     log.write_text('192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 1 "-" "x"\n')
 
     source = plan(tmp_path, "--log", str(log), "--again").source
-    (event,) = source.log.feed(FeedRequest(0, 0, AccessLog(source.log.path)))
+    (file,) = source.files
+    (event,) = file.feed(FeedRequest(0, 0, AccessLog(file.path)))
 
     assert (event.topic, event.key) == ("interactions", b"/a")
-    assert source.log.again
+    assert file.again
 
 
 def test_log_that_cannot_be_read_is_refused(tmp_path):
@@ -152,11 +155,170 @@ def test_inputs_can_be_other_topics(tmp_path):
     arguments = option_parser(PipelineCommand()).parse_args(
         ["run", "ranking", "--output", str(tmp_path), "--read", "interactions=clicks"]
     )
-    pipeline = pipeline_of(arguments)
+    pipeline = pipeline_of(arguments, Terminal())
 
     assert [each.topic for each in pipeline.inputs] == ["clicks"]
     assert pipeline.inputs[0].schema == load_pipeline("ranking").inputs[0].schema
     assert plan_of(pipeline, arguments, Terminal()).source is None
+
+
+def run(*words):
+    """What a command prints, and what it says besides."""
+    out, err = io.StringIO(), io.StringIO()
+    arguments = option_parser(PipelineCommand()).parse_args(words)
+    assert PipelineCommand().run(arguments, Terminal(out=out, err=err)) == 0
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Somebody in a folder of their own, who has asked for a new pipeline."""
+    monkeypatch.setattr("sys.path", [*folders_of_python])
+    monkeypatch.chdir(tmp_path)
+    run("new", "orders")
+    return Path("orders/pipeline.py")
+
+
+def own_plan(*words):
+    arguments = option_parser(PipelineCommand()).parse_args(["run", *words])
+    return plan_of(pipeline_of(arguments, Terminal()), arguments, Terminal())
+
+
+def test_new_pipeline_is_three_files(tmp_path, monkeypatch):
+    """They are named; what is there already is left alone."""
+    monkeypatch.chdir(tmp_path)
+
+    out, _ = run("new", "orders")
+
+    assert out.splitlines() == [
+        "wrote orders/pipeline.py",
+        "wrote orders/sample.csv",
+        "wrote orders/test_orders.py",
+    ]
+    with pytest.raises(CommandError, match="orders: is there already; nothing was written"):
+        run("new", "orders")
+    with pytest.raises(UsageError, match="'new' needs a name for the pipeline"):
+        run("new")
+
+
+def test_first_run_reads_the_sample_and_later_ones_what_they_are_given(own, tmp_path):
+    """A pipeline in a file has a folder of results as others have."""
+    first = own_plan(str(own))
+    Path("pipeline-output/orders").mkdir(parents=True)
+
+    assert (first.folder, first.source.words) == (
+        Path("pipeline-output/orders"),
+        "The sample sample.csv",
+    )
+    assert own_plan(str(own)).source is None
+    assert own_plan(str(own), "--feed", "sample").source.words == "The sample sample.csv"
+    may = tmp_path / "may.csv"
+    may.write_text("time,item,quantity,price\n")
+    given = own_plan(str(own), "--input", "may.csv", "--input", f"orders={may}", "--again")
+    assert given.source.words == "The rows of may.csv, may.csv"
+    assert [file.again for file in given.source.files] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--input", "no.csv"), "--input no.csv: there is no such file"),
+        (("--input", "x=no.csv"), "--input x=no.csv: name its topic, TOPIC=FILE (there is: orders"),
+        (
+            ("--input", "orders/pipeline.py"),
+            "--input orders/pipeline.py: its first line is no header of CSV: unexpected end",
+        ),
+        (("--input", "a", "--log", "b"), "option --input cannot be used with option --log"),
+        (("--input", "a", "--seed", "1"), "option --input cannot be used with option --seed"),
+        (("--again",), "--again goes with --log or --input"),
+        (("--feed", "log"), "orders has no feed 'log' (there is: sample)"),
+        (("--events", "3"), "--events: the sample of orders is a file"),
+        (("--input", "orders/sample.csv", "--rate", "2"), "--rate goes with --continuous"),
+    ],
+)
+def test_wrong_input_of_an_own_pipeline_is_told(own, words, said):
+    """Before anything is started."""
+    with pytest.raises(CommandError) as error:
+        own_plan(str(own), *words)
+
+    assert said in str(error.value)
+
+
+def test_file_names_its_topic_where_there_are_several(tmp_path):
+    """Sales and shipments have files of their own."""
+    (tmp_path / "a.csv").write_text("item,quantity,time\n")
+
+    with pytest.raises(UsageError, match=r"name its topic, TOPIC=FILE \(there is: sales, ship"):
+        plan(tmp_path, "--input", str(tmp_path / "a.csv"), name="retail")
+    found = plan(tmp_path, "--input", f"shipments={tmp_path / 'a.csv'}", name="retail")
+    assert [file.source.topic for file in found.source.files] == ["shipments"]
+
+
+def test_pipeline_without_a_sample_asks_for_input(own):
+    """It would wait for nothing."""
+    text = own.read_text()
+    own.write_text(re.sub("samples={.*},", "", text))
+
+    with pytest.raises(CommandError, match="orders has no sample to begin with: give it --input"):
+        own_plan(str(own))
+
+
+def test_own_lines_are_shown_where_a_file_fails(own):
+    """The trace is on stderr, and the last line says which file."""
+    own.write_text("def totals():\n    return TOTALS\n\ntotals()\n")
+    terminal = Terminal(out=io.StringIO(), err=io.StringIO())
+    arguments = option_parser(PipelineCommand()).parse_args(["run", str(own)])
+
+    with pytest.raises(CommandError, match="cannot be imported: NameError: name 'TOTALS' is not"):
+        pipeline_of(arguments, terminal)
+
+    assert (
+        terminal.err.getvalue().splitlines()[0].endswith('orders/pipeline.py", line 4, in <module>')
+    )
+    assert "return TOTALS" in terminal.err.getvalue()
+
+
+def test_lines_of_build_are_shown_where_a_run_fails(own):
+    """What a user has written, and nothing of Ottla."""
+    own.write_text(own.read_text().replace("totals(topics[SALES])", 'topics["sales"]'))
+    pipeline = load_pipeline(own)
+    terminal = Terminal(out=io.StringIO(), err=io.StringIO())
+
+    with pytest.raises(KeyError), own_failures(pipeline, terminal):
+        pipeline.built({}, {})
+
+    first, line, *_ = terminal.err.getvalue().splitlines()
+    assert first.endswith("in build")
+    assert line.strip() == 'return {TOTALS: topics["sales"]}'
+
+
+def test_list_shows_pipelines_of_packages(own, monkeypatch):
+    """Beside Ottla's own; one that cannot be imported is listed with its error."""
+    values = {"orders": "shop_orders:PIPELINE", "broken": "no_such_shop:PIPELINE"}
+    Path("shop_orders.py").write_text(own.read_text().replace("__file__", repr(str(own.resolve()))))
+    monkeypatch.syspath_prepend(Path.cwd())
+    points = [EntryPoint(name, value, "ottla.pipelines") for name, value in values.items()]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+
+    text, _ = run("list")
+    rows = {row["pipeline"]: row for row in json.loads(run("list", "--format", "json")[0])}
+
+    assert text.split("broken: ")[1].splitlines() == [
+        "cannot be used",
+        "  package: no_such_shop",
+        "  error: no_such_shop:PIPELINE: cannot be imported: ModuleNotFoundError: No module named "
+        "'no_such_shop'",
+        "orders: How many of each item were sold, and what they have earned.",
+        "  package: shop_orders",
+        "  topics in: orders",
+        "  topics out: orders-totals",
+        "  feeds: sample",
+    ]
+    assert list(rows) == [*PIPELINES, "broken", "orders"]
+    assert {frozenset(row) for row in rows.values()} == {frozenset(rows["orders"])}
+    assert (rows["ranking"]["package"], rows["ranking"]["error"]) == ("ottla", "")
+    assert "No module named" in rows["broken"]["error"]
+    assert run("list", "--format", "table")[0].count("\n") == len(rows) + 1
 
 
 @pytest.mark.parametrize(
@@ -171,4 +333,4 @@ def test_wrong_inputs_are_refused(word, said):
     arguments = option_parser(PipelineCommand()).parse_args(["run", "ranking", "--read", word])
 
     with pytest.raises(UsageError, match=re.escape(said)):
-        pipeline_of(arguments)
+        pipeline_of(arguments, Terminal())

@@ -64,7 +64,7 @@ def test_person_sees_a_bar_in_place_of_lines(monkeypatch):
     terminal = Terminal(out=Screen(), err=Screen())
     with Steps(terminal).step("queries") as step:
         tally = Tally()
-        tally.add(1.0, Batch("q", 1, 100, 0.5, 300, 0, 0, {"t": (100, 0)}))
+        tally.add(1.0, Batch("q", 1, 100, 0.5, 300, 0, 0, {"t": {"rows": 100, "malformed": 0}}))
         BatchLines(terminal, tally, step.progress).add(1.0, tally.batches[0][1])
 
     (line,) = terminal.out.getvalue().splitlines()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.cli.pipeline_run import words_of
 from ottla.pipelines.execution import Batch, Execution, Tally, batch_of
 
 REPORT = {
@@ -40,7 +41,7 @@ def test_batch_has_rate_lag_late_rows_and_state():
         0.5,
     )
     assert (batch.rows_per_second, batch.lag, batch.late, batch.state_rows) == (500.0, 5, 3, 34)
-    assert batch.observed == {"a": (250, 3)}
+    assert batch.observed == {"a": {"rows": 250, "malformed": 3}}
 
 
 def test_batch_without_time_has_no_rate():
@@ -48,8 +49,8 @@ def test_batch_without_time_has_no_rate():
     assert batch_of({**REPORT, "batchDuration": 0}).rows_per_second == 0.0
 
 
-def batch(query, number, rows, lag=0, late=0, malformed=0):
-    observed = {"a": (rows, malformed)}
+def batch(query, number, rows, lag=0, late=0, **counts):
+    observed = {"a": {"rows": rows, "malformed": 0, **counts}}
     return Batch(query, number, rows, 0.5, lag, late, state_rows=rows, observed=observed)
 
 
@@ -68,8 +69,31 @@ def test_records_that_several_queries_read_count_once():
     assert tally.seconds_per_batch() == pytest.approx(0.5)
 
 
+def test_ledger_adds_up_whatever_the_reasons_are():
+    """Used + left out = read, of the query that has read most; rules of its own have one reason."""
+    tally = Tally()
+    for each in (
+        batch("q", 0, 10, malformed=3, **{"n is no int": 2, "the value is no JSON object": 0}),
+        batch("q", 1, 5, malformed=1, **{"n is no int": 1}),
+        batch("r", 0, 12, malformed=3),
+    ):
+        tally.add(1.0, each)
+
+    assert [(row["outcome"], row["records"]) for row in tally.ledger()] == [
+        ("used", 11),
+        ("n is no int", 3),
+        ("left out by the pipeline's own rules", 1),
+        ("records read", 15),
+    ]
+    assert words_of(tally.ledger()) == (
+        "15 read from a = 11 used + 4 left out (3: n is no int; 1: left out by the pipeline's own "
+        "rules)"
+    )
+
+
 def test_tally_of_nothing_is_zero():
     """Before the first batch."""
+    assert Tally().ledger() == []
     assert (Tally().rows, Tally().lag, Tally().seconds_per_batch()) == (0, 0, 0.0)
 
 
