@@ -464,6 +464,7 @@ def _add_redrive_options(group: Options) -> None:
 def _redrive(arguments: Namespace, terminal: Terminal) -> int:
     from ottla import Consumer, Producer
     from ottla.connect.tolerance import Redrive, group_of
+    from ottla.connect.worker_clients import LARGEST_LETTER
 
     queue = _word(arguments, "one QUEUE, a topic of dead letters")
     choice = _choice(arguments, terminal)
@@ -479,7 +480,8 @@ def _redrive(arguments: Namespace, terminal: Terminal) -> int:
                 redrive.preview()
                 result.print_table(terminal)
             else:
-                writing = settings | {"transactional.id": group_of(queue), "acks": "all"}
+                room = {"max.request.size": str(LARGEST_LETTER)}
+                writing = room | settings | {"transactional.id": group_of(queue), "acks": "all"}
                 with Producer(servers, writing) as producer:
                     redrive.send(producer)
         finally:

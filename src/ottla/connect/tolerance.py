@@ -37,6 +37,7 @@ from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
 from ottla.config.mirror_config import MirrorConfig
 from ottla.connect.data import shown
+from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_DELAY_MS: Final = 300
 HEADER_PREFIX: Final = "__connect.errors."
+FOR_LETTERS: Final = {"max.message.bytes": str(LARGEST_LETTER)}
+"""A letter of the largest record that other topics take is larger, by its headers."""
 SHORT_CHARACTERS: Final = 200
 """So much of a message is in a letter that was too large for its topic."""
 
@@ -278,13 +281,13 @@ class DeadLetterQueue:
         self.failures = 0
 
     def prepare(self, admin: Admin) -> None:
-        """Create the topic, with one partition, unless it is there."""
+        """Create the topic, with one partition and room for all letters, unless it is there."""
         name = self._config.errors_deadletterqueue_topic_name
         if name in admin.list_topics():
             return
         factor = self._config.errors_deadletterqueue_topic_replication_factor
         try:
-            admin.create_topics([NewTopic(name, 1, factor)])
+            admin.create_topics([NewTopic(name, 1, factor, configs=FOR_LETTERS)])
         except KafkaError as error:
             if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

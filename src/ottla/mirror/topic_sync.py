@@ -19,8 +19,9 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
 )
 from ottla.config.mirror_config import SOURCE
+from ottla.connect.tolerance import FOR_LETTERS
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.mirror.flow import LARGEST_REQUEST, Cluster, Flow, MirrorPlan
+from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
 from ottla.protocol.configs import (
     ConfigOperation,
@@ -36,8 +37,6 @@ from ottla.structs import ConfigSource
 
 logger = logging.getLogger(__name__)
 
-FOR_LETTERS: Final = {"max.message.bytes": str(LARGEST_REQUEST)}
-"""Room for records that copies have none for."""
 COMPACT: Final = {"cleanup.policy": "compact"}
 SETTLED: Final = (ErrorCode.TOPIC_ALREADY_EXISTS,)
 NO_ACLS: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTED_VERSION)

@@ -6,6 +6,8 @@ import pytest
 
 from ottla import Admin, NewTopic, Producer
 from ottla.connect.connect_worker import ConnectWorker
+from ottla.connect.tolerance import FOR_LETTERS
+from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -214,6 +216,20 @@ def test_some_letters_are_chosen(letters, words, values):
     redrive(*words)
 
     assert sent() == values
+
+
+def test_largest_record_goes_back(world, ottla):
+    """Its letter was larger by the headers of the queue, and it goes with one of the tool."""
+    broker, _, _ = world
+    value = bytes(1_048_440)
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("large", 1), NewTopic("dead", 1, configs=FOR_LETTERS)])
+    with Producer(broker.bootstrap_servers, max_request_size=LARGEST_LETTER) as producer:
+        headers = {f"{ERROR}topic": b"large", f"{ERROR}exception.stacktrace": bytes(5000)}
+        producer.send("dead", value, headers=headers)
+
+    assert ottla("connect", "redrive", "dead", "-b", broker.bootstrap_servers).status == 0
+    assert [record.value for record in broker.records("large")] == [value]
 
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -13,7 +13,10 @@ from connect_kit import (
 )
 
 from ottla import Admin, Producer
+from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ConfigError
+from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.runtime.io_thread import run_in_thread
 from ottla.testing import InProcessBroker, wait_until
 
@@ -354,6 +357,30 @@ def test_poison_goes_to_the_dead_letters(broker, worker):
     assert named["connector.name"] == b"careful"
     assert named["stage"] == b"TASK_PUT"
     assert named["exception.message"] == b"a poison record"
+
+
+def test_largest_record_goes_to_the_dead_letters(broker, worker):
+    """With default settings: its letter is larger than other topics take, by its headers."""
+    limit = ProducerConfig.keys["max.request.size"].default - BATCH_OVERHEAD - RECORD_OVERHEAD
+    key = bytes(limit - len(b"poison"))
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("large", b"poison", key=key)
+    worker.create(
+        sink(
+            "roomy",
+            "large",
+            raises="poison",
+            **{
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dead-large",
+                "errors.deadletterqueue.topic.replication.factor": "1",
+                "errors.deadletterqueue.context.headers.enable": "true",
+            },
+        )
+    )
+    (letter,) = broker.wait_for_records("dead-large", 1)
+    assert letter.key == key
+    assert b"ValueError" in dict(letter.headers)["__connect.errors.exception.stacktrace"]
 
 
 def test_offset_that_cannot_be_stored_fails_its_task_alone(broker, worker):
