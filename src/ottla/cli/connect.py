@@ -404,6 +404,8 @@ def _message(content: bytes, status: int) -> str:
 
 SHOWN: Final = 1000
 """So many letters are in the table of a dry run; all of them are counted."""
+MOST_ERRORS: Final = 20
+"""So many errors have a line of their own; they may be as many as there are letters."""
 MOST_TRIES: Final = 10
 Wanted = Callable[["DeadLetter"], bool]
 Fits = Callable[["int | None", "int | None"], bool]
@@ -534,8 +536,12 @@ class _RedriveResult:
     def print_counts(self, terminal: Terminal, verb: str) -> None:
         """How many went, by topic and error, and how many stay, by reason."""
         terminal.print(f"{self._sent.total()} records {verb} sent back")
-        for (topic, error), count in sorted(self._sent.items()):
+        shown = self._sent.most_common(MOST_ERRORS)
+        for (topic, error), count in shown:
             terminal.print(f"  {count} to {topic}: {one_line(error) or 'no error is named'}")
+        others = self._sent.total() - sum(count for _, count in shown)
+        if others:
+            terminal.print(f"  {others} with other errors")
         for reason, count in sorted(self._left.items()):
             terminal.print(f"{count} left: {reason}")
 

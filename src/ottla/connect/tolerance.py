@@ -565,8 +565,9 @@ class DeadLetter:
 
     @property
     def error(self) -> str:
-        """The class of the error, with its message where one header has both."""
-        return self._first_of(self.family.error if self.family else ())
+        """The class of the error; empty where no header has it."""
+        found = self._first_of(self.family.error if self.family else ())
+        return found.partition(":")[0]  # some have the message in the same header
 
     @property
     def message(self) -> str:

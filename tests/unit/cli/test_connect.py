@@ -218,6 +218,24 @@ def test_some_letters_are_chosen(letters, words, values):
     assert sent() == values
 
 
+def test_errors_that_all_differ_are_counted_together(world, ottla):
+    """Their messages may be as many as there are letters."""
+    broker, _, _ = world
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("orders", 1), NewTopic("dead", 1)])
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(50):
+            headers = {"source.topic": b"orders", "reason": b"%d is no line" % number}
+            producer.send("dead", b"1", headers=headers)
+    found = ottla("connect", "redrive", "dead", "-b", broker.bootstrap_servers)
+
+    assert len(found.lines) == 22
+    assert (found.lines[0], found.lines[-1]) == (
+        "50 records were sent back",
+        "  30 with other errors",
+    )
+
+
 def test_largest_record_goes_back(world, ottla):
     """Its letter was larger by the headers of the queue, and it goes with one of the tool."""
     broker, _, _ = world
