@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.config.client_config import ProducerConfig
+from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.record.rows import EncodedRecords
 from ottla.runtime import SystemClock
 from ottla.spark.options import SinkOptions
@@ -22,6 +24,7 @@ MAX_OPEN_BYTES = 32 * 1024 * 1024
 MIN_BATCH_BYTES = 16 * 1024
 # A producer's 16 KiB are for records that come one by one: here all are there at once.
 DEFAULT_BATCH_BYTES = 512 * 1024
+DEFAULT_REQUEST_BYTES: int = ProducerConfig.keys["max.request.size"].default
 
 
 class RowError(ValueError):
@@ -41,6 +44,8 @@ class RowWriter:
         self._producer = producer
         self._options = options
         self._batch_size = int(options.client.get("batch.size", DEFAULT_BATCH_BYTES))
+        request_size = options.client.get("max.request.size", DEFAULT_REQUEST_BYTES)
+        self._largest_batch = int(request_size) - BATCH_OVERHEAD
         self._encoders: dict[str, RowEncoder] = {}
         self._partition_counts: dict[str, int] = {}
         self._sent: deque[ProducerBatch] = deque()
@@ -109,6 +114,7 @@ class RowWriter:
 
         count = len(self._producer.partitions_for(topic))
         size = max(MIN_BATCH_BYTES, min(self._batch_size, MAX_OPEN_BYTES // count))
+        size = min(size, self._largest_batch)
         self._partition_counts[topic] = count
         self._encoders[topic] = kernel.RowEncoder(count, size, self._turns(count).__next__)
         return self._encoders[topic]

@@ -8,7 +8,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
 from ottla.record.batch_builder import build_batch_of_payload
-from ottla.record.record_batch import RecordBatch
+from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.spark.options import SinkOptions
 from ottla.spark.row_writer import RowError, RowWriter
 
@@ -76,6 +76,23 @@ def test_one_topic_needs_no_column():
     columns = {"value": ["1", "2"], "topic": ["b", None], "partition": [1, 1]}
 
     assert write(columns, options("a")) == [("a", 1, [b"1", b"2"])]
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({"batch.size": "4000000"}, (1 << 20) - BATCH_OVERHEAD),
+        ({"batch.size": "4000000", "max.request.size": "9000"}, 9000 - BATCH_OVERHEAD),
+        ({"max.request.size": "100000"}, 100_000 - BATCH_OVERHEAD),
+    ],
+)
+def test_batches_fit_the_requests_of_their_producer(settings, most):
+    """It would refuse a larger one, although each row is small."""
+    values = {"value": [bytes(1000)] * 3000}
+    sizes = [sum(map(len, v)) for _, _, v in write(values, options("a", **settings))]
+
+    assert sum(sizes) == 3_000_000
+    assert 0.8 * most < max(sizes) <= most
 
 
 def test_batches_are_as_large_as_the_setting_says():
