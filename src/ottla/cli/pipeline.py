@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ DEFAULT_SEED = 2011
 DEFAULT_RATE = 1000.0
 NO_FEED = "none"
 SAMPLE_FEED = "sample"
+OTHER_STATE = re.compile(r"STATE_STORE_\w*NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
+"""What Spark says where the state in a checkpoint has other columns, or is of other operators."""
 FEED_OPTIONS = ("--log", "--input", "--again", "--events", "--seed", "--rate")
 MADE_UP = ("--events", "--seed")
 
@@ -77,7 +80,7 @@ class PipelineCommand(Command):
         from ottla.cli.pipeline_run import PipelineRun
 
         run = PipelineRun(plan_of(pipeline, arguments, terminal), terminal)
-        with own_failures(pipeline, terminal):
+        with own_failures(pipeline, arguments.pipeline, terminal):
             outcome = run.run()
         terminal.print(
             f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
@@ -306,8 +309,11 @@ def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
 
 
 @contextmanager
-def own_failures(pipeline: Pipeline, terminal: Terminal) -> Iterator[None]:
-    """Show the lines of a user's own pipeline that have failed, before the error is named."""
+def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[None]:
+    """Show the lines of a user's own pipeline that have failed, before the error is named.
+
+    Of a query whose state is that of another one, it says what helps.
+    """
     from ottla.pipelines.pipeline import PipelineError, own_frames
 
     try:
@@ -319,6 +325,11 @@ def own_failures(pipeline: Pipeline, terminal: Terminal) -> Iterator[None]:
         frames = own_frames(error.__cause__ or error, pipeline.file) if pipeline.file else []
         if frames:
             terminal.note("".join(frames).rstrip())
+        if OTHER_STATE.search(str(error)):
+            raise CommandError(
+                f"the query of {pipeline.name} has changed since it was run last: "
+                f"'ottla pipeline reset {word}' lets it begin anew, over the same input"
+            ) from error
         raise
 
 

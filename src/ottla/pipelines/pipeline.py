@@ -438,14 +438,17 @@ def _trace(error: BaseException, file: Path | None) -> str:
 
 
 def own_frames(error: BaseException, file: Path | None) -> list[str]:
-    """The traceback from the first line of the pipeline's file on: what called it says nothing.
+    """The part of the traceback in the pipeline's file and others beside it.
 
-    Of a package, of which no file is known, it is what the import has run.
+    What has called it, and what it has called of Spark's, says nothing. Of a package, of which no
+    file is known, it is what the import has run.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [number for number, each in enumerate(frames) if file and Path(each.filename) == file]
+    frames = list(traceback.extract_tb(error.__traceback__))
     if file is not None:
-        frames = traceback.StackSummary.from_list(frames[own[0] :] if own else [])
+        folder = f"{file.parent}/"
+        own = [number for number, each in enumerate(frames) if each.filename.startswith(folder)]
+        own = [number for number in own if "site-packages" not in frames[number].filename]
+        frames = frames[own[0] : own[-1] + 1] if own else []
     shown = [each for each in frames if each.filename != __file__ and not NO_FILE(each.filename)]
     return traceback.format_list(shown)
 

@@ -105,7 +105,8 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     # Spark prints each mistake in a query as JSON with its whole trace, before it is raised.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
     is_local = master.startswith("local")
     if is_local:

@@ -284,12 +284,33 @@ def test_lines_of_build_are_shown_where_a_run_fails(own):
     pipeline = load_pipeline(own)
     terminal = Terminal(out=io.StringIO(), err=io.StringIO())
 
-    with pytest.raises(KeyError), own_failures(pipeline, terminal):
+    with pytest.raises(KeyError), own_failures(pipeline, "x", terminal):
         pipeline.built({}, {})
 
     first, line, *_ = terminal.err.getvalue().splitlines()
     assert first.endswith("in build")
     assert line.strip() == 'return {TOTALS: topics["sales"]}'
+
+
+@pytest.mark.parametrize(
+    "spark_says",
+    [
+        "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing",
+        "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing",
+        "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator",
+    ],
+)
+def test_query_that_has_changed_is_told_what_to_do(spark_says):
+    """Spark names the state, which nobody has made by hand."""
+    pipeline = load_pipeline("word_count")
+
+    with pytest.raises(CommandError) as error, own_failures(pipeline, "my.py:W", Terminal()):
+        raise CommandError(f"Spark failed, spark.log has all of it: {spark_says}")
+
+    assert str(error.value) == (
+        "the query of word_count has changed since it was run last: 'ottla pipeline reset my.py:W' "
+        "lets it begin anew, over the same input"
+    )
 
 
 def test_list_shows_pipelines_of_packages(own, monkeypatch):
