@@ -219,9 +219,13 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             reports.append(log_report(self.config, str(self.id)))
         if self.config.errors_deadletterqueue_topic_name:
             self._queue_producer = self.parts.clients.producer(self.id, DEAD_LETTERS)
-            self._queue = DeadLetterQueue(self._queue_producer, self.config, self.id)
-            with self.parts.clients.admin(self.id) as admin:
-                self._queue.prepare(admin)
+            self._queue = DeadLetterQueue(
+                self._queue_producer,
+                self.config,
+                self.id,
+                lambda: self.parts.clients.admin(self.id),
+            )
+            self._queue.prepare()
             reports.append(self._queue)
         self.tolerance = Tolerance(self.config, self.parts.runtime, self.wait, reports)
 

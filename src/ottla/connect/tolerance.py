@@ -38,7 +38,7 @@ from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
 from ottla.config.mirror_config import MirrorConfig
 from ottla.connect.data import shown
 from ottla.connect.worker_clients import LARGEST_LETTER
-from ottla.errors import ErrorCode, KafkaError, RetriableError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import run_in_thread
@@ -53,6 +53,8 @@ FOR_LETTERS: Final = {"max.message.bytes": str(LARGEST_LETTER)}
 """A letter of the largest record that other topics take is larger, by its headers."""
 SHORT_CHARACTERS: Final = 200
 """So much of a message is in a letter that was too large for its topic."""
+LOOK_S: Final = 2.0
+"""Letters that take longer may have lost their topic."""
 
 
 class Stage(StrEnum):
@@ -264,7 +266,7 @@ class DeadLetterQueue:
 
     A letter for which the topic has no room with all that is known of the failure goes there
     without the trace. Invariant: `pending` has the letters whose end is not known; offsets wait for
-    them.
+    them. A topic that is deleted meanwhile is made again: letters would wait for it without end.
     """
 
     def __init__(
@@ -272,25 +274,35 @@ class DeadLetterQueue:
         producer: Producer,
         config: SinkConnectorConfig | MirrorConfig,
         task: tuple[str, int],
+        open_admin: Callable[[], Admin] | None = None,
     ) -> None:
+        """`open_admin` is for the topic; without it somebody else makes the topic."""
         self._producer = producer
         self._config = config
         self._task = task
+        self._open_admin = open_admin
         self.pending: list[Letter] = []
         self.requests = 0
         self.failures = 0
 
-    def prepare(self, admin: Admin) -> None:
-        """Create the topic, with one partition and room for all letters, unless it is there."""
+    def prepare(self) -> bool:
+        """Create the topic unless it is there, with room for all letters; whether it was missing.
+
+        It has one partition.
+        """
+        if self._open_admin is None:
+            return False
         name = self._config.errors_deadletterqueue_topic_name
-        if name in admin.list_topics():
-            return
         factor = self._config.errors_deadletterqueue_topic_replication_factor
-        try:
-            admin.create_topics([NewTopic(name, 1, factor, configs=FOR_LETTERS)])
-        except KafkaError as error:
-            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        with self._open_admin() as admin:
+            if name in admin.list_topics():
+                return False
+            try:
+                admin.create_topics([NewTopic(name, 1, factor, configs=FOR_LETTERS)])
+            except KafkaError as error:
+                if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+        return True
 
     def __call__(self, failure: RecordFailure) -> Future[None] | None:
         """Send the record of a failure; what was not a record is only logged."""
@@ -308,10 +320,32 @@ class DeadLetterQueue:
     def flush(self) -> None:
         """Wait until what was sent is there; raises the error of what is not."""
         if self.pending:
-            self._producer.flush()
+            self._deliver()
             pending, self.pending = self.pending, []
             for letter in pending:
                 letter.future.result()
+
+    def _deliver(self) -> None:
+        """Wait for the producer; look now and then whether the topic is still there."""
+        while True:
+            try:
+                self._producer.flush(LOOK_S if self._open_admin else None)
+                return
+            except KafkaTimeoutError:
+                if self._open_admin is None:
+                    raise
+                self._make_again()
+
+    def _make_again(self) -> None:
+        name = self._config.errors_deadletterqueue_topic_name
+        task = "-".join(map(str, self._task))
+        try:
+            if self.prepare():
+                logger.warning("%s: %s was deleted: it is created again for letters", task, name)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            logger.warning("%s: %s still waits for its letters: %s", task, name, error.message)
 
     def _send(self, letter: Letter, is_short: bool) -> None:
         record: ConsumerRecord = letter.failure.operation.record

@@ -12,7 +12,7 @@ from connect_kit import (
     wait_for_state,
 )
 
-from ottla import Admin, Producer
+from ottla import Admin, Consumer, Producer, TopicPartition
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ConfigError
@@ -501,6 +501,40 @@ def test_topics_are_chosen_by_a_pattern_of_javas(broker, worker):
         lambda: sorted(MoodySink.got.get("choosing", [])) == ["chosen-1", "chosen-2"],
         "both topics",
     )
+
+
+@pytest.mark.ottla_settings(auto_create_topics_enable=False)
+def test_dead_letters_whose_topic_was_deleted_make_it_again(ottla_fresh_broker, tmp_path, caplog):
+    """Offsets do not wait without end for a letter that has no topic any longer."""
+    broker = ottla_fresh_broker
+    broker.create_topic("mixed")
+    settings = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dead",
+        "errors.deadletterqueue.topic.replication.factor": "1",
+    }
+    place = TopicPartition("mixed", 0)
+    with (
+        standalone(broker, tmp_path) as worker,
+        Producer(broker.bootstrap_servers) as producer,
+        Consumer(broker.bootstrap_servers, {"group.id": "connect-again"}) as consumer,
+    ):
+        worker.create(sink("again", "mixed", raises="poison", **settings))
+        producer.send("mixed", b"poison")
+        producer.flush()
+        assert len(broker.wait_for_records("dead", 1)) == 1
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.delete_topics(["dead"])
+        for value in (b"poison", b"good"):
+            producer.send("mixed", value)
+        producer.flush()
+        wait_until(
+            lambda: [each.offset for each in consumer.committed([place]).values()] == [3],
+            "the offset behind all",
+        )
+        assert len(broker.records("dead")) == 1
+    assert MoodySink.got["again"] == ["good"]
+    assert "dead was deleted: it is created again" in caplog.text
 
 
 def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):

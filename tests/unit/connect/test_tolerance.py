@@ -161,7 +161,7 @@ class Refusals:
             raise error
         on_delivery(None, error)
 
-    def flush(self):
+    def flush(self, timeout=None):
         pass
 
 
