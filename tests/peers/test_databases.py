@@ -455,6 +455,39 @@ def test_a_server_that_is_killed_is_waited_for(database, source, sink, caplog):
     assert database.run("SELECT id FROM copy ORDER BY id")[-1][0] == 2
 
 
+def test_a_task_that_has_read_waits_for_its_server_at_its_start(database, caplog):
+    """One that has read nothing yet ends: its address may be wrong."""
+    database.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    settings = SqlSource.Settings.parse({"url": database.url, "tables": "t"})
+    new = SqlSource(settings, LoneContext())
+    known = SqlSource(settings, LoneContext({(("table", "t"),): {"id": 1}}))
+    database.server.stop()
+    with pytest.raises(TryAgainError):
+        new.start()
+    known.start()
+    assert known.poll() == []
+    assert "it is asked again" in caplog.text
+    database.server.start()
+    assert [each.value["id"] for each in known.poll() or known.poll()] == [2]
+    for each in (new, known):
+        each.stop()
+
+
+def test_a_table_that_is_dropped_holds_up_no_other(database, source, caplog):
+    """It is read on behind the last row when it is there again, which is said."""
+    for table in ("t", "copy"):
+        database.run(
+            f"CREATE TABLE {table} (id int PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)"
+        )
+    reader = source(tables="t,copy")
+    assert len(reader.poll()) == 2
+    database.run("DROP TABLE t", "INSERT INTO copy VALUES (2)")
+    assert [each.value["id"] for each in reader.poll()] == [2]
+    database.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    assert [(each.topic, each.value["id"]) for each in reader.poll()] == [("t", 2)]
+    assert "table t can be read again, behind {'id': 1}" in caplog.text
+
+
 def test_keys_of_text_and_fractions_of_seconds_in_tables_that_are_made(database, sink):
     """What the defaults of a database would refuse or cut."""
     writer, reported = sink(table="made", **{"auto.create": "true"})

@@ -44,7 +44,7 @@ from ottla.config.config_type import (
     not_empty,
     one_of,
 )
-from ottla.connect.connector import SinkConnector, SourceConnector, TryAgainError
+from ottla.connect.connector import Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
 from ottla.connect.connectors.databases import (
     AS_ARRAY,
@@ -66,7 +66,7 @@ from ottla.connect.data import (
     shown,
     struct_of,
 )
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -271,9 +271,17 @@ class SqlSource(SourceConnector):
         self._offsets: dict[str, dict[str, Any]] = {}
         self._unordered: set[str] = set()
         """Tables that have rows which are never read, which was logged."""
+        self._set_aside: dict[str, str] = {}
+        """Tables that cannot be read now, each with the reason that was logged."""
         self.idle_s = settings.poll_interval_ms / 1000
+        has_read = any(self.context.offset({TABLE: name}) for name in self._own_tables())
         for name in self._own_tables():
-            self._described(name)
+            try:
+                self._described(name)
+            except (ConfigError, TryAgainError) as error:
+                if not has_read:
+                    raise  # the settings were never right
+                self._note_aside(name, error)
 
     def stop(self) -> None:
         if self._engine is not None:
@@ -283,10 +291,13 @@ class SqlSource(SourceConnector):
         """The next rows of the tables; after a wait, if none has some or the database is down."""
         found: list[SourceRecord] = []
         for name in self._own_tables():
+            before = self._offsets.get(name)
             try:
                 found += self._rows_of(name)
-            except TryAgainError as error:
-                logger.warning("%s; it is asked again", error.message)
+            except (ConfigError, TryAgainError) as error:
+                self._note_aside(name, error)
+            else:
+                self._note_back(name, before)
         if not found or self.settings.mode == BULK:
             self.context.wait(self.idle_s)
         return found
@@ -297,6 +308,23 @@ class SqlSource(SourceConnector):
             return list(self.settings.tables)
         ordered = sorted(self.settings.tables)
         return [name for index, name in enumerate(ordered) if index % count == number]
+
+    def _note_aside(self, name: str, error: KafkaError) -> None:
+        """Say why a table cannot be read, once unless the database is down; the others are."""
+        if self._set_aside.get(name) != error.message:
+            logger.warning("%s; it is asked again", error.message)
+        if isinstance(error, ConfigError):
+            self._set_aside[name] = error.message
+
+    def _note_back(self, name: str, offset: Place | None) -> None:
+        """Say where a table is read on: it may be another one of that name by now."""
+        if self._set_aside.pop(name, None) is not None:
+            logger.warning(
+                "table %s can be read again, behind %s; if it was made again with earlier numbers "
+                "or times, delete its offset, and it is read from its beginning",
+                name,
+                offset or "nothing",
+            )
 
     def _described(self, name: str) -> None:
         """Describe a table, so that what is wrong with it is said at the start."""
@@ -321,7 +349,7 @@ class SqlSource(SourceConnector):
             if self._database.is_of_system(error):
                 raise TryAgainError(f"table {name}: {getattr(error, 'orig', error)}") from error
             if not was_known:
-                raise
+                raise ConfigError(f"table {name}: must be readable: {error}") from error
             return self._rows_of(name)  # its columns have changed: it is described again
         if was_known and reader.has_new_nulls(rows):
             del self._readers[name]

@@ -261,6 +261,44 @@ def test_a_column_that_may_be_null_since_is_read(database, read):
     assert through_json(record)["changed"] is None
 
 
+@pytest.mark.parametrize(
+    ("broken", "mended", "reason"),
+    [
+        ("DROP TABLE orders", TABLE, "table orders: must be in the database"),
+        (
+            "ALTER TABLE orders RENAME COLUMN id TO number",
+            "ALTER TABLE orders RENAME COLUMN number TO id",
+            "orders must have id",
+        ),
+    ],
+    ids=["dropped", "without its number"],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_table_that_cannot_be_read_holds_up_no_other(
+    database, read, caplog, broken, mended, reason, is_restarted
+):
+    """It is said once, and where the table is read on when it can be read again."""
+    database("CREATE TABLE other (id INTEGER PRIMARY KEY)")
+    database("INSERT INTO other VALUES (1)")
+    insert(database, 5)
+    settings = {"tables": "orders,other"}
+    poll = read(**settings)
+    assert ids(poll()) == [5, 1]
+    database(broken)
+    if is_restarted:
+        poll = read(**settings)
+    for number in (2, 3):
+        database("INSERT INTO other VALUES (?)", number)
+        assert ids(poll()) == [number]
+    database(mended)
+    insert(database, 6)
+
+    assert ids(poll()) == [6]
+    said = [each.message for each in caplog.records]
+    assert sum(reason in each for each in said) == 1
+    assert sum("table orders can be read again, behind {'id': 5}" in each for each in said) == 1
+
+
 def test_an_outage_is_waited_for(database, read, caplog):
     """The database is asked again, and the rows come when it answers."""
     insert(database, 1)
