@@ -37,7 +37,10 @@ def server():
 @pytest.fixture
 def database(server):
     """Without tables and slots of earlier tests."""
-    server.execute("DROP TABLE IF EXISTS orders, other; DROP PUBLICATION IF EXISTS ottla")
+    server.execute(
+        "DROP TABLE IF EXISTS orders, other; DROP PUBLICATION IF EXISTS ottla; "
+        "DROP DOMAIN IF EXISTS cents; CREATE DOMAIN cents AS int8"
+    )
     server.execute(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
     )
@@ -261,6 +264,71 @@ def test_what_is_missing_is_said(database):
     capture.start()
     with pytest.raises(ConfigError, match=r'slot\.name=ottla: .*"ottla" does not exist'):
         capture.take()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_table_that_is_dropped_holds_up_no_other(database, caplog, monkeypatch, is_restarted):
+    """It is said, also when it is made again, and then it is captured again."""
+    monkeypatch.setattr("ottla.connect.connectors.postgres.LOOK_MS", 0)
+    database.execute("CREATE TABLE other (id int PRIMARY KEY)")
+    database.execute("INSERT INTO other VALUES (1)")
+    capture = Capture(database, tables="public.orders,public.other")
+    capture.take_until(lambda: len(capture.records) == 1)
+    database.execute("DROP TABLE other")
+    if is_restarted:
+        capture.kill()
+        capture.start()
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    capture.take_until(lambda: len(capture.records) == 2)
+    database.execute("CREATE TABLE other (id int PRIMARY KEY)")
+    capture.take_until(lambda: "public.other is captured from here on" in caplog.text)
+    database.execute("INSERT INTO other VALUES (2)")
+    capture.take_until(lambda: len(capture.records) == 3)
+    capture.kill()
+
+    assert [record.key["id"] for record in capture.records] == [1, 1, 2]
+    assert caplog.text.count("public.other is not in the database") == 1
+
+
+@pytest.mark.parametrize("kind", ["full", "domain"])
+def test_changes_of_a_table_that_is_dropped_before_they_are_read(database, kind):
+    """The stream describes it, where the database cannot any longer."""
+    database.execute(
+        "CREATE TABLE other (id cents PRIMARY KEY)"
+        if kind == "domain"
+        else "CREATE TABLE other (id int8 PRIMARY KEY)"
+    )
+    if kind == "full":
+        database.execute("ALTER TABLE other REPLICA IDENTITY FULL")
+    capture = Capture(database, tables="public.orders,public.other")
+    capture.take()
+    database.execute("INSERT INTO other VALUES (1)")
+    database.execute("DROP TABLE other")
+    database.execute("INSERT INTO orders (id) VALUES (2)")
+    capture.take_until(lambda: len(capture.records) == 2)
+    capture.kill()
+
+    assert [int(record.value["after"]["id"]) for record in capture.records] == [1, 2]
+
+
+def test_a_task_that_has_read_waits_for_its_server_at_its_start(database):
+    """One that has read nothing yet ends: its address may be wrong."""
+    capture = Capture(database)
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    capture.take_until(lambda: len(capture.records) == 1)
+    capture.kill()
+    database.stop()
+    capture.start()
+    assert capture.take() == []
+    stored, capture.context.stored = capture.context.stored, None
+    with pytest.raises(Exception, match="refused"):
+        capture.start()
+    capture.context.stored = stored
+    database.start()
+    capture.start()
+    database.execute("INSERT INTO orders (id) VALUES (2)")
+    capture.take_until(lambda: len(capture.records) == 2)
+    capture.kill()
 
 
 ROWS = {"value.format": "row"}

@@ -50,6 +50,8 @@ from ottla.connect.connectors.databases import (
 from ottla.connect.data import INT64, DataError, Schema, SourceRecord, shown, struct_of
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
+from ottla.network.timing import Deadline
+from ottla.runtime import SystemClock
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,8 @@ STATUS_INTERVAL_S: Final = 10.0
 COPY_BOTH: Final = 8
 """libpq's status of a connection on which both sides send copied data."""
 RECONNECT_S: Final = 1.0
+LOOK_MS: Final = 10_000
+"""So often it looks for tables that were dropped, or made again."""
 SQLSTATE: Final = ord("C")
 IN_USE: Final = b"55006"
 """The code of an error, and that of a slot which another connection reads."""
@@ -186,9 +190,15 @@ class PostgresSource(SourceConnector):
         self._emitted: SourceRecord | None = None
         self._delivered = True
         self._stored = True
-        with self._connect() as connection:
-            check_server(connection)
-            publish(connection, self.settings.publication_name, self.settings.tables)
+        self._gone: set[str] = set()
+        """Tables that are not in the database, which was logged."""
+        self._next_look: Deadline | None = None
+        try:
+            self._look()
+        except self._psycopg.OperationalError as error:
+            if not self._offset:
+                raise  # the settings were never right
+            logger.warning("slot %s: %s; connecting again", self.settings.slot_name, error)
 
     def stop(self) -> None:
         if self._snapshot is not None:
@@ -199,6 +209,8 @@ class PostgresSource(SourceConnector):
     def poll(self) -> Sequence[SourceRecord]:
         """The next rows of the snapshot, then the next changes; after a wait, if there are none."""
         try:
+            if self._next_look is None or self._next_look.has_passed:
+                self._look()
             if self._stream is None and self._snapshot is None:
                 self._begin()
             found = self._next_rows() if self._snapshot is not None else self._next_changes()
@@ -250,6 +262,28 @@ class PostgresSource(SourceConnector):
             self.settings.connection, autocommit=True, options=SESSION, **more
         )
 
+    def _look(self) -> None:
+        """See which tables there are, and publish them; those that were made again once more."""
+        settings = self.settings
+        with self._connect() as connection:
+            check_server(connection)
+            there = published(connection, settings.publication_name, settings.tables)
+            new = [name for name, is_published in there.items() if not is_published]
+            if not self._offset and self._next_look is None:
+                publish(connection, settings.publication_name, settings.tables)
+            elif new or (there and self._next_look is None):
+                publish(connection, settings.publication_name, list(there))
+                for name in new:
+                    logger.warning(
+                        "%s is captured from here on; rows that were written before are not in its "
+                        "topic: delete the offsets for a new snapshot",
+                        name,
+                    )
+        gone = set(settings.tables) - there.keys()
+        for name in sorted(gone - self._gone):
+            logger.warning("%s is not in the database; the other tables are captured", name)
+        self._gone, self._next_look = gone, Deadline(SystemClock(), LOOK_MS)
+
     def _begin(self) -> None:
         """Continue where the offset is; without a whole snapshot, make slot and snapshot.
 
@@ -295,6 +329,7 @@ class PostgresSource(SourceConnector):
         self._stream = self._snapshot = None
 
     def _columns_now(self, namespace: str, table: str) -> tuple[Column, ...]:
+        """None of a table that is gone by now."""
         with self._connect() as connection:
             return columns_of(connection, namespace, table, self._handling)
 
@@ -313,7 +348,7 @@ class PostgresSource(SourceConnector):
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 if name is not None:
                     connection.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
-                for table in self.settings.tables:
+                for table in (each for each in self.settings.tables if each not in self._gone):
                     for row in self._rows_of(connection, table, lsn):
                         if before is not None:
                             yield before
@@ -328,6 +363,8 @@ class PostgresSource(SourceConnector):
     def _rows_of(self, connection: Any, table: str, lsn: int) -> Iterator[SourceRecord]:
         namespace, name = table.split(".")
         columns = columns_of(connection, namespace, name, self._handling)
+        if not columns:
+            raise ConfigError(f"tables: {table} must be a table of the database")
         relation = Relation.of(namespace, name, columns)
         names = ", ".join(quoted(column.name) for column in relation.columns)
         query = f"COPY (SELECT {names} FROM {quoted(namespace)}.{quoted(name)}) TO STDOUT"
@@ -591,6 +628,23 @@ def check_server(connection: Any) -> None:
         raise ConfigError(f"wal_level={level} of the database: must be logical")
 
 
+def published(connection: Any, name: str, tables: Sequence[str]) -> dict[str, bool]:
+    """Those of the tables that there are, and whether the publication has them."""
+    rows = connection.execute(
+        """
+        SELECT n.nspname || '.' || c.relname, r.oid IS NOT NULL
+        FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_publication p ON p.pubname = %s
+        LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = p.oid
+        WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY (%s)
+        """,
+        [name, list(tables)],
+    ).fetchall()
+    found = dict(rows)
+    return {table: found[table] for table in tables if table in found}
+
+
 def publish(connection: Any, name: str, tables: Sequence[str]) -> None:
     """Make the publication, or set its tables.
 
@@ -648,7 +702,7 @@ def drop_slot(connection: Any, name: str) -> None:
 def columns_of(
     connection: Any, namespace: str, table: str, handling: Handling
 ) -> tuple[Column, ...]:
-    """The columns that changes will have, and which of them are the key; ConfigError if none.
+    """The columns that changes will have, and which of them are the key; none without a table.
 
     A domain is the type that it is made of.
     """
@@ -675,8 +729,6 @@ def columns_of(
         """,
         [namespace, table],
     ).fetchall()
-    if not rows:
-        raise ConfigError(f"tables: {namespace}.{table} must be a table of the database")
     return tuple(Column(*row)._replace(handling=handling) for row in rows)
 
 
@@ -835,7 +887,9 @@ class Decoder:
             made = Column(body.text(), bool(flags & 1), *body.take(">Ii"))
             columns.append(made._replace(handling=self._handling))
         if identity == b"f" or any(each.type_oid >= FIRST_OWN_TYPE for each in columns):
-            known = {each.name: each for each in self._columns_of(namespace, table)}
+            former = self._relations.get(oid)
+            found = self._columns_of(namespace, table) or (former.columns if former else ())
+            known = {each.name: each for each in found}
             columns = [_completed(each, known.get(each.name), identity == b"f") for each in columns]
         self._relations[oid] = Relation.of(namespace, table, tuple(columns))
 
