@@ -16,6 +16,7 @@ from ottla.connect.connector import SourceTaskContext
 from ottla.connect.connectors.postgres import PostgresSource
 from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
+from ottla.testing import wait_until
 
 TABLE = """
 CREATE TABLE orders (
@@ -41,9 +42,11 @@ def database(server):
         "DROP TABLE IF EXISTS orders, other; DROP PUBLICATION IF EXISTS ottla; "
         "DROP DOMAIN IF EXISTS cents; CREATE DOMAIN cents AS int8"
     )
-    server.execute(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
+    wait_until(
+        lambda: not server.execute("SELECT FROM pg_replication_slots WHERE active"),
+        "the readers of earlier tests to be gone",
     )
+    server.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     server.execute(TABLE)
     return server
 
@@ -105,12 +108,8 @@ class Capture:
         return found
 
     def take_until(self, done):
-        """Polls until something holds; a poll waits a second at most."""
-        for _ in range(60):
-            if done():
-                return
-            self.take()
-        raise AssertionError(f"{len(self.records)} records, and it does not hold")
+        """Polls until something holds."""
+        wait_until(done, "records", seen=lambda: len(self.records), meanwhile=self.take)
 
     def table(self):
         """What the records say is in the table."""
@@ -328,6 +327,20 @@ def test_a_task_that_has_read_waits_for_its_server_at_its_start(database):
     capture.start()
     database.execute("INSERT INTO orders (id) VALUES (2)")
     capture.take_until(lambda: len(capture.records) == 2)
+    capture.kill()
+
+
+def test_a_publication_that_is_dropped_ends_the_task(database):
+    """It is not there for the log that was written meanwhile: it would be tried without end."""
+    capture = Capture(database)
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    capture.take_until(lambda: capture.records)
+    capture.kill()
+    database.execute("DROP PUBLICATION ottla")
+    database.execute("INSERT INTO orders (id) VALUES (2)")
+    capture.start()
+    with pytest.raises(ConfigError, match=r"publication .ottla. does not exist: delete the off"):
+        capture.take_until(lambda: len(capture.records) == 2)
     capture.kill()
 
 

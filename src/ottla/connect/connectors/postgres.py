@@ -70,7 +70,8 @@ LOOK_MS: Final = 10_000
 """So often it looks for tables that were dropped, or made again."""
 SQLSTATE: Final = ord("C")
 IN_USE: Final = b"55006"
-"""The code of an error, and that of a slot which another connection reads."""
+UNDEFINED: Final = b"42704"
+"""The code of an error; of a slot which another connection reads, of a publication that is gone."""
 SESSION: Final = " ".join(f"-c {name}={value}" for name, value in POSTGRES_SESSION)
 """How values are to be written, in the snapshot and in the stream alike."""
 ADAPTIVE: Final = "adaptive"
@@ -274,11 +275,10 @@ class PostgresSource(SourceConnector):
             elif new or (there and self._next_look is None):
                 publish(connection, settings.publication_name, list(there))
                 for name in new:
-                    logger.warning(
-                        "%s is captured from here on; rows that were written before are not in its "
-                        "topic: delete the offsets for a new snapshot",
-                        name,
+                    text = (
+                        "%s is captured from here on; delete the offsets to have its rows of before"
                     )
+                    logger.warning(text, name)
         gone = set(settings.tables) - there.keys()
         for name in sorted(gone - self._gone):
             logger.warning("%s is not in the database; the other tables are captured", name)
@@ -581,7 +581,7 @@ class ReplicationStream:
                 self._pq.consume_input()
                 continue
             if length < 0:
-                raise _operational_error(self._pq)
+                raise self._ending()
             data = bytes(frame)
             if data[:1] == b"w":
                 self.end_lsn = max(self.end_lsn, struct.unpack_from(">q", data, 1)[0])
@@ -590,6 +590,15 @@ class ReplicationStream:
             if is_asked:
                 self._reported_at = 0.0
                 self.report(self.reported_lsn)
+
+    def _ending(self) -> Exception:
+        """Why the log has ended: the connection is lost, or it can never be read on."""
+        result = self._pq.get_result()
+        error = _operational_error(self._pq)
+        if result is None or result.error_field(SQLSTATE) != UNDEFINED:
+            return error
+        first = str(error).partition("\n")[0]
+        return ConfigError(f"{first}: delete the offsets, which drops the slot, to begin again")
 
     def report(self, lsn: int) -> None:
         """Say how far all is stored; the log up to there may be thrown away."""
