@@ -23,7 +23,7 @@ from ottla import Producer
 ODD = 0.02
 """So many of a hundred rows, messages, lines and records are odd."""
 PAUSE_S = 0.05
-ROTATION = 60
+ROTATION = 150
 """A log is rotated after about so many steps."""
 LONG = 1_200_000
 
@@ -206,7 +206,7 @@ def write_records(stop: Event, servers: str, topic: str, random: Random) -> None
     """Records as applications write them, without a schema: what comes to sinks alone."""
     number = 0
     with Producer(servers, {"delivery.timeout.ms": "600000", "max.block.ms": "600000"}) as producer:
-        while not stop.wait(PAUSE_S):
+        while not stop.wait(4 * PAUSE_S):
             for _ in range(random.randint(1, 12)):
                 number += 1
                 value = _value(number, random)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -28,7 +27,7 @@ MESSAGES, LINES, RAW = "messages", "lines", "raw"
 IN_A_FILE = 20
 DEAD = "dead-letters-of-"
 OF_COLUMNS = {"int": "7", "text": "'x'", "numeric(5, 2)": "1.25", "date": "'2026-01-02'"}
-QUIET_S = 180
+QUIET_S = 400
 
 
 class RealWorld:
@@ -56,6 +55,8 @@ class RealWorld:
             session_timeout_ms=6000,
             heartbeat_interval_ms=500,
             offset_flush_interval_ms=1000,
+            consumer_session_timeout_ms=6000,
+            consumer_heartbeat_interval_ms=500,
             key_converter=JSON,
             value_converter=JSON,
         )
@@ -229,13 +230,17 @@ class RealWorld:
         if there and random.random() < 0.5:
             self._alter(table, f"DROP COLUMN {there.pop()}")
             return
-        self._made += 1
         name, kind = f"c{self._made}", random.choice(list(OF_COLUMNS))
+        self._made += 1
         added = f"ADD COLUMN {name} {kind}"
-        if random.random() < 0.9:
-            with suppress(psycopg.Error, pymysql.err.Error):  # it is not made yet
-                self._alter(f"{table}_copy", added)
-        self._alter(table, f"{added} DEFAULT {OF_COLUMNS[kind]}")
+        changes = [(f"{table}_copy", added), (table, f"{added} DEFAULT {OF_COLUMNS[kind]}")]
+        if random.random() < 0.1:
+            changes.reverse()  # the first rows have no column to go to
+        try:
+            for each in changes:
+                self._alter(*each)
+        except (psycopg.Error, pymysql.err.Error):
+            return  # the copy is not made yet
         there.append(name)
 
     def _alter(self, table: str, change: str) -> None:

@@ -7,6 +7,7 @@ its sinks or in their dead letters.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -51,7 +52,7 @@ def world(request, tmp_path):
 @pytest.mark.parametrize("seed", [1])
 def test_each_row_line_and_message_is_there_or_reported(world, soak_seconds, seed):
     """The ledger at the end has nothing missing, and nothing twice that is promised once."""
-    stop, random = Event(), Random(seed)
+    stop, random, began_s = Event(), Random(seed), time.monotonic()
     messages, lines = MessageWriter(world.mosquitto.port), LogWriter(world.folder / "logs")
     ledger = Ledger(world, messages, lines)
     world.start_connectors()
@@ -77,11 +78,16 @@ def test_each_row_line_and_message_is_there_or_reported(world, soak_seconds, see
             stop.set()
         for each in running:
             each.result()
+    ended_s = time.monotonic()
     world.settle()
     wait_until(messages.is_done, "acknowledgements", QUIET_S)
     messages.close()
     wait_until(ledger.look, "an even ledger", QUIET_S, seen=ledger.table)
-    print(dict(world.did), f"rotations: {lines.rotations}", ledger.table())
+    print(
+        *(f"{name} {count}," for name, count in {**world.did, "rotate": lines.rotations}.items()),
+        f"even {time.monotonic() - ended_s:.0f} s after a load of {ended_s - began_s:.0f} s",
+        ledger.table(),
+    )
     once = ["events", "orders", "lines"] if world.is_exactly_once else []
     files = ["rows-parquet", "raw-parquet", "raw-json", "texts-json"]
     assert not {name: ledger[name].twice for name in (*once, *files) if ledger[name].twice}

@@ -5,107 +5,22 @@ Without mosquitto these tests are skipped, and say so.
 
 from __future__ import annotations
 
-import shutil
 import signal
-import socket
-import subprocess
 from concurrent.futures import Future
 
 import pytest
 from contexts import LoneContext
+from mosquitto import HINT, PROGRAM, Listener, Mosquitto
 from paho.mqtt import client as mqtt
-from paho.mqtt import publish
 
 from ottla.connect.connector import TryAgainError
 from ottla.connect.connectors.mqtt import MqttSink, MqttSource
 from ottla.connect.data import BOOLEAN, Header, SinkRecord
 from ottla.errors import ConfigError
-from ottla.runtime.network import free_port
 from ottla.testing import wait_until
 from ottla.testing.connector_contract import SinkContract, SourceContract
 
-PROGRAM = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is missing: install Debian's")
-
-
-class Mosquitto:
-    """A broker on loopback, which keeps sessions over a restart."""
-
-    def __init__(self, folder, *lines):
-        self.port = free_port("127.0.0.1")
-        self._config = folder / "mosquitto.conf"
-        self._config.write_text(
-            "\n".join(
-                (
-                    f"listener {self.port} 127.0.0.1",
-                    "user root",
-                    "persistence true",
-                    f"persistence_location {folder}/",
-                    *(lines or ("allow_anonymous true",)),
-                )
-            )
-        )
-        self._process = None
-        self.start()
-
-    def start(self):
-        self._process = subprocess.Popen(
-            [PROGRAM, "-c", self._config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_until(self._listens, "mosquitto to listen")
-
-    def _listens(self):
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def stop(self):
-        """End it in order: it writes its sessions to its file."""
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(120)
-
-    def signal(self, number):
-        self._process.send_signal(number)
-
-    def publish(self, *messages, topic="a/b", retain=False):
-        publish.multiple(
-            [(topic, message, 1, retain) for message in messages], "127.0.0.1", self.port
-        )
-
-    def session(self, name, filters="#"):
-        """A session of that name that wants these topics, of a client that is away."""
-        listener = Listener(self, name, filters)
-        listener.close()
-
-
-class Listener:
-    """A client that keeps what it gets.
-
-    What the broker sends once more, as it was stopped before it had the listener's word, is known
-    by its number.
-    """
-
-    def __init__(self, broker, name="listener", filters="#"):
-        self.got = []
-        self.is_ready = False
-        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
-        self.client.on_connect = lambda client, *_: client.subscribe(filters, 1)
-        self.client.on_subscribe = self._subscribed
-        self.client.on_message = self._take
-        self.client.connect("127.0.0.1", broker.port)
-        self.client.loop_start()
-        wait_until(lambda: self.is_ready, "the subscription")
-
-    def _take(self, _client, _user, message):
-        if not (message.dup and message.mid in [known.mid for known in self.got]):
-            self.got.append(message)
-
-    def _subscribed(self, *_):
-        self.is_ready = True
-
-    def close(self):
-        self.client.loop_stop()
-        self.client.disconnect()
-        self.client.on_connect = self.client.on_subscribe = self.client.on_message = None
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=HINT)
 
 
 @pytest.fixture
