@@ -270,8 +270,7 @@ class PartitionLeader:
         if state.leader_and_isr.version > self.in_sync.version:
             self.in_sync = InSyncReplicas(state.leader_and_isr)
         self._set_followers(state)
-        if self.maybe_increment_high_watermark():
-            self._on_progress(self.topic_partition)
+        self.maybe_increment_high_watermark()
 
     def _set_followers(self, state: PartitionState) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -13,8 +13,10 @@ from ottla.record.record_batch import RecordBatch
 SECRET = bytes(16)
 
 
-def source(base_offset: int, end_offset: int, size: int, index_bytes: int = 0) -> SourceSegment:
-    return SourceSegment(base_offset, end_offset, size, index_bytes, 0, 0)
+def source(
+    base_offset: int, end_offset: int, size: int, index_bytes: int = 0, time_index_bytes: int = 0
+) -> SourceSegment:
+    return SourceSegment(base_offset, end_offset, size, index_bytes, time_index_bytes, 0)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,9 @@ def source(base_offset: int, end_offset: int, size: int, index_bytes: int = 0) -
         ([source(0, 10, 40), source(10, 20, 60), source(20, 30, 1)], [[0, 10], [20]]),
         ([source(0, 10, 500), source(10, 20, 1)], [[0], [10]]),
         ([source(0, 10, 1, 80), source(10, 20, 1, 30)], [[0], [10]]),
+        ([source(0, 10, 1, 80), source(10, 20, 1, 20)], [[0, 10]]),
+        ([source(0, 10, 1, 0, 80), source(10, 20, 1, 0, 30)], [[0], [10]]),
+        ([source(0, 10, 1, 0, 80), source(10, 20, 1, 0, 20)], [[0, 10]]),
         ([source(0, 10, 1), source(10, 2**31 + 1, 1)], [[0], [10]]),
         ([source(0, 10, 1), source(10, 2**31, 1)], [[0, 10]]),
         ([source(0, 10, 1), source(10, 2**32, 0), source(2**32, 2**33, 1)], [[0, 10], [2**32]]),

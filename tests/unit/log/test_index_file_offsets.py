@@ -139,3 +139,23 @@ def test_check_refuses_zeros():
 
     with pytest.raises(CorruptIndexError):
         index.check(5000)
+
+
+def test_index_that_was_not_opened_has_no_entries():
+    """Nothing is read of it before it is known whether the file is sound."""
+    index = OffsetIndex(MemoryDisk(), PATH, 100, 80)
+
+    assert (len(index), index.is_full) == (0, False)
+    assert OffsetIndex(MemoryDisk(), PATH, 100, 7).is_full
+
+
+def test_index_that_is_opened_again_is_as_its_file():
+    """What was in memory only is gone, as after a crash."""
+    disk = MemoryDisk()
+    index = new_index(disk)
+    index.write_out()
+    index.append(130, 20000)
+    index.open()
+
+    assert [entry.offset for entry in index.entries()] == [104, 111, 120]
+    assert index.last_entry() == (120, 13000)

@@ -53,9 +53,23 @@ def test_reset_removes_the_file():
     """The segment is scanned for its markers again."""
     disk = MemoryDisk()
     index = new_index(disk)
+    assert index.entries() == [FIRST, SECOND]
     index.reset()
 
     assert not disk.exists(PATH)
+    assert index.entries() == []
+
+
+def test_transaction_that_is_added_is_told_of_to_the_next_reader():
+    """Whether the entries before it were read already or not."""
+    disk = MemoryDisk()
+    index = new_index(disk)
+    before = list(index.entries())
+    third = AbortedTxn(9, 20, 30, 31)
+    index.append(third)
+
+    assert before == [FIRST, SECOND]
+    assert index.entries() == TransactionIndex(disk, PATH, 10).entries() == [*before, third]
 
 
 @pytest.mark.parametrize("data", [bytes(33), b"\x00\x01" + bytes(32), bytes(34)])

@@ -115,7 +115,15 @@ def test_batch_above_max_message_bytes_is_too_large():
     data = new_batch(b"x" * 100)
 
     validate(data, validator(max_message_bytes=len(data)))
-    assert error_of(data, validator(max_message_bytes=len(data) - 1)) is ErrorCode.MESSAGE_TOO_LARGE
+    validate(data, validator(segment_bytes=len(data)))
+    limit = len(data) - 1
+    with pytest.raises(KafkaError, match=f"above max.message.bytes={limit}") as too_large:
+        validate(data, validator(max_message_bytes=limit))
+    with pytest.raises(KafkaError, match=f"above segment.bytes={limit}") as larger_than_a_file:
+        validate(data, validator(segment_bytes=limit))
+
+    assert too_large.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert larger_than_a_file.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 def test_batch_of_a_coordinator_may_be_larger_than_clients_may_send():
@@ -125,6 +133,52 @@ def test_batch_of_a_coordinator_may_be_larger_than_clients_may_send():
     validate(data, validator(max_message_bytes=50), AppendOrigin.COORDINATOR)
     with pytest.raises(KafkaError, match="RECORD_LIST_TOO_LARGE"):
         validate(data, validator(segment_bytes=100), AppendOrigin.COORDINATOR)
+
+
+def test_batch_of_a_coordinator_that_was_damaged_is_refused():
+    """It has come over the network, as the marker of a transaction does."""
+    data = bytearray(new_batch(b"x"))
+    data[-1] ^= 1
+    with pytest.raises(KafkaError) as caught:
+        validate(bytes(data), origin=AppendOrigin.COORDINATOR)
+
+    assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_batch_of_a_coordinator_keeps_to_the_times_of_the_topic(timestamp_type):
+    """Unless it gets the time of the broker in any case."""
+    rules = validator(message_timestamp_type=timestamp_type, message_timestamp_after_max_ms=1000)
+    data = new_batch(b"x", timestamp_ms=NOW_MS + 1001)
+    if timestamp_type == "LogAppendTime":
+        assert validate(data, rules, AppendOrigin.COORDINATOR)[1] == NOW_MS
+    else:
+        with pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
+            validate(data, rules, AppendOrigin.COORDINATOR)
+    validate(new_batch(b"x", timestamp_ms=NOW_MS + 1000), rules, AppendOrigin.COORDINATOR)
+
+
+def test_largest_timestamp_is_that_of_the_records_whatever_the_header_says():
+    """A few clients write none; look-ups by time go by the header."""
+    for wrong in (-1, 5, NOW_MS + 9):
+        batch, max_timestamp_ms, _ = validate(damaged(35, ">q", wrong))
+
+        assert batch.max_timestamp == max_timestamp_ms == NOW_MS
+        assert RecordBatch(bytes(batch.buffer)).max_timestamp == NOW_MS
+        batch.verify()
+
+
+def test_only_records_out_of_the_bounds_are_named():
+    """The bound itself is inside, on either side, and so is a record without a timestamp."""
+    distances = (1000, 1001, -1000, -1001)
+    records = [(NOW_MS + each, b"k", b"v", ()) for each in distances]
+    rules = validator(message_timestamp_difference_max_ms=1000)
+    with pytest.raises(RefusedRecordsError) as caught:
+        validate(build_batch(records), rules)
+
+    assert set(caught.value.record_errors) == {1, 3}
+    assert "ahead of" in caught.value.record_errors[1]
+    assert "behind" in caught.value.record_errors[3]
 
 
 def test_compacted_topic_needs_a_key_in_every_record():
@@ -292,3 +346,64 @@ def test_batch_may_unpack_to_a_multiple_of_its_size(size, most):
     """Small batches may be of any ratio, large ones of that of text, and none takes more."""
     assert most_unpacked_bytes(size) <= most
     assert most_unpacked_bytes(size) >= min(20 * size, 64 << 20)
+
+
+class Jobs:
+    """What is to be done in the background; nothing is done before it is asked for."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple] = []
+        self.batches = LargeBatches(SimpleNamespace(submit=lambda *job: self.jobs.append(job)))
+        self.outcomes: dict[str, object] = {}
+
+    def submit(self, *names: str) -> None:
+        """A request with these batches."""
+        self.batches.submit([self.waiting(name) for name in names])
+
+    def waiting(self, name: str) -> Waiting:
+        return Waiting(
+            LargeBatchError(lambda: name), lambda outcome: self.outcomes.update({name: outcome})
+        )
+
+    def run(self, error: BaseException | None = None) -> None:
+        """Do one job, or have it fail."""
+        work, on_done, on_error = self.jobs.pop(0)
+        on_done(work()) if error is None else on_error(error)
+
+
+def test_large_batches_that_wait_are_refused_when_the_broker_stops():
+    """So are those that come later, and the one under way once it is done."""
+    jobs = Jobs()
+    jobs.submit("under way", "next")
+    jobs.submit("waiting")
+    jobs.batches.close()
+    refused = list(jobs.outcomes)
+    jobs.submit("late")
+    jobs.run()
+    jobs.submit("last")
+
+    assert refused == ["waiting"]
+    assert list(jobs.outcomes) == ["waiting", "late", "next", "under way", "last"]
+    assert {error.error for error in jobs.outcomes.values()} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert jobs.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (KafkaError(ErrorCode.INVALID_RECORD, "no"), ErrorCode.INVALID_RECORD),
+        (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_large_batch_that_fails_in_the_background_is_refused_and_the_next_one_looked_at(
+    error, answer, caplog
+):
+    """The producer has its answer, and the log has what nobody has foreseen."""
+    jobs = Jobs()
+    jobs.submit("bad", "good")
+    jobs.run(error)
+    jobs.run()
+
+    assert jobs.outcomes["bad"].error is answer
+    assert jobs.outcomes["good"] == "good"
+    assert ("could not be looked through" in caplog.text) is isinstance(error, ValueError)

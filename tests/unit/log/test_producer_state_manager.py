@@ -446,6 +446,17 @@ def test_snapshot_is_loaded_back():
     assert loaded.producers[7].last_sequence == 0
 
 
+def test_marker_is_a_sign_of_life_of_its_producer():
+    """The time of the transaction's end counts, and tools are told of it."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, is_transactional=True, timestamp_ms=1_000), NOW_MS)
+    manager.replay(marker(1, 11), NOW_MS + DAY_MS)
+
+    assert manager.producers[7].last_timestamp_ms == NOW_MS
+    assert manager.remove_expired(NOW_MS + 2 * DAY_MS - 1) == 0
+    assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 1
+
+
 def test_damaged_snapshot_is_dropped_for_an_older_one():
     """And nothing is known when there is none."""
     disk = MemoryDisk()

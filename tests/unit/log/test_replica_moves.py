@@ -71,9 +71,19 @@ def test_log_moves_with_all_that_belongs_to_it():
     log = world.log()
     log.maybe_increment_log_start_offset(5)
     epochs = list(log.leader_epoch_cache.entries)
+    snapshots = {
+        name: world.disk.read_bytes(world.path(name))
+        for name in world.names()
+        if name.endswith(".snapshot")
+    }
     move(world, B)
     settle(world)
 
+    assert len(snapshots) > 1
+    assert (
+        snapshots.items()
+        <= {name: world.disk.read_bytes(world.path(name)) for name in world.names()}.items()
+    )
     assert (world.log(), log.dir, log.log_dir.path) == (log, f"{B}/topic-0", B)
     assert log.recovery_point == 60
     assert not world.disk.exists(f"{B}/topic-0/replica-move")
@@ -162,6 +172,7 @@ def test_move_is_throttled_and_described():
     """The copy is shown with its size and its end; a higher limit is heeded at once."""
     world = start_slowly()
     (future,) = world.moves.into(world.manager.dirs[1])
+    assert world.moves.into(world.manager.dirs[0]) == []
     size, end = future.size_in_bytes, future.end_offset
     assert size <= 4000
     world.runtime.advance(1000)

@@ -101,6 +101,21 @@ def test_followers_hear_with_their_next_fetch_that_records_are_deleted(world):
     assert [world.brokers[broker_id].log().log_start_offset for broker_id in (1, 2, 3)] == [1] * 3
 
 
+def test_followers_hear_with_their_next_fetch_of_what_was_committed_without_one(world):
+    """The controller has taken the replica out that was waited for."""
+    world.create(topic_partition=T1)
+    world.answers_isr_changes = False
+    world.cut_off(3)
+    world.append(1, b"a", timeout_ms=60_000)
+    world.advance(2 * LAG_MS)
+    before = world.brokers[2].log().high_watermark
+    world.answer_isr_changes()
+    world.append(1, b"x", topic_partition=T1, acks=ACKS_LEADER)
+
+    assert before == 0
+    assert world.brokers[2].log().high_watermark == 1
+
+
 def test_follower_whose_fetch_commits_something_is_told_so_in_the_answer():
     """Its readers get the records one round earlier."""
     world = ReplicaWorld(count=2)
@@ -114,7 +129,10 @@ def test_follower_whose_fetch_commits_something_is_told_so_in_the_answer():
     for _ in range(2):
         manager.fetch_records(params, [request], lambda results: answers.append(dict(results)))
     first, second = answers
+    request.told_high_watermark, request.told_log_start_offset = 1, 0
+    manager.fetch_records(params, [request], answers.append)
 
     assert first[request.key].high_watermark == 1
     assert second[request.key].high_watermark == 1
+    assert answers[2] == {}, "it has been told all there is"
     world.close()
