@@ -218,8 +218,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
 
     def _delivered(self) -> list[SourceOffset]:
         """Wait for what was sent; the offsets behind it. Raises the error of what has failed."""
-        assert self.producer is not None, "started"
-        self.producer.flush()
+        self.flush()
         self._sent += self.pending.take_arrived()
         self._raise_what_failed()
         name, offsets = self.id.connector, self.pending.committable()

@@ -43,7 +43,8 @@ from ottla.connect.worker_task import (
     TaskParts,
     WorkerTask,
 )
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.record.kernel import encode_values
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import Lock
@@ -56,6 +57,7 @@ MOST_PENDING: Final = 50_000
 FULL_WAIT_S: Final = 0.01
 MOST_BATCH_BYTES: Final = 1 << 18
 """A quarter of what a broker takes at once, unless it is set otherwise."""
+STANDING_MS: Final = 30_000
 POLLED: Final = "source-record-poll"
 WRITTEN: Final = "source-record-write"
 ACTIVE: Final = "source-record-active-count"
@@ -234,6 +236,8 @@ class WorkerSourceTask(WorkerTask):
         self._source: SourceConnector | None = None
         self._topics_made = TopicCreation(parts.properties, config, parts)
         self._committing = Lock()
+        self._is_standing: Deadline | None = None
+        """When nothing will have arrived for long, although there are records on their way."""
         self._turn = -1
         self._checked: Place | None = None
         """The partition that was checked last; a source has the same for many records."""
@@ -445,7 +449,9 @@ class WorkerSourceTask(WorkerTask):
         """Tell the source what has arrived; raise, or skip, what never will."""
         source = self._source
         assert source is not None, "started"
-        self.commit_records(source, self.pending.take_arrived())
+        arrived = self.pending.take_arrived()
+        self.commit_records(source, arrived)
+        self._look_after_topics(is_moving=bool(arrived) or not self.pending.count)
         self.active_count = self.measures.totals[POLLED] - self.pending.known.records
         failed = self.pending.first_error()
         if failed is not None:
@@ -458,6 +464,32 @@ class WorkerSourceTask(WorkerTask):
             self._has_committed = False
             with self.calls.during("commit"):
                 source.commit()
+
+    def _look_after_topics(self, is_moving: bool) -> None:
+        """Create topics again, if nothing arrives for a while: they may have been deleted."""
+        if is_moving or self._is_standing is None:
+            self._is_standing = Deadline(self.parts.runtime.clock, STANDING_MS)
+        elif self._is_standing.has_passed:
+            self._is_standing = None
+            self._make_topics_again()
+
+    def _make_topics_again(self) -> None:
+        logger.warning("%s: nothing has arrived for %d s", self.id, STANDING_MS / 1000)
+        try:
+            self._topics_made.make_again()
+        except KafkaError as error:
+            logger.warning("%s: its topics cannot be looked at: %s", self.id, error)
+
+    def flush(self) -> None:
+        """Wait until what was sent has arrived or failed, and for topics that were deleted."""
+        assert self.producer is not None, "started"
+        while True:
+            try:
+                return self.producer.flush(STANDING_MS / 1000)
+            except KafkaTimeoutError:
+                if self.is_stopping:
+                    raise
+                self._make_topics_again()
 
     def commit_records(self, source: SourceConnector, arrived: Sequence[SentRecord]) -> None:
         """Tell the source what has arrived."""

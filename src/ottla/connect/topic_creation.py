@@ -130,6 +130,16 @@ class TopicCreation:
                     raise
         self._known.add(topic)
 
+    def make_again(self) -> None:
+        """Create the topics that were deleted since: records would wait for them without end."""
+        known, self._known = self._known, set()
+        try:
+            for topic in sorted(known):
+                self.ensure(topic)
+        except KafkaError:
+            self._known = known
+            raise
+
     def close(self) -> None:
         if self._admin is not None:
             self._admin.close()

@@ -7,6 +7,7 @@ from connect_kit import (
     GATE,
     MoodySink,
     ask,
+    distributed,
     standalone,
     state_of,
     wait_for_state,
@@ -535,6 +536,41 @@ def test_dead_letters_whose_topic_was_deleted_make_it_again(ottla_fresh_broker, 
         assert len(broker.records("dead")) == 1
     assert MoodySink.got["again"] == ["good"]
     assert "dead was deleted: it is created again" in caplog.text
+
+
+@pytest.mark.parametrize("is_exactly_once", [False, True])
+@pytest.mark.ottla_settings(auto_create_topics_enable=False)
+def test_topic_of_a_source_that_was_deleted_is_made_again(
+    ottla_fresh_broker, tmp_path, monkeypatch, caplog, is_exactly_once
+):
+    """By the settings that it was made by; what was on its way arrives in it."""
+    monkeypatch.setattr("ottla.connect.source_task.STANDING_MS", 100)
+    broker, file = ottla_fresh_broker, tmp_path / "lines"
+    file.write_text("one\n")
+    settings = {
+        "name": "lines",
+        "connector.class": "FileStreamSource",
+        "file": str(file),
+        "topic": "lines",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.partitions": "1",
+    }
+    starts = (
+        distributed(broker, exactly_once_source_support="enabled")
+        if is_exactly_once
+        else standalone(broker, tmp_path)
+    )
+    with starts as worker, Admin(broker.bootstrap_servers) as admin:
+        given = "PUT", "/connectors/lines/config", settings
+        wait_until(lambda: ask(worker, *given)[0] in (200, 201), "the connector")
+        assert len(broker.wait_for_records("lines", 1)) == 1
+        admin.delete_topics(["lines"])
+        with file.open("a") as more:
+            more.write("two\nthree\n")
+        wait_until(lambda: "lines" in admin.list_topics(), "the topic to be there again")
+        found = broker.wait_for_records("lines", 2)
+    assert [record.value for record in found] == [b"two", b"three"]
+    assert "nothing has arrived" in caplog.text
 
 
 def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):
