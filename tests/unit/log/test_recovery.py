@@ -180,6 +180,38 @@ def test_damaged_side_files_are_made_anew(written: LogWorld, which, suffix, dama
 
 
 @pytest.mark.parametrize("clean", [False, True])
+def test_snapshots_that_belong_to_no_segment_are_removed(written: LogWorld, clean):
+    """All but the newest, from which the next start reads on; one behind the end is none of it."""
+
+    def snapshots() -> set[int]:
+        return {int(name[:20]) for name in written.names() if name.endswith(".snapshot")}
+
+    segments = set(written.log().segments.base_offsets)
+    data = written.disk.read_bytes(written.path(f"{max(segments):020d}.snapshot"))
+    strays = (3, END + 10)
+    for offset in strays:
+        assert offset not in segments
+        written.overwrite(written.path(f"{offset:020d}.snapshot"), data)
+    written.restart(clean=clean)
+
+    assert snapshots() & set(strays) == set()
+    assert segments - {0} <= snapshots() <= segments | {END}
+    assert END in snapshots() or not clean
+    check_serves(written, END)
+
+
+def test_index_that_is_made_anew_is_named_in_the_log(written: LogWorld, caplog):
+    """The disk may be at its end, and the operator reads of it there."""
+    segment = written.log().segments.items[1]
+    written.stop()
+    written.overwrite(segment.offset_index.path, b"1234567")
+    written.start()
+
+    assert f"rebuilt the indexes of segment {segment.base_offset} (" in repairs(caplog)
+    assert "no whole entries" in repairs(caplog)
+
+
+@pytest.mark.parametrize("clean", [False, True])
 def test_all_snapshots_lost_and_the_producers_are_found_in_the_log(written: LogWorld, clean):
     """Duplicates are recognised all the same (T07)."""
     written.stop() if clean else written.kill()
@@ -303,6 +335,7 @@ def test_log_that_lost_all_behind_its_start_begins_there_anew(written: LogWorld)
     log = written.restart()
 
     assert (log.log_start_offset, log.log_end_offset) == (58, 58)
+    assert [name for name in written.names() if name.endswith(".log")] == [f"{58:020d}.log"]
     assert written.append(b"x").first_offset == 58
 
 
@@ -331,7 +364,7 @@ def test_deleted_and_temporary_files_are_swept_away(written: LogWorld):
     check_serves(written, END)
 
 
-def test_finished_swap_takes_the_place_of_what_it_was_cleaned_from(written: LogWorld):
+def test_finished_swap_takes_the_place_of_what_it_was_cleaned_from(written: LogWorld, caplog):
     """The cleaner had made all of its files and was renaming them (F45)."""
     log = written.log()
     second, fourth = log.segments.items[1], log.segments.items[3]
@@ -344,6 +377,7 @@ def test_finished_swap_takes_the_place_of_what_it_was_cleaned_from(written: LogW
     bases = written.log().segments.base_offsets
     assert bases[:3] == (0, second.base_offset, fourth.base_offset)
     assert written.log().segments.items[1].size == len(merged)
+    assert f"finished the swap of {second.base_offset:020d}.log.swap" in repairs(caplog)
     check_serves(written, END)
 
 

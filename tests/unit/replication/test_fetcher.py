@@ -452,6 +452,19 @@ def test_throttled_follower_waits_for_the_leaders_rate():
     world.close()
 
 
+def test_replicas_that_no_setting_names_do_not_use_the_leaders_rate_up():
+    """It is there for those that move; what the others get is not counted."""
+    world = ReplicaWorld(settings={"leader.replication.throttled.rate": "1000"})
+    world.create()
+    world.append(1, bytes(100_000))
+    world.advance(1_000)
+
+    assert world.brokers[2].log().log_end_offset == 1
+    assert world.brokers[1].manager.leader_quota.is_limited
+    assert not world.brokers[1].manager.leader_quota.is_exceeded
+    world.close()
+
+
 def test_follower_keeps_to_its_own_rate():
     """The follower leaves throttled partitions out of its fetches until the rate allows them."""
     world = ReplicaWorld(
