@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import (
     ConsumerRecord,
@@ -521,7 +522,12 @@ class SourceTask:
             raise
         if flow.is_exactly_once:
             self._producer.init_transactions()
-        letters = DeadLetterQueue(self._producer, flow.config, (flow.name, number))
+        letters = DeadLetterQueue(
+            self._producer,
+            flow.config,
+            (flow.name, number),
+            lambda: Admin(flow.target.settings("admin")),
+        )
         self.refused = RefusedPartitions(self, letters, beans.clock)
 
     @property

@@ -7,7 +7,7 @@ from mirrors import mirroring, values
 
 from ottla import Admin, Producer
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-from ottla.testing import wait_until
+from ottla.testing import InProcessBroker, wait_until
 
 EXACTLY_ONCE = {
     "exactly_once_source_support": "enabled",
@@ -134,6 +134,35 @@ def test_refused_record_is_left_out_if_it_may_be(two, shape, more):
     headers = [dict(each.headers) for each in found]
     assert [each["__connect.errors.offset"] for each in headers] == places
     assert {each["__connect.errors.topic"] for each in headers} == {b"pages"}
+
+
+@pytest.mark.parametrize("more", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
+def test_dead_letters_whose_topic_was_deleted_make_it_again(more):
+    """Nothing of the task stands still for a letter that has no topic any longer."""
+    letters = {
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": "dead",
+        "errors_deadletterqueue_topic_replication_factor": "1",
+    }
+    with InProcessBroker() as a, InProcessBroker(auto_create_topics_enable=False) as b:
+        two = {"a": a, "b": b}
+        fill(two, ["s1", BIG])
+        with (
+            mirroring(two, **SETTINGS, **more, **letters) as mirror,
+            Admin(b.bootstrap_servers) as admin,
+            Producer(a.bootstrap_servers) as producer,
+        ):
+            wait_until(lambda: mirror.statuses()[0].left_out == 1, "the first letter")
+            admin.delete_topics(["dead"])
+            producer.send("pages", BIG)
+            producer.send("pages", "s2")
+            producer.flush()
+            wait_until(
+                lambda: committed(b, "a.pages") == ["s1", "s2"],
+                "the rest of the topic",
+                seen=mirror.statuses,
+            )
+        assert len(committed(b, "dead")) == 1
 
 
 def test_record_that_the_dead_letters_refuse_is_not_lost(two):
