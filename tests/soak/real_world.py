@@ -184,7 +184,7 @@ class RealWorld:
     # Harm
 
     def hurt(self, stop: Event, random: Random) -> None:
-        """One after the other, at random, until it is stopped."""
+        """Until it is stopped: all kinds in a random order, then in another one."""
         kinds: list[Callable[[Random], None]] = [
             *[self._kill_worker] * 3,
             self._restart_postgres,
@@ -193,8 +193,10 @@ class RealWorld:
             self._kill_broker,
             *[self._change_columns] * 6,
         ]
+        left: list[Callable[[Random], None]] = []
         while not stop.wait(random.uniform(0.5, 5)):
-            kind = random.choice(kinds)
+            left = left or random.sample(kinds, len(kinds))
+            kind = left.pop()
             kind(random)
             self.did[kind.__name__.lstrip("_")] += 1
 
