@@ -118,7 +118,7 @@ bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 bench-peers: $(READY)  ## the classic table beside Apache Kafka 3.9 and 4.1 (BENCH_ARGS="--rows latency"); writes docs/performance.md
 	$(PY) -m benchmarks.peers.bench_performance $(BENCH_ARGS)
 
-soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers (SOAK_SECONDS=600)
+soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers, real databases (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s
 
 MIXTURE := tests/chaos/test_mixture.py
