@@ -522,7 +522,8 @@ class LogFeed:
         log = self.opened()
         beginning = log.beginning(BEGINNING)
         if not self.again:
-            alike = [each for each in self._kept(servers, topics) if each.begins(beginning)]
+            kept = self._kept(servers, topics, log.ledger.unit)
+            alike = [each for each in kept if each.begins(beginning)]
             found = [each for each in alike if each.digest == log.digest_up_to(each.reached.offset)]
             if alike and not found:
                 raise LogError(
@@ -543,17 +544,16 @@ class LogFeed:
             ledger=log.ledger,
         )
 
-    def _kept(self, servers: str, topics: Mapping[str, str]) -> Iterator[PublishedLog]:
-        """What has been published into these topics; a topic that was made again has none of it."""
+    def _kept(self, servers: str, topics: Mapping[str, str], unit: str) -> Iterator[PublishedLog]:
+        """What has been published into these topics; a topic that was made again has none of it.
+
+        Logs and files of rows know nothing of each other.
+        """
         newest = {record.key: record.value for record in _read(servers, LOGS_TOPIC)}
         for value in newest.values():
             each = PublishedLog.from_bytes(value or b"")
-            is_ours = each.key.startswith(f"{self.pipeline.name}/")
-            if (
-                is_ours
-                and each.topics.keys() == topics.keys()
-                and each.topics.items() & topics.items()
-            ):
+            is_ours = each.key.startswith(f"{self.pipeline.name}/") and each.ledger.unit == unit
+            if is_ours and each.topics.items() & topics.items():
                 if each.topics != topics:
                     raise LogError(
                         f"{self.path}: one of the topics {', '.join(topics)} was deleted and made "

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from ottla.pipelines.access_log import LogError, Position
-from ottla.pipelines.pipeline import Input, Output, Pipeline, columns_of
+from ottla.pipelines.pipeline import Event, Input, Output, Pipeline, columns_of
 from ottla.pipelines.topics import LogFeed, Pace, RowsFile, create_topics
 from ottla.testing import InProcessBroker
 
@@ -186,3 +186,23 @@ def test_rows_are_published_once(tmp_path):
         "3 rows read = 2 events (2 CSV) + 1 left out (1: has 2 cells where the header has 5, first "
         "in line 3); 3 lines were published before"
     )
+
+
+def test_rows_beside_a_log_are_published(tmp_path):
+    """A pipeline that has read a log into two topics takes a file for one of them."""
+    other = Input("u", "n int")
+    pipeline = Pipeline("p", "", (SOURCE, other), (Output("out"),), lambda topics, given: {})
+    log, rows = tmp_path / "access.log", tmp_path / "rows.csv"
+    log.write_bytes(b'192.0.2.1 - - [26/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 7 "-" "x"\n')
+    rows.write_bytes(b"n\n1\n2\n")
+
+    def both(request):
+        for line in request.log.lines():
+            yield from (Event(topic, None, line.value) for topic in ("t", "u"))
+
+    with InProcessBroker() as broker:
+        create_topics(broker.bootstrap_servers, pipeline)
+        feeds = [LogFeed(pipeline, both, log), LogFeed.of_rows(pipeline, other, rows)]
+        found = [each.publish(broker.bootstrap_servers, Pace()) for each in feeds * 2]
+
+    assert [sum(each.counts.values()) for each in found] == [2, 2, 0, 0]
