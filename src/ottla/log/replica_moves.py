@@ -411,9 +411,9 @@ class ReplicaMove:
         for offset in snapshot_offsets:
             source = segment_path(self._original, offset, SNAPSHOT_SUFFIX)
             target = segment_path(directory, offset, SNAPSHOT_SUFFIX)
-            if disk.exists(source):
-                paths = Paths(self.source, source, self.target, target)
-                with suppress(FileNotFoundError):  # it was deleted meanwhile
+            paths = Paths(self.source, source, self.target, target)
+            with blaming(self.source, f"reading {source}"), suppress(FileNotFoundError):
+                if disk.exists(source):  # it may be deleted at any moment
                     Piece(paths, 0, disk.file_size(source))()
 
     async def _sync_copies(self) -> None:

@@ -325,6 +325,29 @@ def test_copy_that_cannot_be_removed_now_is_removed_later():
     assert not world.manager.dirs[1].is_offline
 
 
+@pytest.mark.parametrize("operation", ["exists", "file_size", "pread", "modified_ms"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+def test_snapshot_that_cannot_be_read_ends_the_move_and_nothing_else(operation, error):
+    """Only a broken disk takes its directory offline; else the copy goes, and the log stays."""
+    world = two_dirs()
+    for number in range(40):
+        header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        world.append(b"%d" % number, **header)
+    assert world.log().producer_state_manager.snapshot_offsets
+    fault = world.disk.fail(operation, f"{A}/topic-0/*.snapshot", error=error, times=1)
+    move(world, B)
+    world.runtime.advance(60_000)
+
+    assert fault.times == 0
+    assert world.manager.dirs[0].is_offline == (error == errno.EIO)
+    if error == errno.EMFILE:
+        assert held(world, A, B) == [["topic-0"], []]
+        move(world, B)
+        world.runtime.advance(60_000)
+        assert held(world, A, B) == [[], ["topic-0"]]
+        assert values(read_all(world.log())) == numbers(0, 40)
+
+
 def test_source_that_fails_leaves_the_copy_for_later():
     """Its partitions are offline; the target lives, and a start after the repair goes on."""
     world = start_slowly()
