@@ -69,7 +69,7 @@ unit-core: $(READY)
 	$(NICE) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
 
 unit-wings: $(READY)
-	$(LATER) $(VENV)/bin/pytest $(WINGS) -m "not spark"
+	$(SOON) $(VENV)/bin/pytest $(WINGS) -m "not spark" $(WORKERS)
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
