@@ -84,6 +84,14 @@ def values(records):
     return [record.value for record in records]
 
 
+def until(task, value):
+    """The records up to this one: acknowledgements may have met a connection that had ended."""
+    came = task.take(1)
+    while came[-1].value != value:
+        came += task.take(1)
+    return came
+
+
 def test_a_message_is_a_record(mosquitto, start):
     """Its topic is the key; ${topic} has dots."""
     mosquitto.publish(b"\xff", topic="hall/1/heat", retain=True)
@@ -97,7 +105,7 @@ def test_a_message_is_a_record(mosquitto, start):
 
 
 def test_what_was_not_in_the_topic_comes_again(mosquitto, start):
-    """After a kill; what was, does not, nor do retained messages."""
+    """After a kill; what was need not, and retained messages do not."""
     mosquitto.publish("kept", retain=True)
     task = start(value_format="text")
     assert values(task.take(1)) == ["kept"]
@@ -110,7 +118,7 @@ def test_what_was_not_in_the_topic_comes_again(mosquitto, start):
     task.kill()
     task.start()
     mosquitto.publish("4")
-    assert values(task.take(1)) == ["4"]
+    assert set(values(until(task, "4"))) <= {"1", "2", "3", "4"}
 
 
 def test_a_lost_connection_repeats_nothing(mosquitto, start):
@@ -152,10 +160,7 @@ def test_text_that_is_none_is_reported(mosquitto, start):
     task.kill()
     task.start()
     mosquitto.publish("next")
-    came = task.take(1)
-    while came[-1].value != "next":  # an acknowledgement may have met a connection that had ended
-        came += task.take(1)
-    assert len(came) <= len(found) + 1
+    assert len(until(task, "next")) <= len(found) + 1
 
 
 def test_a_topic_that_is_no_text_does_not_end_the_thread_that_reads(start):
