@@ -37,7 +37,8 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     """A committed offset.
 
     v1 is written only where a client set its own retention; v2 removed its expiry timestamp again
-    · v3 leader epoch (KIP-320) · v4 flexible (KIP-915). v3 is written, as 3.9 does.
+    · v3 leader epoch (KIP-320) · v4 flexible (KIP-915), with the topic id that Kafka 4.1 added.
+    v4 is written where the id is known, else v3.
     """
 
     offset: int = field(Int64)
@@ -45,6 +46,7 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     metadata: str = field(String)
     commit_timestamp: int = field(Int64)
     expire_timestamp: int = field(Int64, versions="1", default=-1, ignorable=True)
+    topic_id: UUID = field(Uuid, versions="4+", tag=0, default=NO_UUID, ignorable=True)
 
 
 class GroupMetadataKey(Message, versions="2"):

@@ -134,7 +134,11 @@ class ConsumerLag:
             self._runtime.scheduler.spawn(asking, "ask for the ends of partitions")
 
     def _wanted(self) -> set[TopicPartition]:
-        return {tp for group in self._groups.groups() for tp in group.offsets.all()}
+        return {
+            tp
+            for group in self._groups.groups()
+            for tp in group.offsets.current(self._cache.is_deleted)
+        }
 
     def _is_led_here(self, topic_partition: TopicPartition) -> bool:
         partition = self._partitions.get(topic_partition)
@@ -179,7 +183,7 @@ class ConsumerLag:
         """Every committed offset whose partition's end is known."""
         now_ms = self._runtime.clock.monotonic_ms()
         for group in list(self._groups.groups()):
-            for topic_partition, committed in group.offsets.all().items():
+            for topic_partition, committed in group.offsets.current(self._cache.is_deleted).items():
                 history = self._histories.get(topic_partition)
                 if history is not None:
                     lag = max(0, history.end - committed.offset)
@@ -210,7 +214,7 @@ class ConsumerLag:
 
     def _offsets(self) -> Series:
         for group in list(self._groups.groups()):
-            for topic_partition, committed in group.offsets.all().items():
+            for topic_partition, committed in group.offsets.current(self._cache.is_deleted).items():
                 yield lag_tags(group.group_id, topic_partition), committed.offset
 
     def _sums(self) -> Series:

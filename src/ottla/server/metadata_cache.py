@@ -108,9 +108,14 @@ class MetadataCache:
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
 
-    def is_deleted(self, topic_partition: TopicPartition) -> bool:
-        """Whether it is certain that the partition does not exist; not if it is just unknown."""
-        return self.is_complete and not self.contains(topic_partition)
+    def is_deleted(self, topic_partition: TopicPartition, topic_id: UUID = NO_UUID) -> bool:
+        """Whether it is certain that the partition does not exist; not if it is just unknown.
+
+        With its topic's id, whether that topic was deleted: another may have its name.
+        """
+        known = self.topic_id(topic_partition)
+        is_another = NO_UUID not in (topic_id, known) and topic_id != known
+        return self.is_complete and (known is None or is_another)
 
     def leader(self, topic_partition: TopicPartition) -> int:
         """The broker that leads the partition; NO_LEADER if none does, or there is no such one."""

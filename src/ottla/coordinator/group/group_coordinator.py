@@ -160,9 +160,8 @@ class OffsetCommits:
         group = self._manager.group(group_id)
         if group is None:
             return dict.fromkeys(partitions or ())
-        if partitions is None:
-            return dict(group.offsets.all())
-        return {partition: group.offsets.get(partition) for partition in partitions}
+        committed = group.offsets.current(self._manager.is_deleted, partitions)
+        return committed if partitions is None else {p: committed.get(p) for p in partitions}
 
     def _check(
         self, group: Group, committer: Committer, partitions: Iterable[TopicPartition]

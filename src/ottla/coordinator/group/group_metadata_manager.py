@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from ottla.coordinator.coordinator_log import (
     CoordinatorLog,
@@ -50,6 +51,7 @@ from ottla.runtime import Runtime
 from ottla.structs import (
     NO_OFFSET,
     NO_PRODUCER_ID,
+    NO_UUID,
     OFFSETS_TOPIC,
     TopicPartition,
     TxnProducer,
@@ -61,12 +63,14 @@ logger = logging.getLogger(__name__)
 
 # Groups and offsets as records of `__consumer_offsets`, with Kafka's keys and values.
 #
-# Values are written as Kafka 2.3 to 3.9 do: version 3 for groups and for offsets, version 1 for the
-# offset of a client that set its own retention time. A record without a value deletes its key.
+# Groups are written as Kafka 2.3 to 3.9 do, in version 3; offsets as Kafka 4.1 does, in version 4,
+# which has the topic's id: in version 3 where the id is not known, and in version 1 where a client
+# set its own retention time. A record without a value deletes its key.
 
 
 OFFSET_KEY_VERSION: Final = 1
-OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION: Final = 4
+OFFSET_VALUE_WITHOUT_TOPIC_ID_VERSION: Final = 3
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 
@@ -78,15 +82,18 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
 
 
 def offset_value(value: CommittedOffset) -> bytes:
-    """A committed offset; the version with an expiry time has no room for the leader epoch."""
+    """A committed offset; that with an expiry time has no room for leader epoch and topic id."""
     stored = OffsetCommitValue(
         offset=value.offset,
         leader_epoch=value.leader_epoch,
         metadata=value.metadata,
         commit_timestamp=value.commit_timestamp_ms,
+        topic_id=value.topic_id,
     )
     if value.expire_timestamp_ms is None:
-        return encode_versioned(stored, OFFSET_VALUE_VERSION)
+        is_known = value.topic_id != NO_UUID
+        version = OFFSET_VALUE_VERSION if is_known else OFFSET_VALUE_WITHOUT_TOPIC_ID_VERSION
+        return encode_versioned(stored, version)
     stored.expire_timestamp = value.expire_timestamp_ms
     return encode_versioned(stored, OFFSET_VALUE_WITH_EXPIRY_VERSION)
 
@@ -100,6 +107,7 @@ def read_offset_value(data: bytes) -> CommittedOffset:
         metadata=stored.metadata,
         commit_timestamp_ms=stored.commit_timestamp,
         expire_timestamp_ms=stored.expire_timestamp if stored.expire_timestamp >= 0 else None,
+        topic_id=stored.topic_id,
     )
 
 
@@ -406,10 +414,11 @@ class GroupMetadataManager:
         self,
         runtime: Runtime,
         log: CoordinatorLog,
-        is_deleted: Callable[[TopicPartition], bool] = lambda partition: False,
+        is_deleted: Callable[[TopicPartition, UUID], bool] = lambda partition, topic_id: False,
     ) -> None:
         self.log = log
-        self._is_deleted = is_deleted
+        self.is_deleted = is_deleted
+        self._has_no_topic = lambda partition: is_deleted(partition, NO_UUID)
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._writer = CoordinatorWriter(runtime, log)
@@ -658,7 +667,7 @@ class GroupMetadataManager:
 
     def drop_deleted_topics(self) -> None:
         """Delete the offsets of topics that were deleted while no broker coordinated the group."""
-        self._remove_deleted(self._is_deleted)
+        self._remove_deleted(self._has_no_topic)
 
     def _remove_deleted(self, is_deleted: Callable[[TopicPartition], bool]) -> None:
         def remove(group: Group) -> None:
@@ -711,7 +720,7 @@ class GroupMetadataManager:
             except Exception as error:
                 loader.report(f"the beginning of group {group.group_id}", error)
             group.offsets.remove_deleted(lambda p: p.topic in loader.deleted_topics)
-            group.offsets.remove_deleted(self._is_deleted)
+            group.offsets.remove_deleted(self._has_no_topic)
             self._pay_tombstones(group)
 
     def differences(self, partition: int) -> list[str]:

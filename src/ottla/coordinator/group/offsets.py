@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -15,6 +16,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_PRODUCER_ID,
     NO_SESSION,
+    NO_UUID,
     TopicPartition,
     TxnProducer,
 )
@@ -25,6 +27,7 @@ class CommittedOffset(NamedTuple):
 
     `expire_timestamp_ms` is only there when the client named a retention time (OffsetCommit v2-4);
     otherwise offsets.retention.minutes decides, and the group's activity counts (KIP-211).
+    `topic_id` is that of the topic at the commit; NO_UUID where it is not known.
     """
 
     offset: int
@@ -32,6 +35,7 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int | None = None
+    topic_id: UUID = NO_UUID
 
 
 class PlacedOffset(NamedTuple):
@@ -111,6 +115,19 @@ class GroupOffsets:
     def all(self) -> dict[TopicPartition, CommittedOffset]:
         """Every committed offset."""
         return {partition: applied.value for partition, applied in self._applied.items()}
+
+    def current(
+        self,
+        is_deleted: Callable[[TopicPartition, UUID], bool],
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The committed offsets of these partitions, or of all, in topics that exist.
+
+        An offset in a deleted topic does not count for the next topic of its name. It stays in the
+        log: what this broker knows of the topic may be older than the commit.
+        """
+        found = ((p, self.get(p)) for p in (self._applied if partitions is None else partitions))
+        return {p: v for p, v in found if v is not None and not is_deleted(p, v.topic_id)}
 
     def staged(self) -> dict[int, dict[TopicPartition, CommittedOffset]]:
         """By producer, the offsets in its open transaction that are in the log."""

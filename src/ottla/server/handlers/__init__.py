@@ -268,7 +268,7 @@ def of_groups(
         from ottla.server.handlers.offsets import OffsetHandlers
 
         old = offsets_of_version_0()
-        return OffsetHandlers(coordinators.groups, runtime.clock, cache.contains, old)
+        return OffsetHandlers(coordinators.groups, runtime.clock, cache.topic_id, old)
 
     return (
         LateFamily(find_coordinator, ApiKey.FIND_COORDINATOR),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
@@ -87,12 +88,12 @@ class OffsetHandlers:
         self,
         coordinator: GroupCoordinator,
         clock: Clock,
-        topic_exists: Callable[[TopicPartition], bool],
+        topic_id: Callable[[TopicPartition], UUID | None],
         registry_offsets: RegistryOffsets,
     ) -> None:
         self.coordinator = coordinator
         self.clock = clock
-        self.topic_exists = topic_exists
+        self.topic_id = topic_id
         self.registry_offsets = registry_offsets
 
     def apis(self) -> Mapping[ApiKey, Handler]:
@@ -110,10 +111,11 @@ class OffsetHandlers:
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if self.topic_exists(topic_partition):
-                    offsets[topic_partition] = self._offset(body, partition)
-                else:
+                topic_id = self.topic_id(topic_partition)
+                if topic_id is None:
                     unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    offsets[topic_partition] = self._offset(body, partition, topic_id)
         if context.api_version == REGISTRY_VERSION:
             return self._commit_to_registry(body, offsets, unknown)
         if not offsets:
@@ -170,7 +172,7 @@ class OffsetHandlers:
 
     async def _fetch_from_registry(self, body: OffsetFetchRequest) -> OffsetFetchResponse:
         wanted = _partitions(body.topics or ())
-        known = [partition for partition in wanted if self.topic_exists(partition)]
+        known = [partition for partition in wanted if self.topic_id(partition) is not None]
         found = await self.registry_offsets.fetch(body.group_id, known)
         return OffsetFetchResponse(
             topics=[
@@ -199,7 +201,7 @@ class OffsetHandlers:
         self.coordinator.delete_offsets(body.group_id, partitions, respond)
 
     def _offset(
-        self, body: OffsetCommitRequest, partition: OffsetCommitRequestPartition
+        self, body: OffsetCommitRequest, partition: OffsetCommitRequestPartition, topic_id: UUID
     ) -> CommittedOffset:
         now_ms = self.clock.now_ms()
         timestamp_ms = partition.commit_timestamp
@@ -210,6 +212,7 @@ class OffsetHandlers:
             metadata=partition.committed_metadata or "",
             commit_timestamp_ms=timestamp_ms if timestamp_ms >= 0 else now_ms,
             expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else None,
+            topic_id=topic_id,
         )
 
     def _fetch_group(

@@ -502,7 +502,8 @@ class TransactionHandlers:
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if self.topic_id(topic_partition) is None:
+                topic_id = self.topic_id(topic_partition)
+                if topic_id is None:
                     unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 offsets[topic_partition] = CommittedOffset(
@@ -510,6 +511,7 @@ class TransactionHandlers:
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     self.clock.now_ms(),
+                    topic_id=topic_id,
                 )
 
         def respond(errors: Errors) -> None:

@@ -364,6 +364,31 @@ def test_topic_that_was_deleted_while_nobody_coordinated_has_no_offsets(
     assert after.coordinator.manager.differences(0) == []
 
 
+@pytest.mark.parametrize(
+    ("known", "committed_in", "counts"),
+    [(7, 7, True), (8, 7, False), (None, 7, True), (0, 7, True), (8, 0, True)],
+)
+def test_offset_in_a_topic_that_was_made_again_does_not_count(world, known, committed_in, counts):
+    """Its tombstone could not be written while there was no topic of the name; 0 is no id."""
+    world.commit(CommittedOffset(5, topic_id=UUID(int=committed_in)))
+    world.topics.is_complete = known is not None
+    if known is not None:
+        made_again = LeaderAndIsr(0, 0, (0,))
+        world.topics.update([PartitionState(T0, UUID(int=known), 1, made_again, (0,))], [])
+    after = World(log=world.log)
+    after.coordinator.shutdown()
+    after.topics = world.topics
+    after.start()
+
+    for each in world, after:
+        manager = each.coordinator.manager
+        assert each.committed() == (5 if counts else None)
+        assert list(each.group().offsets.current(manager.is_deleted)) == [T0] * counts
+        assert manager.differences(0) == []
+    world.commit(CommittedOffset(6, topic_id=UUID(int=8)))
+    assert world.committed() == (6 if known in (8, None, 0) else None)
+
+
 def test_group_waits_while_its_deletion_is_on_its_way(world):
     """It is neither there nor gone: a member that joined now would be in no record."""
     world.commit(5)

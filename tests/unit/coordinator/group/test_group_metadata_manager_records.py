@@ -1,6 +1,7 @@
 """Records of `__consumer_offsets`, against bytes put together by hand from Kafka's schemas."""
 
 import struct
+from uuid import UUID
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_offset_key_has_kafkas_bytes():
 
 
 def test_offset_value_has_kafkas_bytes():
-    """Value version 3: offset, leader epoch, metadata, commit time."""
+    """Value version 3: offset, leader epoch, metadata, commit time; the topic's id is not known."""
     value = CommittedOffset(42, leader_epoch=5, metadata="note", commit_timestamp_ms=1_000)
     expected = struct.pack(">hqi", 3, 42, 5) + string("note") + struct.pack(">q", 1_000)
 
@@ -103,13 +104,25 @@ def test_offset_value_has_kafkas_bytes():
     assert read_offset_value(expected) == value
 
 
+def test_offset_value_with_a_topic_id_has_kafkas_bytes():
+    """Value version 4: offset, leader epoch, metadata, commit time; one tagged field, the id."""
+    value = CommittedOffset(42, 5, "note", commit_timestamp_ms=1_000, topic_id=UUID(int=9))
+    expected = struct.pack(">hqi", 4, 42, 5) + b"\x05note" + struct.pack(">q", 1_000)
+    expected += b"\x01\x00\x10" + UUID(int=9).bytes
+
+    assert offset_value(value) == expected
+    assert read_offset_value(expected) == value
+
+
 def test_offset_value_with_expiry_has_kafkas_bytes():
-    """Value version 1: offset, metadata, commit time, expiry time; there is no leader epoch."""
-    value = CommittedOffset(42, 5, "", commit_timestamp_ms=1_000, expire_timestamp_ms=2_000)
+    """Value version 1: offset, metadata, commit time, expiry time; neither leader epoch nor id."""
+    value = CommittedOffset(
+        42, 5, "", commit_timestamp_ms=1_000, expire_timestamp_ms=2_000, topic_id=UUID(int=9)
+    )
     expected = struct.pack(">hq", 1, 42) + string("") + struct.pack(">qq", 1_000, 2_000)
 
     assert offset_value(value) == expected
-    assert read_offset_value(expected) == value._replace(leader_epoch=-1)
+    assert read_offset_value(expected) == value._replace(leader_epoch=-1, topic_id=UUID(int=0))
 
 
 @pytest.mark.parametrize(

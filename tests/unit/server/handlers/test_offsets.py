@@ -1,5 +1,7 @@
 """OffsetCommit and OffsetFetch in all their versions."""
 
+from uuid import UUID
+
 import pytest
 from group_world import World
 
@@ -24,6 +26,7 @@ from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.structs import TopicPartition
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+TOPIC_ID = UUID(int=7)
 
 
 class Context:
@@ -44,14 +47,14 @@ class Broker:
 
     def __init__(self):
         self.world = World()
-        existing = {TopicPartition("t", 0), TopicPartition("t", 1)}
+        existing = {TopicPartition("t", 0): TOPIC_ID, TopicPartition("t", 1): TOPIC_ID}
         self.run = self.world.runtime.scheduler.run
         self.registry = EmbeddedRegistry(self.world.runtime, "/data/registry")
         self.run(self.registry.start())
         self.handlers = OffsetHandlers(
             self.world.coordinator,
             self.world.runtime.clock,
-            existing.__contains__,
+            existing.get,
             RegistryOffsets(self.registry, metadata_max_bytes=4096),
         )
 
@@ -207,6 +210,7 @@ def test_unknown_topic_fails_alone(broker, version):
 
     assert errors == [("t", 7, UNKNOWN_TOPIC), ("t", 0, 0)]
     assert broker.stored().offset == 5
+    assert broker.stored().topic_id == TOPIC_ID
     assert broker.commit(version, offset(0, 1), topic="u") == [("u", 0, UNKNOWN_TOPIC)]
 
 
