@@ -464,7 +464,12 @@ def test_throttle_is_set_changed_seen_and_removed(reader):
 def test_files_go_to_a_topic_and_to_a_file(reader):
     """connect-standalone.sh with the shipped files, and more test.sink.txt (H13, H43)."""
     worker = "config/connect-standalone.properties"
-    reader.writes(worker, "bootstrap.servers=localhost:9092\nlisteners=http://127.0.0.1:0\n")
+    reader.writes(
+        worker,
+        "bootstrap.servers=localhost:9092\nlisteners=http://127.0.0.1:0\n"
+        # How far a worker of an earlier run of this test has read a file of this name.
+        "offset.storage.file.filename=/tmp/connect.offsets\n",
+    )
     reader.types("printf 'foo\\nbar\\n' > test.txt")
     connectors = "config/connect-file-source.properties config/connect-file-sink.properties"
     reader.starts(f"bin/connect-standalone.sh {worker} {connectors}", ready="connectors run")
