@@ -100,22 +100,9 @@ ELSEWHERE = (
         "server/denials",
     ),
     Elsewhere(
-        "tests/unit/server",
-        "assembled for the broker, and tested in the worlds of these tests",
-        "server/broker_connections",
-    ),
-    Elsewhere(
-        "tests/system/test_fetch_sessions.py",
-        "sessions, long polls and zero-copy answers need the whole broker",
-        "server/handlers/fetch",
-    ),
-    Elsewhere(
-        "tests/system/test_log_dirs.py", "real directories that fail", "server/handlers/log_dirs"
-    ),
-    Elsewhere(
         "tests/system/cluster/test_moving_partitions.py",
-        "moves and elections need several brokers",
-        "server/handlers/reassignments cli/leader_election",
+        "elections need several brokers",
+        "cli/leader_election",
     ),
     Elsewhere(
         "tests/unit/connect/test_connect_worker.py",

@@ -105,7 +105,6 @@ class BrokerConnections:
         """Close the kept connections; those made by `connect` are closed by their owners."""
         for connection in self._kept.values():
             connection.close("the broker stops")
-        self._kept = {}
 
     def _connection(self, node: Node, purpose: Purpose) -> NodeConnection:
         key = node.id, purpose

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
@@ -164,9 +165,8 @@ class MetricReporters:
         )
 
     def _report_soon(self) -> None:
-        if (
-            self._reporters and not self._is_busy
-        ):  # a slow reporter gets fewer reports, and no queue of them
+        # A slow reporter gets fewer reports, and no queue of them.
+        if self._reporters and not self._is_busy:
             self._is_busy = True
             self._runtime.scheduler.spawn(self._report(), "report metrics")
 
@@ -183,11 +183,9 @@ class MetricReporters:
             self._is_busy = False
 
     async def _call(self, reporter: MetricsReporter, method: str, *arguments: object) -> None:
-        call = getattr(reporter, method, None)
-        if call is None:  # only `report` must be there
-            return
+        call = partial(getattr(reporter, method), *arguments)
         try:
-            await self._runtime.background.run(lambda: call(*arguments))
+            await self._runtime.background.run(call)
         except Exception:
             logger.exception("%s.%s of a reporter failed", type(reporter).__name__, method)
 

@@ -5,7 +5,6 @@ Wing: attaches to `coordinators`, for transactions over several brokers; the cor
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
@@ -185,7 +184,6 @@ class AskCoordinatorOnCluster:
         self._cache = cache
         self._coordinator = coordinator
         self._local = AskOwnCoordinator(coordinator)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(
         self,
@@ -203,9 +201,7 @@ class AskCoordinatorOnCluster:
             on_answer(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             asking = self._ask(leader, producer, list(partitions), on_answer, adds)
-            task = self._runtime.scheduler.spawn(asking, "verify a transaction")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._runtime.scheduler.spawn(asking, "verify a transaction")
 
     async def _ask(
         self,

@@ -10,8 +10,16 @@ from rights_world import acl
 from ottla.config.broker_config import BrokerConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
+from ottla.registry.acl_store import AclStore
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
+from ottla.security.acls import (
+    CLUSTER,
+    AclBindingFilter,
+    AclOperation,
+    AclTable,
+    Resource,
+    ResourceType,
+)
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.authorizer import REPEAT_MS, SUM_MS, Authorizer
 from ottla.testing import mock_runtime
@@ -25,12 +33,12 @@ class World:
 
     def __init__(self, mode: str = "enforce") -> None:
         self.runtime = mock_runtime()
-        registry = EmbeddedRegistry(self.runtime, "/data/registry")
-        self.runtime.scheduler.run(registry.start())
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.runtime.scheduler.run(self.registry.start())
         config = BrokerConfig(
             authorizer_class_name="kafka.security.auth.SimpleAclAuthorizer", authorizer_mode=mode
         )
-        self.authorizer = Authorizer(self.runtime, registry, config)
+        self.authorizer = Authorizer(self.runtime, self.registry, config)
         self.runtime.scheduler.run(self.authorizer.start())
         self.eve = SimpleNamespace(
             principal=KafkaPrincipal.user("eve"),
@@ -61,9 +69,49 @@ def test_denial_is_logged_as_kafka_does_once_a_minute(caplog):
     ]
     world.runtime.advance(REPEAT_MS)
     world.may_read()
+    world.may_read()
 
     assert len(denials(caplog)) == 2
-    assert world.authorizer.denied_count == 4
+    assert world.authorizer.denied_count == 5
+
+
+def test_memory_of_what_was_logged_is_bounded(caplog, monkeypatch):
+    """Beyond its bound all is forgotten, and logged once more."""
+    monkeypatch.setattr("ottla.server.authorizer.MAX_REMEMBERED", 3)
+    caplog.set_level("INFO")
+    world = World()
+    for name in ("a", "b", "c", "a", "d", "a", "d"):
+        world.may_read(name)
+
+    found = [line.partition("LITERAL:")[2][0] for line in denials(caplog)]
+    assert found == ["a", "b", "c", "d", "a"]
+
+
+def test_each_second_has_its_own_sum_of_denied_names(caplog):
+    """The first one was the last for as long as its names were kept."""
+    caplog.set_level("INFO")
+    world = World()
+    for names in ("abc", "def"):
+        world.may_read(*names)
+        world.runtime.advance(SUM_MS)
+
+    assert ["2 more of Topic" in line for line in denials(caplog)] == [False, True] * 2
+
+
+def test_changes_of_acls_are_followed_until_the_authorizer_stops():
+    """Whoever is allowed something later is served later, on every broker."""
+    world = World()
+    other = AclStore(world.runtime, world.registry, AclTable())
+    run = world.runtime.scheduler.run
+    run(other.start())
+    run(other.add([acl(READ, *ORDERS, "User:eve")]))
+    world.runtime.advance(10)
+    assert world.may_read()
+    world.authorizer.stop()
+    run(other.remove([AclBindingFilter()]))
+    world.runtime.advance(10)
+
+    assert world.may_read()
 
 
 def test_names_that_are_denied_in_a_request_have_two_lines(caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from uuid import UUID
 
 import pytest
 
@@ -18,7 +19,7 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.server.broker_loggers import LOGGER, MAX_ITEMS, RequestLog, described
+from ottla.server.broker_loggers import LOGGED_TIMES, LOGGER, MAX_ITEMS, RequestLog, described
 from ottla.testing import InProcessBroker, wait_until
 
 
@@ -138,3 +139,20 @@ def test_long_lists_are_cut():
 
     assert len(found) == MAX_ITEMS + 1
     assert found[-1] == "... and 5 more"
+    assert len(described(MetadataRequest(topics=topics[:MAX_ITEMS]))["topics"]) == MAX_ITEMS
+
+
+def test_value_that_json_does_not_have_is_named_by_its_type():
+    """Null is null, and a line is written of every request."""
+    assert described(MetadataRequest(topics=None))["topics"] is None
+    assert described(UUID(int=7)) == "<UUID>"
+
+
+def test_request_is_written_from_the_time_on_that_is_set(caplog, level):
+    """Only those that were faster are left out."""
+    level.setLevel(logging.DEBUG)
+    log = RequestLog(BrokerConfig(request_log_slower_than_ms=5))
+    for total_ms in (4.99, 5.0):
+        log.end({}, dict.fromkeys(LOGGED_TIMES, total_ms))
+
+    assert [entry["totalTimeMs"] for entry in entries(caplog)] == [5.0]

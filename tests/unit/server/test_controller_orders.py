@@ -121,7 +121,9 @@ class World:
         encode(answer, version)
         return answer
 
-    def lead(self, leader=1, leader_epoch=0, topic="t", controller_epoch=5, broker_epoch=10):
+    def lead(
+        self, leader=1, leader_epoch=0, topic="t", version=7, controller_epoch=5, broker_epoch=10
+    ):
         state = LeaderAndIsrPartitionState(leader=leader, leader_epoch=leader_epoch, isr=[leader])
         body = LeaderAndIsrRequest(
             controller_epoch=controller_epoch,
@@ -130,7 +132,7 @@ class World:
                 LeaderAndIsrTopicState(topic_name=topic, topic_id=ID, partition_states=[state])
             ],
         )
-        return self.ask("leader_and_isr", body, 7)
+        return self.ask("leader_and_isr", body, version)
 
 
 @pytest.fixture
@@ -235,8 +237,11 @@ def test_what_was_meant_for_an_older_process_is_refused(world):
 def test_results_are_named_as_the_version_wants(world):
     """By id from v5 on, by name before."""
     world.replicas.error = ErrorCode.KAFKA_STORAGE_ERROR
-    (topic,) = world.lead().topics
-    assert (topic.topic_id, topic.partition_errors[0].error_code) == (ID, 56)
+    for version in (5, 7):
+        (topic,) = world.lead(version=version).topics
+        assert (topic.topic_id, topic.partition_errors[0].error_code) == (ID, 56)
+    (result,) = world.lead(version=4).partition_errors
+    assert (result.topic_name, result.error_code) == ("t", 56)
 
     old = LeaderAndIsrRequest(
         controller_epoch=5,

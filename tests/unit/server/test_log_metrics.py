@@ -21,6 +21,21 @@ def test_flushes_are_timed():
         assert bean(url, name)["Count"] > before
 
 
+def test_directory_that_has_failed_is_told_by_its_path():
+    """An alert can say which disk it is."""
+    name = "kafka_log_logmanager_"
+    with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
+        url = str(broker.broker.metrics.end_point)
+        (log_dir,) = broker.broker.log_manager.dirs
+        tags = (("logDirectory", log_dir.path),)
+        for failed in (0, 1):
+            log_dir.is_offline = bool(failed)
+            found = scrape(url, name)
+            assert found[f"{name}logdirectoryoffline", tags] == failed
+            assert found[f"{name}offlinelogdirectorycount", ()] == failed
+        log_dir.is_offline = False
+
+
 def test_compaction_tells_of_its_rounds():
     """What it moves, how long it takes and what is left; nothing is uncleanable (K17)."""
     settings = {"metrics_listener": "http://127.0.0.1:0", "log_cleaner_backoff_ms": "100"}
@@ -85,7 +100,9 @@ def test_open_transactions_are_confirmed_timed_and_late_at_last():
                 if each.topic_partition.topic == "moves"
             )
             for entry in partition.log.producer_state_manager.producers.values():
-                entry.last_timestamp_ms -= 21 * 60 * 1000
+                entry.last_timestamp_ms -= 19 * 60 * 1000
+                assert bean(url, late)["Value"] == 0
+                entry.last_timestamp_ms -= 2 * 60 * 1000
             assert bean(url, late)["Value"] == 1
             producer.commit_transaction()
         wait_until(lambda: bean(url, late)["Value"] == 0, "the end of the transaction")

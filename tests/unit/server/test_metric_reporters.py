@@ -11,10 +11,13 @@ import pytest
 from http_pages import get
 
 from ottla import Admin, ConfigResource
+from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError, KafkaError
+from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry
+from ottla.metrics.sensors import TICK_MS
 from ottla.server import metric_reporters
-from ottla.server.metric_reporters import MetricsReporter, load_reporter
-from ottla.testing import InProcessBroker, wait_until
+from ottla.server.metric_reporters import MetricReporters, MetricsReporter, load_reporter
+from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
 STATE = "kafka.server:type=KafkaServer,name=BrokerState"
 ME = __name__
@@ -134,6 +137,19 @@ def test_what_is_no_reporter_is_told(word, complaint):
         load_reporter(word)
 
 
+def test_reporters_that_are_installed_are_named_to_whoever_asks_for_another(monkeypatch):
+    """At the start as well as while the broker runs."""
+    installed = []
+    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: installed)
+    for ask in (load_reporter, lambda word: metric_reporters.check_reporters([word], [])):
+        installed[:] = []
+        with pytest.raises(ConfigError, match="none is installed"):
+            ask("nobody")
+        installed[:] = [EntryPoint(name, ME, metric_reporters.GROUP) for name in ("b", "a")]
+        with pytest.raises(ConfigError, match="a, b"):
+            ask("nobody")
+
+
 def test_broker_does_not_start_without_its_reporter():
     """Rather than to report nothing for months."""
     with pytest.raises(ConfigError, match=r"metric\.reporters=nobody"):
@@ -157,3 +173,122 @@ def test_reporters_come_and_go_while_the_broker_runs(monkeypatch):
             wait_until(lambda: Keeper.is_closed, "the reporter is closed")
     assert Keeper.reports[-1][STATE] == {"Value": 3}
     assert "metric.reporters.interval.ms" in Keeper.settings
+
+
+INTERVAL_MS = 1_000
+GAUGE = FamilyName("kafka.server", "Readings", "Count")
+
+
+class World:
+    """Reporters in virtual time, of a registry whose one gauge counts how often it is read."""
+
+    def __init__(self, *reporters, is_own=False):
+        self.runtime = mock_runtime()
+        words = ",".join(f"{ME}:{each.__name__}" for each in reporters)
+        given = {"metric.reporters": words} if words else {}
+        config = BrokerConfig.parse({**given, "metric.reporters.interval.ms": str(INTERVAL_MS)})
+        registry = None if is_own else MetricsRegistry(self.runtime)
+        self.reporters = MetricReporters(self.runtime, config, registry)
+        self.readings = 0
+        self.reporters.registry.gauge(GAUGE, "How often it was read.", self.read)
+
+    def read(self):
+        self.readings += 1
+        return self.readings
+
+    def measure(self):
+        self.reporters.measure(self, self, lambda: None)
+
+    def close(self):
+        self.runtime.scheduler.run(self.reporters.close())
+
+
+def test_reports_come_at_each_interval_until_the_end():
+    """A broker that stops calls nobody any longer."""
+    world = World(Keeper)
+    world.measure()
+    world.runtime.advance(INTERVAL_MS - 1)
+    assert Keeper.reports == []
+    world.runtime.advance(2 * INTERVAL_MS + 10)
+    assert [report[GAUGE.bean()] for report in Keeper.reports] == [
+        {"Value": count} for count in (1, 2, 3)
+    ]
+    world.close()
+    world.runtime.advance(5 * INTERVAL_MS)
+
+    assert len(Keeper.reports) == 3
+    assert Keeper.is_closed
+
+
+def test_reporters_that_never_began_to_report_are_closed():
+    """A start that failed in the middle ends them, too."""
+    world = World(Keeper)
+    world.close()
+
+    assert Keeper.is_closed
+
+
+def test_nothing_is_read_where_there_is_no_reporter():
+    """The last one may have been taken out of the settings."""
+    world = World()
+    world.measure()
+    world.runtime.advance(3 * INTERVAL_MS)
+
+    assert world.readings == 0
+
+
+def test_slow_reporter_gets_fewer_reports(monkeypatch):
+    """They do not pile up: the next one comes when the last one is done."""
+    world = World(Keeper)
+    world.measure()
+    held = []
+
+    async def hold(job):
+        held.append(world.runtime.scheduler.loop.create_future())
+        await held[-1]
+        job()
+
+    monkeypatch.setattr(type(world.runtime.background), "run", lambda self, job: hold(job))
+    world.runtime.advance(5 * INTERVAL_MS)
+    assert (world.readings, len(held)) == (1, 1)
+    held[0].set_result(None)
+    world.runtime.advance(INTERVAL_MS)
+
+    assert (len(Keeper.reports), world.readings, len(held)) == (1, 2, 2)
+    held[1].set_result(None)
+    world.runtime.advance(0)
+
+
+def test_registry_of_its_own_is_measured_and_ticked_until_the_end(monkeypatch):
+    """Where metrics are served as well, their listener does both."""
+    made, ticks = [], []
+
+    class Metrics:
+        def __init__(self, parts, processor, registry, state):
+            made.append(registry)
+
+        def close(self):
+            made.clear()
+
+    monkeypatch.setattr("ottla.server.broker_metrics.BrokerMetrics", Metrics)
+    served, own = World(Keeper), World(Keeper, is_own=True)
+    for world in (served, own):
+        world.reporters.registry.on_tick(lambda world=world: ticks.append(world))
+        world.measure()
+        world.runtime.advance(TICK_MS)
+    assert made == [own.reporters.registry]
+    assert ticks == [own]
+    for world in (served, own):
+        world.close()
+        world.runtime.advance(TICK_MS)
+
+    assert (made, ticks) == ([], [own])
+
+
+def test_installed_package_that_is_no_reporter_is_refused_while_the_broker_runs(monkeypatch):
+    """Its name alone does not make it one."""
+    entry = EntryPoint("silent", f"{ME}:Silent", metric_reporters.GROUP)
+    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
+
+    with pytest.raises(ConfigError, match="must be a subclass"):
+        metric_reporters.check_reporters(["silent"], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 
@@ -11,8 +12,13 @@ from http_pages import bean, get, scrape
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.metrics.exposition import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
+from ottla.metrics.sensors import TICK_MS
+from ottla.network.tls_context import LOOK_MS, ListenerTls
+from ottla.runtime import SocketNetwork
 from ottla.server.membership import BrokerState
-from ottla.testing import InProcessBroker, wait_until
+from ottla.server.metrics_listener import MetricsListener
+from ottla.structs import replace
+from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
 IN_MEMORY = {"metrics_listener": "http://127.0.0.1:0"}
 
@@ -293,3 +299,57 @@ def test_user_and_password_belong_together():
     """One alone would protect nothing."""
     with pytest.raises(ConfigError, match=r"metrics.listener.password: must be set"):
         BrokerConfig.parse({"metrics.listener.username": "ann"})
+
+
+def test_listener_measures_and_ticks_until_it_is_closed(monkeypatch):
+    """Meters have their rates from the ticks; what is closed costs a broker nothing."""
+    made, ticks = [], []
+
+    class Metrics:
+        def __init__(self, parts, processor, registry, state):
+            made.append(registry)
+
+        def close(self):
+            made.clear()
+
+    monkeypatch.setattr("ottla.server.metrics_listener.BrokerMetrics", Metrics)
+    runtime = mock_runtime()
+    config = BrokerConfig.parse({"metrics.listener": "http://127.0.0.1:0"})
+    listener = MetricsListener(runtime, config, config.metrics_listener, lambda: None)
+    listener.registry.on_tick(lambda: ticks.append(None))
+    listener.measure(None, None, lambda: BrokerState.RUNNING)
+    runtime.advance(2 * TICK_MS)
+    assert made == [listener.registry]
+    assert len(ticks) == 2
+    runtime.scheduler.run(listener.close())
+    runtime.advance(2 * TICK_MS)
+
+    assert (made, len(ticks)) == ([], 2)
+
+
+def test_files_of_keys_are_looked_at_until_the_listener_is_closed(certificates, monkeypatch):
+    """Nobody would use what is found afterwards."""
+    looks = []
+
+    def look(tls):
+        looks.append(tls)
+
+    monkeypatch.setattr(ListenerTls, "read_changed", look)
+    settings = {
+        "metrics.listener": "https://127.0.0.1:0",
+        "ssl.keystore.location": certificates.server,
+    }
+    config = BrokerConfig.parse(settings)
+    runtime = mock_runtime()
+
+    with asyncio.Runner() as runner:
+        network = SocketNetwork(runner.get_loop())
+        listening = replace(runtime, network=network)
+        listener = MetricsListener(listening, config, config.metrics_listener, lambda: None)
+        runner.run(listener.start())
+        runtime.advance(LOOK_MS)
+        assert len(looks) == 1
+        runner.run(listener.close())
+    runtime.advance(2 * LOOK_MS)
+
+    assert len(looks) == 1

@@ -9,6 +9,7 @@ from http_pages import scrape
 import ottla
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
+from ottla.server.quota_metrics import entity_tags
 from ottla.structs import ClientEntity
 from ottla.testing import InProcessBroker, wait_until
 
@@ -43,6 +44,15 @@ def test_entity_with_a_limit_has_its_rate_and_its_delay(broker):
         assert not [tags for _, tags in found if ("client_id", "free") in tags]
         with ottla.Admin(broker.bootstrap_servers) as admin:
             admin.alter_client_quotas({entity: {"producer_byte_rate": None}})
+
+
+def test_limit_of_a_user_is_named_by_the_user():
+    """Of both together, the two names stand side by side."""
+    assert entity_tags(ClientEntity(user="ann")) == (("user", "ann"),)
+    assert entity_tags(ClientEntity(user="ann", client_id="app")) == (
+        ("user", "ann"),
+        ("client-id", "app"),
+    )
 
 
 def test_tokens_of_a_mutation_quota_are_shown(broker):

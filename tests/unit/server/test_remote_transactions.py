@@ -25,6 +25,7 @@ from ottla.server.remote_transactions import (
     AskCoordinatorOnCluster,
     LeaderQueue,
     MarkersToCluster,
+    verification_errors,
 )
 from ottla.structs import (
     TRANSACTIONS_TOPIC,
@@ -143,6 +144,35 @@ def test_markers_that_wait_travel_together(world):
 
     assert heard == [{OTHERS: ErrorCode.NONE}] * 4
     assert [len(body.markers) for _, body in world.asked] == [1, 3]
+
+
+def test_markers_wait_for_the_answer_to_those_before_them(world):
+    """A leader has one request with markers at a time."""
+    world.delays_ms[2] = 1_000
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
+    heard = []
+    for _ in range(3):
+        markers.write_markers(MARKER, {OTHERS}, heard.append)
+        world.advance(100)
+    assert [len(body.markers) for _, body in world.asked] == [1]
+    world.advance(2_000)
+
+    assert [len(body.markers) for _, body in world.asked] == [1, 2]
+    assert heard == [{OTHERS: ErrorCode.NONE}] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_partition_without_a_result_is_not_verified(code, expected):
+    """It has the error of the whole answer, or one that stands for none."""
+    answer = AddPartitionsToTxnResponse(error_code=code)
+
+    assert verification_errors([OWN, OTHERS], answer) == {OWN: expected, OTHERS: expected}
 
 
 def test_request_that_fails_strangely_is_an_error_of_its_partitions(world, monkeypatch):

@@ -92,7 +92,7 @@ class ScramUsersHandler:
         is_all = not names
         if is_all:
             entities = await self.entities.client_entities()
-            names.update(each.user for each in entities if each.user and each.client_id is None)
+            names.update(each.user for each in entities if each.user)
         results = []
         for name, count in names.items():
             infos = credential_infos(await self.entities.read_client(ClientEntity(user=name)))

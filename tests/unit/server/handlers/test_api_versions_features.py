@@ -1,16 +1,21 @@
-"""UpdateFeatures: which changes are made, and who hears of them."""
+"""ApiVersions and UpdateFeatures: what clients are told, which changes are made, who hears."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
+from ottla.protocol.api_versions import (
+    ApiVersionsRequest,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpgradeType,
+)
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError
 from ottla.registry.znodes import FEATURE, encode_features
-from ottla.server.handlers.api_versions import Features, FeaturesHandler
+from ottla.server.handlers.api_versions import ApiVersionsHandler, Features, FeaturesHandler
 from ottla.testing import mock_runtime
 
 NAME = "transaction.version"
@@ -114,6 +119,81 @@ def test_refusal_is_an_error_of_the_whole_request(world, version):
     assert encode(answer, version)
     assert (answer.error_code, answer.results) == (INVALID, [])
     assert answer.error_message
+
+
+@pytest.mark.parametrize("direction", [UP, DOWN, UNSAFE])
+def test_level_that_is_in_force_already_may_be_set_again(world, direction):
+    """It is neither up nor down."""
+    assert world.update(1) == 0
+
+    assert world.update(1, direction) == 0
+    assert world.features.finalized == {NAME: 1}
+
+
+@pytest.mark.parametrize(("version", "named"), [(0, [NAME]), (1, [NAME]), (2, [])])
+def test_features_are_named_in_the_answer_before_version_2(world, version, named):
+    """Since then an answer without an error says that all is done."""
+    key = FeatureUpdateKey(feature=NAME, max_version_level=1, upgrade_type=UP)
+    body = UpdateFeaturesRequest(feature_updates=[key])
+    call = FeaturesHandler(world.features).handle_update_features
+    answer = world.run(call(SimpleNamespace(api_version=version), body))
+
+    assert [each.feature for each in answer.results] == named
+    assert answer.error_code == 0
+
+
+def test_changes_are_followed_until_the_broker_stops(world):
+    """One that was never started can be stopped, too."""
+    Features(world.runtime, world.registry).stop()
+    world.other.stop()
+    assert world.update(2) == 0
+    world.runtime.advance(10)
+
+    assert (world.features.finalized, world.other.finalized) == ({NAME: 2}, {})
+
+
+def test_broker_that_stops_no_longer_tries_to_read_a_change(world, monkeypatch):
+    """Its registry is closed by then."""
+    tries = []
+
+    async def fail(path):
+        tries.append(path)
+        raise SessionEndedError("over")
+
+    world.features.stop()
+    monkeypatch.setattr(world.registry, "get", fail)
+    world.run(world.registry.create(FEATURE, encode_features({NAME: 2})))
+    world.runtime.advance(10_000)
+    count = len(tries)
+    assert count > 1
+    world.other.stop()
+    world.runtime.advance(10_000)
+
+    assert len(tries) == count
+
+
+@pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [(NAME, 0, 2)])])
+def test_client_is_told_the_apis_and_the_features(world, version, supported):
+    """Those with a lowest level of 0 only where it can read it; it names its software in turn."""
+    world.update(2)
+    handler = ApiVersionsHandler(lambda: [(1, 4, 18)], world.features)
+    connection = SimpleNamespace(software=None)
+    context = SimpleNamespace(api_version=version, connection=connection)
+    body = ApiVersionsRequest(client_software_name="app", client_software_version="1.2")
+    answer = handler.handle_api_versions(context, body)
+
+    assert encode(answer, version)
+    assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(1, 4, 18)]
+    assert [tuple(vars_of(each)) for each in answer.supported_features] == supported
+    assert [tuple(vars_of(each)) for each in answer.finalized_features] == [(NAME, 2, 2)]
+    assert (answer.finalized_features_epoch, connection.software) == (0, ("app", "1.2"))
+    refused = ApiVersionsRequest(client_software_name="-", client_software_version="1.2")
+    assert handler.handle_api_versions(context, refused).error_code == ErrorCode.INVALID_REQUEST
+
+
+def vars_of(message):
+    """The values of a struct's fields, in their order."""
+    return [getattr(message, field.name) for field in type(message).fields]
 
 
 def test_nothing_is_changed_when_it_is_only_validated(world):

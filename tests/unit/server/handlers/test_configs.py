@@ -266,6 +266,21 @@ def test_validation_alone_changes_nothing(world):
     assert world.overrides() == {}
 
 
+def test_setting_that_is_there_twice_is_refused(world):
+    """It is not clear which of them counts, of a topic as well as of a logger."""
+    twice = [AlterableConfig(name="retention.ms", value=value) for value in "56"]
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=twice)
+    body = AlterConfigsRequest(resources=[resource])
+    answers = [
+        world.ask("alter_configs", body, 2).responses[0],
+        world.change((0, "retention.ms", "5"), (0, "retention.ms", "6")),
+        world.change((0, "root", "INFO"), (0, "root", "INFO"), type=LOGGER, name="3"),
+    ]
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 3
+    assert world.overrides() == {}
+
+
 def test_resource_that_is_there_twice_is_not_touched(world):
     """Which of the two would count?"""
     resource = AlterConfigsResource(

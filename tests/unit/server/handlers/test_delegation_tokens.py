@@ -153,6 +153,8 @@ def test_renewal_moves_the_end(world):
     world.runtime.scheduler.advance(500)
 
     assert world.renew(hmac, 200).expiry_timestamp_ms == world.now_ms + 200
+    other = world.create().hmac
+    assert world.renew(other, 0).expiry_timestamp_ms == world.now_ms
     assert world.renew(hmac, principal=BOB).expiry_timestamp_ms == world.now_ms + EXPIRY_MS
     assert world.renew(hmac, 10 * MAX_MS).expiry_timestamp_ms == world.now_ms - 500 + MAX_MS
 
@@ -178,6 +180,16 @@ def test_token_is_ended(world):
 
     assert world.expire(hmac, 100).expiry_timestamp_ms == world.now_ms + 100
     assert world.expire(hmac, principal=BOB).expiry_timestamp_ms == world.now_ms
+    assert len(world.store.table) == 0
+
+
+def test_token_that_ends_within_no_time_is_not_removed_yet(world):
+    """Only a negative period removes it at once; it may still be removed when it has ended."""
+    hmac = world.create().hmac
+
+    assert world.expire(hmac, 0).expiry_timestamp_ms == world.now_ms
+    assert len(world.store.table) == 1
+    assert world.expire(hmac).error_code == ErrorCode.NONE
     assert len(world.store.table) == 0
 
 

@@ -92,6 +92,17 @@ def test_refused_join_has_words_in_every_version(broker, version):
     assert answer.protocol_name == ("" if version < 7 else None)
 
 
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_sync_names_type_and_protocol_since_version_5(broker, missing):
+    """A member that leaves one of them out does not know what it takes part in."""
+    member = broker.join(3).member_id
+    named = {"protocol_type": "consumer", "protocol_name": "range", missing: None}
+    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=member, **named)
+
+    assert broker.call(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert broker.world.state is COMPLETING
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_sync_and_heartbeat_succeed_in_every_version(broker, version):
     """The only member leads, assigns and goes on."""

@@ -228,6 +228,20 @@ def test_users_are_described_without_their_keys(users, entities):
     assert describe(users, "bob", "bob") == {"bob": (ErrorCode.DUPLICATE_RESOURCE, [])}
 
 
+def test_reason_stands_beside_the_user_who_is_not_described(users, entities):
+    """An administrator sees which of the names was wrong."""
+    alter(users, upsertions=[upsertion("bob")])
+    body = DescribeUserScramCredentialsRequest(
+        users=[UserName(name=name) for name in ("bob", "bob", "eve")]
+    )
+    answer = asyncio.run(users.handle_describe(SimpleNamespace(api_version=0), body))
+
+    assert [each.error_message for each in answer.results] == [
+        "user bob is named more than once",
+        "user eve has no SCRAM credentials",
+    ]
+
+
 @pytest.mark.parametrize(
     ("deletions", "upsertions", "error"),
     [

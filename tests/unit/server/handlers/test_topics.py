@@ -190,11 +190,12 @@ def test_topics_are_deleted_by_name_and_by_id(world):
         topics=[DeleteTopicState(name="a"), DeleteTopicState(name=None, topic_id=topic_id)],
         timeout_ms=1000,
     )
+    ids = [world.controller.context.topics[name].topic_id for name in "ab"]
     response = world.ask("delete_topics", body, 6)
 
-    assert [(result.name, result.error_code) for result in response.responses] == [
-        ("a", 0),
-        ("b", 0),
+    assert [(r.name, r.topic_id, r.error_code) for r in response.responses] == [
+        ("a", ids[0], 0),
+        ("b", ids[1], 0),
     ]
     assert not world.controller.context.topics
 

@@ -1,0 +1,468 @@
+"""Fetch requests: limits, rights, quotas, old readers, and what the answer says of partitions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.index_file import AbortedTxn
+from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.network.connection import NO_QUOTA
+from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from ottla.protocol.message import encode
+from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
+from ottla.record.batch_builder import build_batch
+from ottla.replication.replica_requests import FetchPartitionResult
+from ottla.runtime import FileRegion
+from ottla.server.fetch_session import FetchSessionCache
+from ottla.server.handlers import fetch as fetch_module
+from ottla.server.handlers.fetch import FetchHandler
+from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
+from ottla.testing import MemoryDisk, mock_runtime
+
+ID, UNKNOWN_ID = UUID(int=7), UUID(int=8)
+OPERATION = object()
+BATCH = build_batch([(1000, b"k", b"value", ())])
+
+
+def stored(data=BATCH):
+    """A region of a file with these bytes."""
+    file = MemoryDisk().open("/segment", create=True)
+    file.pwrite(data, 0)
+    return FileRegion(file, 0, len(data))
+
+
+class Quota:
+    """A client that may read a number of bytes, once."""
+
+    max_fetch_bytes = 1_000
+
+    def __init__(self, allowed=10**9):
+        self.allowed = allowed
+        self.is_exempt = False
+        self.asked = []
+
+    def exempt(self):
+        self.is_exempt = True
+
+    def admits_fetch(self, size):
+        self.asked.append(size)
+        return size <= self.allowed
+
+
+class World:
+    """A broker that has topics t and u, with one batch in each partition that is asked for."""
+
+    def __init__(self, *, fetch_max_bytes=5_000, authorizer=None):
+        self.runtime = mock_runtime()
+        self.partitions = {}
+        self.configs = {}
+        for name in "tu":
+            config = self.configs[name] = SimpleNamespace(
+                compression_type="producer",
+                message_downconversion_enable=True,
+                max_message_bytes=1_000,
+            )
+            for index in range(10):
+                log = SimpleNamespace(config=config)
+                self.partitions[TopicPartition(name, index)] = SimpleNamespace(log=log)
+        self.results = {}
+        self.asked = []
+        self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get)
+        self.handler = FetchHandler(self, self.sessions, self, fetch_max_bytes, authorizer)
+        self.quota = NO_QUOTA
+        self.waits, self.closed, self.answers = [], [], []
+
+    def fetch_records(self, params, partitions, respond):
+        self.params = params
+        self.asked = [each.topic_partition for each in partitions]
+        respond(
+            {
+                each.key: self.results.get(each.topic_partition)
+                or FetchPartitionResult(
+                    ErrorCode.NONE,
+                    high_watermark=9,
+                    last_stable_offset=8,
+                    log_start_offset=2,
+                    records=stored(),
+                )
+                for each in partitions
+                if self.results.get(each.topic_partition, self) is not None
+            }
+        )
+        return OPERATION
+
+    def find(self, topic_partition, listener_name, endpoints):
+        """Broker 3 leads everything."""
+        assert listener_name == "PLAINTEXT"
+        endpoints[3] = NodeEndpoint(node_id=3, host="three", port=9092)
+        return LeaderIdAndEpoch(leader_id=3, leader_epoch=5)
+
+    def ask(self, body, version=12):
+        """The answer, which must have bytes in the version."""
+        context = SimpleNamespace(
+            api_version=version,
+            connection=SimpleNamespace(id="client-1"),
+            listener_name="PLAINTEXT",
+            quota=self.quota,
+            respond=self.answers.append,
+            wait_for=self.waits.append,
+            close_connection=self.closed.append,
+        )
+        answer = self.handler.handle_fetch(context, body)
+        self.runtime.scheduler.run_ready()
+        answer = answer or (self.answers.pop() if self.answers else None)
+        if answer is not None:
+            encode(answer, version)
+        return answer
+
+    def fetch(self, *wanted, version=12, topic_id=ID, **fields):
+        named_by = topic_id if version > LAST_VERSION_WITH_NAMES else NO_UUID
+        return self.ask(request(*wanted, topic_id=named_by, **fields), version)
+
+
+def request(*wanted, topic_id, **fields):
+    """Topics by name with the numbers of their partitions; t's 0 unless named."""
+    fields = {"max_bytes": 10_000, "min_bytes": 1, "max_wait_ms": 500, **fields}
+    topics = [
+        FetchTopic(
+            topic=name,
+            topic_id=topic_id,
+            partitions=[FetchPartition(partition=i, partition_max_bytes=1_000) for i in indexes],
+        )
+        for name, indexes in wanted or [("t", [0])]
+    ]
+    return FetchRequest(topics=topics, **fields)
+
+
+def errors(answer):
+    return {
+        (topic.topic, each.partition_index): each.error_code
+        for topic in answer.responses
+        for each in topic.partitions
+    }
+
+
+def the_only(answer):
+    ((data,),) = (topic.partitions for topic in answer.responses)
+    return data
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("version", range(19))
+def test_records_are_answered_in_every_version(world, version):
+    """A request that waits for data ends with its connection."""
+    data = the_only(world.fetch(version=version))
+
+    assert (data.error_code, data.partition_index, data.high_watermark) == (0, 0, 9)
+    assert (data.last_stable_offset, data.log_start_offset) == (8, 2)
+    assert bytes(data.records if version < 4 else data.records.read())
+    assert world.waits == [OPERATION]
+    assert world.closed == []
+
+
+def test_partitions_are_grouped_by_their_topics(world):
+    """In the order in which they were read, without a session too."""
+    answer = world.fetch(("t", [0, 1]), ("u", [2]), ("t", [3]))
+
+    assert [(t.topic, [p.partition_index for p in t.partitions]) for t in answer.responses] == [
+        ("t", [0, 1]),
+        ("u", [2]),
+        ("t", [3]),
+    ]
+    assert world.fetch(session_epoch=0).session_id > 0
+
+
+def test_session_that_is_not_known_is_an_error_of_the_whole(world):
+    """Nothing is read."""
+    answer = world.fetch(session_id=5, session_epoch=1)
+
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (answer.session_id, world.asked, world.waits) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "expected"),
+    [
+        ({"max_bytes": 10_000, "min_bytes": 1}, 11, (-1, 1, 5_000, True)),
+        ({"max_bytes": 10_000, "min_bytes": 1}, 10, (-1, 1, 5_000, False)),
+        ({"max_bytes": 4_000, "min_bytes": 4_500}, 11, (-1, 4_000, 4_000, True)),
+        ({"replica_id": 2, "max_bytes": 10_000}, 11, (2, 1, 10_000, False)),
+        ({"replica_id": 0, "max_bytes": 10_000}, 14, (0, 1, 10_000, False)),
+        ({"replica_id": -2}, 11, (-1, 1, 5_000, True)),
+        ({"replica_state": None}, 15, (-1, 1, 5_000, True)),
+        ({"replica_state": ReplicaState(replica_id=2, replica_epoch=4)}, 15, (2, 1, 10_000, False)),
+    ],
+)
+def test_limits_are_those_of_the_reader_and_of_the_broker(world, fields, version, expected):
+    """fetch.max.bytes limits consumers only, which may read from followers if they know of them."""
+    world.fetch(version=version, **fields)
+    params = world.params
+
+    assert expected == (
+        params.replica_id,
+        params.min_bytes,
+        params.max_bytes,
+        params.may_read_from_follower,
+    )
+    assert params.max_wait_ms == 500
+    assert params.replica_epoch == (4 if fields.get("replica_state") else -1)
+
+
+@pytest.mark.parametrize(
+    ("level", "isolation"),
+    [(0, IsolationLevel.READ_UNCOMMITTED), (1, IsolationLevel.READ_COMMITTED), (2, 0)],
+)
+def test_only_the_committed_is_read_where_the_reader_wants_it(world, level, isolation):
+    """Its rack is known to whoever chooses a replica for it."""
+    world.fetch(isolation_level=level, rack_id="east")
+
+    assert (world.params.isolation, world.params.client_rack) == (isolation, "east")
+
+
+def test_what_a_result_says_stands_in_the_answer(world):
+    """Null aborted transactions are not the same as none."""
+    world.results[TopicPartition("t", 0)] = FetchPartitionResult(
+        ErrorCode.NONE,
+        aborted_transactions=[AbortedTxn(7, 3, 5, 6)],
+        diverging_epoch=EpochEntry(epoch=4, start_offset=11),
+        preferred_read_replica=2,
+    )
+    answer = world.fetch(("t", [0, 1]))
+    first, second = answer.responses[0].partitions
+
+    assert [(a.producer_id, a.first_offset) for a in first.aborted_transactions] == [(7, 3)]
+    assert (first.diverging_epoch.epoch, first.diverging_epoch.end_offset) == (4, 11)
+    assert (first.preferred_read_replica, first.records) == (2, b"")
+    assert (second.aborted_transactions, second.diverging_epoch) == (None, None)
+    assert second.preferred_read_replica == -1
+
+
+def test_topic_is_unknown_by_what_the_reader_calls_it(world):
+    """A partition that is missing from a known topic is none of an unknown id."""
+    missing = FetchPartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for name in ("t", f"(topic id {UNKNOWN_ID})"):
+        world.results[TopicPartition(name, 0)] = missing
+
+    found = {
+        (version, topic_id): the_only(world.fetch(version=version, topic_id=topic_id)).error_code
+        for version in (12, 13)
+        for topic_id in (ID, UNKNOWN_ID)
+    }
+    assert found == {
+        (12, ID): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (12, UNKNOWN_ID): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (13, ID): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (13, UNKNOWN_ID): ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+
+
+@pytest.mark.parametrize("version", [15, 16])
+@pytest.mark.parametrize(
+    ("error", "names_leader"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, True),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, False),
+    ],
+)
+def test_reader_that_should_ask_elsewhere_is_told_the_leader(world, version, error, names_leader):
+    """Since version 16, with the leader's address."""
+    world.results[TopicPartition("t", 0)] = FetchPartitionResult(error)
+    answer = world.fetch(version=version)
+    data = the_only(answer)
+
+    assert data.error_code == error
+    is_told = names_leader and version == 16
+    assert data.current_leader == (
+        LeaderIdAndEpoch(leader_id=3, leader_epoch=5) if is_told else None
+    )
+    assert [node.host for node in answer.node_endpoints] == ["three"] * is_told
+
+
+# Rights
+
+
+class Rights:
+    """Everybody may read t alone."""
+
+    def __init__(self):
+        self.asked = []
+
+    def may_read(self, context, topic):
+        self.asked.append(topic)
+        return topic == "t"
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_topic_that_may_not_be_read_is_refused(version):
+    """The others are read; a follower has been asked for its rights before."""
+    world = World(authorizer=Rights())
+    answer = world.fetch(("t", [0]), ("u", [0, 1]), version=version)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    assert errors(answer) == {("t", 0): 0, ("u", 0): denied, ("u", 1): denied}
+    assert world.asked == [("t", 0)]
+    world.fetch(("u", [0]), version=version, replica_id=2)
+    assert world.asked == [("u", 0)]
+
+
+def test_topic_of_an_unknown_id_needs_no_right():
+    """Its name is not known, and no line of the log would say anything."""
+    world = World(authorizer=Rights())
+    world.fetch(version=13, topic_id=UNKNOWN_ID)
+
+    assert world.handler.authorizer.asked == []
+
+
+# Sessions keep no names without end
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """More than two useless partitions are too many, and so are more than four."""
+    monkeypatch.setattr(fetch_module, "MAX_USELESS", 2)
+    monkeypatch.setattr(fetch_module, "MAX_FETCHED", 4)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("wanted", "is_kept"),
+    [
+        ([("t", [0, 1, 2])], True),
+        ([("t", [0]), ("gone", [0, 1])], True),
+        ([("gone", [0, 1, 2])], False),
+        ([("gone", [0, 1]), ("u", [0])], False),
+        ([("t", [0, 1, 2]), ("gone", [0])], True),
+    ],
+)
+def test_session_does_not_keep_many_partitions_that_are_of_no_use(wanted, is_kept):
+    """Unknown ones, and such that may not be read; they are answered all the same."""
+    world = World(authorizer=Rights())
+    answer = world.fetch(*wanted, session_epoch=0)
+
+    assert (answer.session_id > 0) == is_kept
+    assert len(world.sessions) == int(is_kept)
+    assert len(errors(answer)) == sum(len(indexes) for _, indexes in wanted)
+
+
+@pytest.mark.usefixtures("few")
+def test_consumer_asks_for_a_bounded_number_of_partitions(world):
+    """A follower has as many as it needs."""
+    too_many = ("t", [0, 1, 2, 3, 4])
+    with pytest.raises(KafkaError, match="more than 4 partitions") as caught:
+        world.fetch(too_many, session_epoch=0)
+
+    assert caught.value.error is ErrorCode.INVALID_REQUEST
+    assert len(world.sessions) == 0
+    assert len(errors(world.fetch(too_many, replica_id=2))) == 5
+    assert len(errors(world.fetch(("t", [0, 1, 2, 3]), session_epoch=0))) == 4
+
+
+# Quotas
+
+
+def test_quota_bounds_what_a_consumer_reads_at_once(world):
+    """It waits for no more than it may have."""
+    world.quota = Quota()
+    world.fetch(min_bytes=2_000)
+
+    assert (world.params.max_bytes, world.params.min_bytes) == (1_000, 1_000)
+    assert world.quota.asked == [len(BATCH)]
+    world.fetch(max_bytes=300, min_bytes=200)
+    assert (world.params.max_bytes, world.params.min_bytes) == (300, 200)
+
+
+def test_quota_does_not_hold_followers(world):
+    """The cluster would fall behind with its clients."""
+    world.quota = Quota(allowed=0)
+    data = the_only(world.fetch(replica_id=2))
+
+    assert world.quota.is_exempt
+    assert (world.quota.asked, data.records.size) == ([], len(BATCH))
+    assert world.params.max_bytes == 10_000
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_consumer_over_its_quota_is_answered_without_records(world, version):
+    """It is told when to ask again; what was aborted is of no use to it."""
+    aborted = AbortedTxn(7, 3, 5, 6)
+    world.results[TopicPartition("t", 1)] = FetchPartitionResult(
+        ErrorCode.NONE, records=stored(), aborted_transactions=[aborted]
+    )
+    world.quota = Quota(allowed=2 * len(BATCH) - 1)
+    first, second = world.fetch(("t", [0, 1]), version=version).responses[0].partitions
+
+    assert (first.records, second.records) == (b"", b"")
+    assert (first.aborted_transactions, second.aborted_transactions) == (None, [])
+    assert world.quota.asked == [2 * len(BATCH)]
+    world.quota = Quota(allowed=2 * len(BATCH))
+    first, _ = world.fetch(("t", [0, 1]), version=version).responses[0].partitions
+    assert first.records
+
+
+# Old readers
+
+
+@pytest.mark.parametrize("version", [3, 9, 10])
+def test_topic_with_zstd_is_refused_to_readers_that_do_not_know_it(world, version):
+    """Since version 10 they do (KIP-110); what is not here keeps its own error."""
+    world.configs["t"].compression_type = "zstd"
+    world.results[TopicPartition("t", 1)] = FetchPartitionResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+    gone = TopicPartition("gone", 0)
+    world.results[gone] = FetchPartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    answer = world.fetch(("t", [0, 1]), ("u", [0]), ("gone", [0]), version=version)
+
+    assert errors(answer) == {
+        ("t", 0): 0 if version == 10 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ("t", 1): ErrorCode.OFFSET_OUT_OF_RANGE,
+        ("u", 0): 0,
+        gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    first = answer.responses[0].partitions[0]
+    assert bool(first.records) == (version == 10)
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, ErrorCode.UNSUPPORTED_VERSION), (4, 0)])
+def test_topic_that_is_not_converted_is_refused_to_readers_of_message_sets(world, version, error):
+    """message.downconversion.enable=false (KIP-283); readers of batches need no conversion."""
+    world.configs["t"].message_downconversion_enable = False
+    answer = world.fetch(("t", [0]), ("u", [0]), version=version)
+
+    assert errors(answer) == {("t", 0): error, ("u", 0): 0}
+    assert bool(answer.responses[0].partitions[0].records) == (not error)
+    assert world.waits == [OPERATION]
+
+
+def test_partition_without_a_result_is_left_out_of_an_old_readers_session(world):
+    """Incremental answers name those with news alone."""
+    session_id = world.fetch(("t", [0, 1]), version=9, session_epoch=0).session_id
+    world.results[TopicPartition("t", 1)] = None
+    answer = world.ask(FetchRequest(session_id=session_id, session_epoch=1), 9)
+
+    assert errors(answer) == {("t", 0): 0}
+
+
+def test_conversion_that_fails_closes_the_connection(world, monkeypatch):
+    """Its client would wait for ever, and the log says why."""
+
+    def fail(*_):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("ottla.server.fetch_session.down_convert", fail)
+
+    assert world.fetch(version=3) is None
+    assert world.closed == ["down-conversion failed: RuntimeError('planted')"]

@@ -1,0 +1,180 @@
+"""DescribeLogDirs and AlterReplicaLogDirs: what lies where, what moves, and what has failed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from ottla.server.handlers.log_dirs import LogDirsHandler
+from ottla.structs import TopicPartition
+
+
+class Directory:
+    """A log directory on a volume of 100 bytes; a disk that fails takes it offline."""
+
+    def __init__(self, path, *, is_offline=False, fails=False):
+        self.path, self.is_offline, self.fails = path, is_offline, fails
+        self.disk = self
+        self.refusals = []
+
+    def usage(self, path):
+        assert path == self.path
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        return 100, 60
+
+    def refused(self, error, doing):
+        self.refusals.append(doing)
+        self.is_offline = True
+
+
+class Moves:
+    """Moves of replicas that are under way, and those that are asked for."""
+
+    def __init__(self):
+        self.under_way = {}
+        self.asked = []
+
+    def into(self, log_dir):
+        return self.under_way.get(log_dir.path, ())
+
+    def alter(self, topic_partition, path):
+        if path == "/nowhere":
+            raise KafkaError.of(ErrorCode.LOG_DIR_NOT_FOUND, path)
+        self.asked.append((topic_partition, path))
+
+
+def log(log_dir, topic, index, size=10, end=5, high_watermark=5):
+    return SimpleNamespace(
+        log_dir=log_dir,
+        topic_partition=TopicPartition(topic, index),
+        size_in_bytes=size,
+        log_end_offset=end,
+        high_watermark=high_watermark,
+    )
+
+
+class World:
+    """Two directories: /a has t-1, t-0 and u-0, and /b gets t-0, of which it has two records."""
+
+    def __init__(self):
+        self.a, self.b = self.dirs = [Directory("/a"), Directory("/b")]
+        self.logs = [
+            log(self.a, "t", 1, size=11),
+            log(self.a, "u", 0, size=12, end=3, high_watermark=7),
+            log(self.a, "t", 0, size=13),
+        ]
+        self.moves = Moves()
+        moved = SimpleNamespace(
+            topic_partition=TopicPartition("t", 0),
+            size_in_bytes=4,
+            end_offset=2,
+            log=self.logs[2],
+        )
+        self.moves.under_way = {"/b": [moved]}
+        self.offline_partitions = {TopicPartition("offline", 0)}
+        self.handler = LogDirsHandler(self, self.moves, self)
+
+    def all_logs(self):
+        return self.logs
+
+    def describe(self, topics=None):
+        """By directory: the topics, and of each partition (index, size, lag, is it to come)."""
+        body = DescribeLogDirsRequest(topics=topics)
+        return {
+            result.log_dir: [
+                (
+                    topic.name,
+                    [
+                        (p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in result.topics
+            ]
+            for result in self.handler.handle_describe_log_dirs(None, body).results
+        }
+
+    def alter(self, path, *partitions):
+        """The topics of the answer, with the error codes of their partitions."""
+        topics = [AlterReplicaLogDirTopic(name=name, partitions=list(p)) for name, p in partitions]
+        body = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])
+        answer = self.handler.handle_alter_replica_log_dirs(None, body)
+        return {
+            each.topic_name: [(p.partition_index, p.error_code) for p in each.partitions]
+            for each in answer.results
+        }
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_replicas_are_described_where_they_are_and_where_they_will_be(world):
+    """Topics and partitions come in order, and what is still to come has a lag."""
+    assert world.describe() == {
+        "/a": [
+            ("t", [(0, 13, 0, False), (1, 11, 0, False)]),
+            ("u", [(0, 12, 4, False)]),
+        ],
+        "/b": [("t", [(0, 4, 3, True)])],
+    }
+
+
+def test_only_what_is_asked_for_is_described(world):
+    """A list of topics without any gives the directories alone."""
+    wanted = [DescribableLogDirTopic(topic="t", partitions=[0])]
+    assert world.describe(wanted) == {
+        "/a": [("t", [(0, 13, 0, False)])],
+        "/b": [("t", [(0, 4, 3, True)])],
+    }
+    assert world.describe([]) == {"/a": [], "/b": []}
+    wanted = [DescribableLogDirTopic(topic="u", partitions=[0, 1])]
+    assert world.describe(wanted) == {"/a": [("u", [(0, 12, 4, False)])], "/b": []}
+
+
+def test_size_of_the_volume_is_that_of_the_disk(world):
+    """All bytes, and those that are free."""
+    results = world.handler.handle_describe_log_dirs(None, DescribeLogDirsRequest(topics=[]))
+
+    assert [(r.error_code, r.total_bytes, r.usable_bytes) for r in results.results] == [
+        (0, 100, 60)
+    ] * 2
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_directory_that_has_failed_is_named_without_partitions(world, is_known):
+    """A failure that is found only now takes it offline; the other one is described."""
+    world.a.is_offline, world.a.fails = is_known, True
+    results = world.handler.handle_describe_log_dirs(None, DescribeLogDirsRequest(topics=None))
+
+    assert [(r.log_dir, r.error_code, len(r.topics)) for r in results.results] == [
+        ("/a", ErrorCode.KAFKA_STORAGE_ERROR, 0),
+        ("/b", 0, 1),
+    ]
+    assert (world.a.is_offline, len(world.a.refusals)) == (True, int(not is_known))
+
+
+def test_each_partition_is_moved_or_refused_alone(world):
+    """No file outside of a log directory can be named, and a failed log cannot be moved."""
+    assert world.alter("/b", ("t", [0, 1]), ("offline", [0, 1]), ("../x", [0])) == {
+        "t": [(0, 0), (1, 0)],
+        "offline": [(0, ErrorCode.KAFKA_STORAGE_ERROR), (1, 0)],
+        "../x": [(0, ErrorCode.INVALID_TOPIC_EXCEPTION)],
+    }
+    assert world.moves.asked == [
+        (TopicPartition("t", 0), "/b"),
+        (TopicPartition("t", 1), "/b"),
+        (TopicPartition("offline", 1), "/b"),
+    ]
+    assert world.alter("/nowhere", ("t", [0])) == {"t": [(0, ErrorCode.LOG_DIR_NOT_FOUND)]}
