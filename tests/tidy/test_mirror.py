@@ -119,7 +119,7 @@ ELSEWHERE = (
         "tests/unit/clients",
         "parts of several clients, tested by what the clients make of them",
         "clients/committed_offsets clients/topic_offsets clients/group_coordination "
-        "clients/consumer/consumer_core clients/producer/producer_batch",
+        "clients/consumer/consumer_core",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

@@ -101,8 +101,6 @@ class ConfigAdmin:
                     for r in some
                 ]
             )
-            for resource in request.resources:
-                resource.configuration_keys = None
             if include_synonyms:
                 request.include_synonyms = True
             if include_documentation:

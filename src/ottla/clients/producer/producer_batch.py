@@ -338,7 +338,6 @@ class RecordFuture:
 
     def add_on_delivery(self, on_delivery: OnDelivery) -> None:
         """Like `add_done_callback`, for a callback that takes metadata and error."""
-        self._follow()
         while not self._batch.add_callback(self, on_delivery):
             if self.done():
                 self.call(on_delivery)

@@ -361,7 +361,7 @@ class RecordAccumulator:
         """
         with self._lock:
             reserve = len(memoryview(content.payload))
-            if self._used + reserve > self.limits.buffer_memory and self._used:
+            if self._lacks_room(reserve):
                 self._wait_for_room(reserve)
             batch = EncodedBatch(queue.topic_partition, self._clock.monotonic_ms(), content)
             self._enqueue(queue, batch)
@@ -371,7 +371,7 @@ class RecordAccumulator:
     def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
         """Close the open batch and begin another; under the lock, which is released to wait."""
         reserve = max(size, self.limits.batch_size)
-        if self._used + reserve > self.limits.buffer_memory and self._used:
+        if self._lacks_room(reserve):
             self._wait_for_room(reserve)
             if queue.open is not None and queue.open.size + size <= self.limits.batch_size:
                 return queue.open  # another thread was faster
@@ -390,12 +390,16 @@ class RecordAccumulator:
         self._unfinished[batch] = None
         self._wake_sender()
 
+    def _lacks_room(self, reserve: int) -> bool:
+        """Whether buffer.memory is used up; a batch larger than all of it is taken alone."""
+        return self._used > 0 and self._used + reserve > self.limits.buffer_memory
+
     def _wait_for_room(self, reserve: int) -> None:
         deadline_ms = self._clock.monotonic_ms() + self.limits.max_block_ms
         self._waiting += 1
         self._wake_sender()
         try:
-            while self._used + reserve > self.limits.buffer_memory and self._used:
+            while self._lacks_room(reserve):
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 refusal = self._closed_with or self._refusal
                 if left_ms <= 0 or refusal is not None:

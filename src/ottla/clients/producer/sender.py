@@ -111,7 +111,8 @@ class Sender:
         self._is_scheduled = False
         now_ms = self._runtime.clock.monotonic_ms()
         self._expire(now_ms)
-        self._settle()
+        if self._manager is not None:
+            self._manager.settle()
         if self._transactions is not None:
             self._transactions.drop_what_cannot_be_sent()
         queues, next_ms = self._accumulator.ready(now_ms)
@@ -175,7 +176,6 @@ class Sender:
         """Set the one timer, for the next batch that will have lingered or be too old."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         oldest_ms = self._accumulator.oldest_ms()
         if oldest_ms is not None:
             expiry_ms = oldest_ms + self._config.delivery_timeout_ms + 1
@@ -305,14 +305,12 @@ class Sender:
 
     def _on_no_response(self, sent_batches: list[SentBatch]) -> None:
         for sent in sent_batches:
-            sent.batch.is_in_flight = False
             self._succeed(sent.batch, -1, -1)
 
     def _on_response(
         self, node_id: int, sent_batches: list[SentBatch], future: asyncio.Future[Any]
     ) -> None:
         self._in_flight[node_id] -= 1
-        self._wake_waiters()
         if future.cancelled():
             return  # the client is being closed; `abort` fails its batches
         cause = future.exception()
@@ -331,7 +329,6 @@ class Sender:
         for sent in sent_batches:
             sent.batch.is_in_flight = False
             self._handle_failure(sent, error)
-        self._settle()
 
     def _on_produced(self, sent_batches: list[SentBatch], response: ProduceResponse) -> None:
         results = {
@@ -349,11 +346,6 @@ class Sender:
                 self._handle_failure(sent, error)
             else:
                 self._handle_result(sent, result)
-        self._settle()
-
-    def _settle(self) -> None:
-        if self._manager is not None:
-            self._manager.settle()
 
     def _handle_result(self, sent: SentBatch, result: PartitionProduceResponse) -> None:
         batch = sent.batch

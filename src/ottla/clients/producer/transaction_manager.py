@@ -227,7 +227,6 @@ class TransactionManager:
         """Take over the id and epoch that InitProducerId returned."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self._begin_new_epochs()
 
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 everywhere, while no batch has a number."""

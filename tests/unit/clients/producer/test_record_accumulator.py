@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import weakref
+
 import pytest
 
 from ottla.clients.producer.producer_batch import BatchFormat, record_size
 from ottla.clients.producer.record_accumulator import AccumulatorLimits, RecordAccumulator
-from ottla.errors import KafkaTimeoutError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.record.rows import EncodedRecords
+from ottla.testing import wait_until
 
 RECORD = (0, None, b"x" * 79, ())
 SIZE = record_size(RECORD)
@@ -99,12 +104,172 @@ def test_send_blocks_while_memory_is_used_up(runtime):
     world.add(1)
 
 
-def test_waiting_for_memory_hurries_the_sender(world):
-    """The open batch is sent although it is neither full nor old enough."""
-    world.add(41)
-    world.accumulator._waiting = 1
+def test_sender_is_woken_for_all_that_makes_batches_ready(runtime):
+    """It has looked since the last record came, and would otherwise not look again."""
+    world = World(runtime, max_block_ms=0)
+    runtime.advance(1000)
+    world.add(50)
+    accumulator = world.accumulator
+    for cause in (world.add, accumulator.begin_flush, lambda: accumulator.close(RuntimeError())):
+        world.ready()
+        before = world.wakes
+        with contextlib.suppress(KafkaTimeoutError):
+            cause()
+        assert world.wakes == before + 1
 
-    assert world.ready() == [0]
+
+class WaitingThreads:
+    """Threads that wait for room in the memory, until it comes or they are refused."""
+
+    def __init__(self, runtime, *sizes: int, **limits: int) -> None:
+        self.world = World(runtime, max_block_ms=600_000, **limits)
+        self.filled = self.world.accumulator.append_encoded(
+            self.world.topic.queues[1], encoded_of(self.world.accumulator.limits.buffer_memory)
+        )
+        self.outcomes: list[Exception | None] = []
+        self.threads = [threading.Thread(target=self.send, args=[size]) for size in sizes]
+        for thread in self.threads:
+            thread.start()
+        waiting = self.world.accumulator
+        wait_until(lambda: waiting._waiting == len(sizes), "the threads wait for room")
+
+    def send(self, size: int) -> None:
+        try:
+            queue = self.world.topic.queues[0]
+            self.world.accumulator.append(self.world.topic, queue, RECORD, size)
+        except Exception as error:
+            self.outcomes.append(error)
+        else:
+            self.outcomes.append(None)
+
+    def release(self) -> None:
+        self.filled.complete(0)
+        self.world.accumulator.finished(self.filled)
+
+    def end(self) -> list[Exception | None]:
+        for thread in self.threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        return self.outcomes
+
+
+def encoded_of(size: int) -> EncodedRecords:
+    """Records that take up so many bytes."""
+    return EncodedRecords(0, 1, bytes(size), 0, 0, None)
+
+
+@pytest.mark.parametrize(("sizes", "counts"), [((400, 600), [2]), ((400, 700), [1, 1])])
+def test_threads_that_wait_for_memory_go_on_when_there_is_room(runtime, sizes, counts):
+    """The second one uses the batch that the first has begun, if its record fits into it."""
+    threads = WaitingThreads(runtime, *sizes)
+    threads.release()
+
+    assert threads.end() == [None, None]
+    assert [threads.world.drain().record_count for _ in counts] == counts
+    assert threads.world.accumulator.available_bytes == 5000 - 1000 * len(counts)
+
+
+@pytest.mark.parametrize("way", ["refuse", "close"])
+def test_threads_that_wait_for_memory_are_refused_at_once(runtime, way):
+    """No room has come, and the time is not over."""
+    threads = WaitingThreads(runtime, 100, 100)
+    error = KafkaError(ErrorCode.INVALID_TXN_STATE)
+    getattr(threads.world.accumulator, way)(error)
+
+    assert threads.end() == [error, error]
+
+
+def test_waiting_for_memory_hurries_the_sender(runtime):
+    """The open batch is sent although it is neither full nor old enough."""
+    world = World(runtime, max_block_ms=600_000)
+    world.add(40, partition=1)
+    on_wire = [world.drain(1) for _ in range(4)]
+    world.add(1)
+    assert world.ready() == []
+    thread = threading.Thread(target=world.add, args=[1, 1])
+    thread.start()
+    wait_until(lambda: world.ready() == [0], "the open batch is ready")
+    world.accumulator.finished(on_wire[0])
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_next_batch_is_ready_when_the_first_of_those_that_linger_is(world):
+    """Its time is what the sender is told, in whichever order they were begun."""
+    world.add(1, partition=1)
+    world.clock.advance(4)
+    world.add(1, partition=0)
+    assert world.accumulator.ready(4) == ([], 10)
+    world.drain(1)
+    assert world.accumulator.ready(4) == ([], 14)
+    world.clock.advance(2)
+    world.add(1, partition=1)
+    assert world.accumulator.ready(6) == ([], 14)
+
+
+def test_batch_that_was_begun_stays_open_when_another_one_is_taken(world):
+    """Taken in its turn or because it is too old: later records join the one that is open."""
+    world.add(11)
+    assert world.drain().record_count == 10
+    world.add(9)
+    world.clock.advance(50)
+    world.add(1)
+    assert [batch.record_count for _, batch in world.accumulator.take_expired(50)] == [10]
+    world.add(1)
+    assert world.drain().record_count == 2
+
+
+def test_batch_of_the_last_moment_is_not_too_old(world):
+    """Only what was created before that."""
+    world.clock.advance(7)
+    world.add(1)
+
+    assert world.accumulator.take_expired(7) == []
+    assert len(world.accumulator.take_expired(8)) == 1
+    assert world.ready() == []
+    world.add(1)
+    assert world.drain().record_count == 1
+
+
+def test_queues_are_empty_after_an_abort_and_take_records_again(world):
+    """What was on the wire is returned as well."""
+    world.add(15)
+    on_wire = world.drain()
+    batches = world.accumulator.abort_all()
+    assert [batch.record_count for batch in batches] == [10, 5]
+    assert batches[0] is on_wire
+    for batch in batches:
+        world.accumulator.finished(batch)
+    assert not world.accumulator.has_unfinished
+    assert world.accumulator.oldest_ms() is None
+    assert world.ready() == []
+    world.add(1)
+    assert world.drain().record_count == 1
+
+
+def test_memory_of_a_batch_is_released_once(world):
+    """A batch may be reported as finished by two ways out."""
+    world.add(11)
+    batch = world.drain()
+    for _ in range(2):
+        world.accumulator.finished(batch)
+
+    assert world.accumulator.available_bytes == 5000 - 1000
+
+
+@pytest.mark.parametrize(
+    ("partitions", "available", "expected"),
+    [([0, 1], [1], [1]), ([0, 1], [], [0, 1]), ([0], [0], [0])],
+)
+def test_sticky_records_go_where_there_is_a_leader(world, partitions, available, expected):
+    """Without any leader they wait at all partitions; a single one is never left."""
+    topic = world.accumulator.topic("u")
+    topic.update(partitions, available)
+    for _ in range(25):
+        world.accumulator.append(topic, None, RECORD, SIZE)
+
+    queues, _ = world.accumulator.ready(1_000_000)
+    assert [queue.topic_partition.partition for queue in queues] == expected
 
 
 def test_sticky_records_go_elsewhere_after_a_batch(world):
@@ -126,6 +291,18 @@ def test_batches_that_return_go_to_the_front(world):
     assert world.drain().record_count == 10
 
 
+def test_parts_of_a_batch_take_its_place(world):
+    """What was sent after it, and has returned already, stays behind its parts."""
+    world.add(30)
+    first, second = world.drain(), world.drain()
+    queue = world.topic.queues[0]
+    world.accumulator.reenqueue(queue, [second])
+    parts = first.split(500, 0)
+    world.accumulator.reenqueue(queue, parts)
+
+    assert [world.drain() for _ in range(3)] == [*parts, second]
+
+
 def test_old_batches_are_taken_out(world):
     """What was begun too long ago is given to the sender to fail."""
     world.add(1)
@@ -143,12 +320,15 @@ def test_split_batch_keeps_its_futures(world):
     futures[9].add_done_callback(lambda future: seen.append(future.result().offset))
     batch = world.drain()
     batch.set_sequence(7, 0, 100)
-    parts = batch.split(300, 0)
+    parts = batch.split(300, 77)
 
     assert [part.record_count for part in parts] == [3, 3, 3, 1]
+    assert [part.size for part in parts] == [3 * SIZE, 3 * SIZE, 3 * SIZE, SIZE]
     assert [part.sequence for part in parts] == [100, 103, 106, 109]
+    assert {part.retry_at_ms for part in parts} == {77}
     for number, part in enumerate(parts):
         part.complete(1000 * number)
+    assert all(future.done() for future in futures)
     assert [future.result(0).offset for future in futures[2:5]] == [2, 1000, 1001]
     assert seen == [3000]
 
@@ -246,7 +426,7 @@ def test_encoded_batch_waits_for_memory(runtime):
     world = World(runtime, buffer_memory=2 * size, max_block_ms=0)
     queue = world.topic.queues[0]
     for _ in range(2):
-        world.accumulator.append_encoded(queue, encoded())
+        assert world.accumulator.append_encoded(queue, encoded()).size == size
     assert world.accumulator.available_bytes == 0
     with pytest.raises(KafkaTimeoutError, match=r"buffer\.memory"):
         world.accumulator.append_encoded(queue, encoded())
@@ -254,3 +434,17 @@ def test_encoded_batch_waits_for_memory(runtime):
     world = World(runtime, buffer_memory=size - 1)
     world.accumulator.append_encoded(world.topic.queues[0], encoded())
     assert world.ready() == [0]
+
+
+def test_encoded_batch_that_is_done_lets_go_of_its_bytes(world):
+    """The application may keep the batch to learn of its outcome."""
+    content = encoded()
+    content = content._replace(payload=memoryview(content.payload))
+    held = weakref.ref(content.payload)
+    batch = world.accumulator.append_encoded(world.topic.queues[0], content)
+    del content
+    assert held() is not None
+    batch.complete(0)
+
+    assert held() is None
+    assert batch.record_count == 3

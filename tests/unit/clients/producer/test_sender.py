@@ -6,10 +6,13 @@ import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
 from producer_world import ProducerWorld
 
+from ottla.clients.producer.sender import compression_level
+from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
+from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch
 
 
@@ -100,6 +103,51 @@ def test_partition_without_a_leader_waits_for_one(world, cluster):
     world.run(2000)
 
     assert future.result(0).offset == 0
+
+
+@pytest.mark.parametrize("leader", ["unknown", "dead"])
+def test_metadata_are_asked_for_a_leader_that_can_be_reached(runtime, leader):
+    """A broker that nobody knows, or that does not listen, leads the partition no longer."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    cluster.leaders["pages", 0] = 7 if leader == "unknown" else 0
+    world = ProducerWorld(runtime, cluster)
+    if leader == "dead":
+        world.run(5000)
+        cluster[0].stop()
+    future = world.send("a")
+    world.run(300)
+    assert not future.done()
+    cluster.leaders["pages", 0], cluster.epochs["pages", 0] = 1, 1
+    world.run(3000)
+
+    assert future.result(0).offset == 0
+    assert len(cluster[1].sent(ProduceRequest)) == 1
+
+
+def test_batch_that_is_not_full_lingers_although_one_before_it_is_sent(runtime, cluster):
+    """It may still grow."""
+    world = ProducerWorld(runtime, cluster, linger_ms=20, batch_size=60)
+    for value in "abc":
+        world.send(value)
+    world.run(19)
+    assert world.batches == [(0, 0, 2)]
+    world.run(2)
+    assert world.batches == [(0, 0, 2), (0, 2, 1)]
+
+
+@pytest.mark.parametrize(("most", "count"), [(2 * 1022, 1), (2 * 1022 - 1, 2)])
+def test_request_has_batches_of_several_partitions(runtime, cluster, most, count):
+    """Together they are no larger than max.request.size."""
+    world = ProducerWorld(
+        runtime, cluster, max_request_size=most, max_in_flight_requests_per_connection=1
+    )
+    for partition in (0, 1):
+        world.send("x" * 1001, partition)
+    world.run(10)
+
+    assert len(world.log) == 2
+    assert len(world.sent()) == count
 
 
 def test_order_is_kept_when_the_first_of_several_fails(runtime, cluster):
@@ -222,6 +270,46 @@ def test_broker_that_forgot_the_producer_is_told_a_new_epoch(world, cluster, cod
     assert world.batches == [(0, 0, 1), (1, 0, 1)]
 
 
+@pytest.mark.parametrize("end", ["refused", "hang up"])
+def test_new_epoch_waits_for_what_is_on_the_wire(runtime, cluster, end):
+    """A broker could still append it; whatever becomes of it, all is numbered anew then."""
+    world = ProducerWorld(runtime, cluster, batch_size=1)
+    cluster[0].on(ProduceRequest, "hold")
+    futures = []
+    for value in "ab":
+        futures.append(world.send(value))
+        world.run(10)
+    first, second = cluster[0].held
+    refuse = world.refuse(ErrorCode.UNKNOWN_PRODUCER_ID)
+    first.answer(refuse(first.request, 9))
+    world.run(1000)
+    assert len(world.sent()) == 2
+    cluster[0].on(ProduceRequest, world.append)
+    if end == "refused":
+        second.answer(refuse(second.request, 9))
+    else:
+        for connection in list(cluster[0].connections):
+            connection.transport.close()
+    world.run(1000)
+
+    assert [future.result(0).offset for future in futures] == [0, 1]
+    assert world.batches == [(1, 0, 1), (1, 1, 1)]
+
+
+def test_producer_id_is_asked_for_once(runtime, cluster):
+    """However many batches become ready before it is there."""
+    world = ProducerWorld(runtime, cluster)
+    cluster[0].on(InitProducerIdRequest, "hold")
+    for value in "abc":
+        world.send(value)
+        world.run(10)
+    (held,) = cluster[0].held
+    held.answer(InitProducerIdResponse(producer_id=42))
+    world.run(10)
+
+    assert world.batches == [(0, 0, 3)]
+
+
 def test_fenced_producer_gets_a_new_id(world, cluster):
     """INVALID_PRODUCER_EPOCH: everything begins anew under another producer id."""
     cluster[0].on(ProduceRequest, world.refuse(ErrorCode.INVALID_PRODUCER_EPOCH), world.append)
@@ -299,6 +387,54 @@ def test_closing_fails_what_is_left(world, runtime, cluster):
 
     with pytest.raises(KafkaError, match="closed before the record was delivered"):
         future.result(0)
+    assert not world.core.accumulator.has_unfinished
+
+
+def test_closed_producer_leaves_nothing_to_do(runtime, cluster):
+    """No timer for what lingers, for what may be too old, for metrics or for metadata."""
+    world = ProducerWorld(runtime, cluster, linger_ms=2000)
+    for number in range(6):
+        world.send("a", partition=number % 2)
+        world.run(700)
+    runtime.scheduler.run(world.core.close())
+    world.run()
+
+    assert runtime.scheduler.loop.next_due_ms() is None
+    assert cluster[0].connections == []
+
+
+def looks_of(world, monkeypatch) -> list[int]:
+    """When the sender looks for batches from now on."""
+    looks, ready = [], world.core.accumulator.ready
+
+    def look(now_ms: int):
+        looks.append(now_ms)
+        return ready(now_ms)
+
+    monkeypatch.setattr(world.core.accumulator, "ready", look)
+    return looks
+
+
+def test_sender_sleeps_while_batches_linger(runtime, cluster, monkeypatch):
+    """It looks when one was begun, and when that one may be sent, and not between."""
+    world = ProducerWorld(runtime, cluster, linger_ms=2000)
+    world.run(1000)
+    looks = looks_of(world, monkeypatch)
+    world.send("a")
+    world.run(1999)
+    assert looks == [1000]
+    world.run(1)
+    assert looks[:2] == [1000, 3000]
+
+
+def test_several_causes_make_one_turn(world, monkeypatch):
+    """The next cause after that makes another one."""
+    looks = looks_of(world, monkeypatch)
+    for number in (1, 2):
+        for _ in range(3):
+            world.core.sender.wakeup()
+        world.run()
+        assert len(looks) == number
 
 
 def test_too_large_batch_is_split(world, cluster):
@@ -316,6 +452,7 @@ def test_too_large_batch_is_split(world, cluster):
     assert [int(value) for value in world.log] == list(range(10))
     assert [future.result(0).offset for future in futures] == list(range(10))
     assert {epoch for epoch, _, _ in world.batches} == {0}
+    assert not world.core.accumulator.has_unfinished
 
 
 def test_metadata_are_refreshed_when_they_are_old(world, cluster):
@@ -350,6 +487,60 @@ def test_answer_that_leaves_a_partition_out_fails_its_batch(world, cluster):
     assert "leaves the partition out" in str(future.exception(0))
 
 
+def test_answer_that_cannot_be_read_fails_the_batch(world, monkeypatch):
+    """The error says so, and what comes later is sent as before."""
+    send_on = world.core.client.send_on
+
+    def unreadable(connection, request, version):
+        answer = send_on(connection, request, version)
+        broken = world.runtime.scheduler.loop.create_future()
+        answer.add_done_callback(lambda done: broken.set_exception(ValueError("garbage")))
+        return broken
+
+    world.send("a")
+    world.run(100)
+    monkeypatch.setattr(world.core.client, "send_on", unreadable)
+    future = world.send("b")
+    world.run(100)
+    monkeypatch.undo()
+
+    assert future.exception(0).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "the answer could not be read: garbage" in str(future.exception(0))
+    world.send("c")
+    world.run(1000)
+    assert world.log[-1] == b"c"
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_zstd_needs_a_broker_that_knows_it(runtime, cluster, codec):
+    """Those before version 7 of Produce have the other codecs alone."""
+    cluster[0].versions[ProduceRequest.api_key] = (0, 6)
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False, compression_type=codec)
+    future = world.send("a")
+    world.run(100)
+
+    error = future.exception(0)
+    assert (error and error.error) == (ErrorCode.UNSUPPORTED_VERSION if codec == "zstd" else None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "codec", "level"),
+    [
+        ({}, "GZIP", None),
+        ({"compression_gzip_level": 9, "compression_lz4_level": 3}, "GZIP", 9),
+        ({"compression_gzip_level": -1}, "GZIP", None),
+        ({"compression_gzip_level": 9, "compression_lz4_level": 3}, "LZ4", 3),
+        ({"compression_zstd_level": 4}, "ZSTD", 4),
+        ({"compression_gzip_level": 9}, "SNAPPY", None),
+        ({"compression_gzip_level": 9}, "NONE", None),
+    ],
+)
+def test_level_of_a_codec_is_its_own_unless_it_is_set(settings, codec, level):
+    """The setting of another codec has no effect."""
+    config = ProducerConfig.parse({"bootstrap.servers": "mock:1"}, **settings)
+    assert compression_level(config, CompressionType[codec]) == level
+
+
 def test_broker_that_is_too_old_fails_the_batch(runtime, cluster):
     """Its version of Produce has no place for batches."""
     cluster[0].versions[ProduceRequest.api_key] = (0, 2)
@@ -373,3 +564,20 @@ def test_batch_whose_time_has_passed_is_not_sent_again(runtime, cluster):
     assert isinstance(future.exception(0), KafkaTimeoutError)
     assert "delivery.timeout.ms=1500" in str(future.exception(0))
     assert len(world.sent()) == 2
+
+
+def test_batch_that_is_refused_at_its_last_moment_is_not_queued_again(runtime, cluster):
+    """It waited so long that the answer comes exactly at delivery.timeout.ms."""
+    settings = {"delivery_timeout_ms": 1100, "request_timeout_ms": 900}
+    world = ProducerWorld(runtime, cluster, max_in_flight_requests_per_connection=1, **settings)
+    cluster[0].on(ProduceRequest, "hold")
+    world.send("ahead", partition=1)
+    world.run()
+    future = world.send("a")
+    for ms, code in ((500, 0), (600, ErrorCode.NOT_ENOUGH_REPLICAS)):
+        world.run(ms)
+        held = cluster[0].held.pop()
+        held.answer(world.answer(held.request, code))
+        world.run()
+
+    assert "after 1 attempts" in str(future.exception(0))

@@ -68,6 +68,19 @@ def test_nothing_but_an_abort_follows_an_abortable_error():
     assert NEXT_STATES[S.FATAL_ERROR] == frozenset()
 
 
+def test_end_of_a_transaction_does_not_wait_for_records_that_linger(runtime, cluster):
+    """What was queued before goes at once, and in the next transaction records linger again."""
+    world = TransactionWorld(runtime, cluster, linger_ms=3000).begun()
+    world.send("a")
+    world.call("commit")
+    assert runtime.clock.monotonic_ms() < 100
+    assert world.log == [b"a"]
+    world.call("begin")
+    world.send("b")
+    world.run(2999)
+    assert world.log == [b"a"]
+
+
 def test_partitions_are_named_once_before_their_first_batch(world, cluster):
     """In the version that is for clients, with transactional batches behind it."""
     for value in "ab":
