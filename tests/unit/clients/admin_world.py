@@ -63,6 +63,7 @@ class Call(NamedTuple):
         ((broker_id, request),) = asked(cluster, kind)
         assert request == self.request
         assert self.broker in (ANYONE, broker_id)
+        assert cluster.runtime.clock.monotonic_ms() == 0, "an attempt failed, and was repeated"
 
 
 class OldBroker(NamedTuple):

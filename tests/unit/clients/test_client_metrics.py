@@ -7,9 +7,19 @@ import math
 import pytest
 
 import ottla
-from ottla.clients.client_metrics import Counted, metric_lines
-from ottla.errors import KafkaError
-from ottla.structs import ClientEntity
+from ottla.clients.client_metrics import (
+    ClientMetrics,
+    ConsumerMetrics,
+    Counted,
+    ProducerMetrics,
+    RequestTimes,
+    metric_lines,
+)
+from ottla.clients.producer.producer_batch import ProducerBatch
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.group import HeartbeatResponse
+from ottla.structs import ClientEntity, TopicPartition
 from ottla.testing import InProcessBroker, wait_until
 
 
@@ -123,3 +133,141 @@ def test_lines_are_kafkas():
         "producer-metrics:aa : 2.500",
         "producer-metrics:b  : 1.000",
     ]
+
+
+def metrics_of(runtime, times: RequestTimes | None = None) -> ClientMetrics:
+    """The metrics of a client with two connections and three requests in flight."""
+    return ClientMetrics(runtime, "g", times or RequestTimes(runtime), lambda: 2, lambda: 3)
+
+
+def test_requests_are_measured_by_their_answers(runtime):
+    """A request that fails or is given up has no latency, and a kind has its own metric."""
+    runtime.advance(1000)
+    times = RequestTimes(runtime)
+    metrics = metrics_of(runtime, times)
+    answers = {}
+    for name, api_key in {
+        "slow": ApiKey.HEARTBEAT,
+        "quick": ApiKey.HEARTBEAT,
+        "other": ApiKey.METADATA,
+        "failed": ApiKey.FETCH,
+        "given up": ApiKey.FETCH,
+    }.items():
+        answers[name] = runtime.scheduler.loop.create_future()
+        times.watch(api_key, answers[name])
+    runtime.advance(20)
+    answers["quick"].set_result(HeartbeatResponse(throttle_time_ms=5))
+    answers["failed"].set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    answers["given up"].cancel()
+    runtime.advance(10)
+    answers["slow"].set_result(HeartbeatResponse())
+    runtime.advance(40)
+    answers["other"].set_result(None)
+    runtime.advance(30_000 - 70)
+
+    assert metrics.read() == {
+        "g": {
+            "request-rate": 5 / 30,
+            "request-total": 5,
+            "response-rate": 3 / 30,
+            "response-total": 3,
+            "request-latency-avg": 40,
+            "request-latency-max": 70,
+            "connection-count": 2,
+            "requests-in-flight": 3,
+        },
+        "consumer-coordinator-metrics": {
+            "heartbeat-latency-avg": 25,
+            "heartbeat-latency-max": 30,
+            "heartbeat-total": 2,
+        },
+    }
+
+
+def test_rates_are_those_of_the_last_windows_until_the_client_is_closed(runtime):
+    """Windows begin by the clock although nobody reads, and after close nothing is counted."""
+    metrics, reads, number = metrics_of(runtime), [], 0
+
+    def read() -> int:
+        reads.append(runtime.clock.monotonic_ms())
+        return number
+
+    counted = metrics.count(record_send=read)
+    runtime.advance(10_000)
+    number = 300
+    runtime.advance(55_000)
+    assert counted.shown(65_000) == {"record-send-rate": 0.0, "record-send-total": 300}
+
+    metrics.close()
+    reads.clear()
+    runtime.advance(100_000)
+    assert reads == []
+
+
+def test_batches_are_measured_when_they_are_sent_first(runtime):
+    """An attempt that follows is a retry of the records and nothing else."""
+    metrics = ProducerMetrics(metrics_of(runtime), 1000, lambda: 600)
+    runtime.advance(500)
+    for size, count, age_ms in ((100, 1, 10), (300, 5, 30)):
+        batch = ProducerBatch(TopicPartition("t", 0), 500 - age_ms, 0)
+        batch.encoded = bytes(size)
+        batch.records = [(0, None, b"", ())] * count
+        for batch.attempts in (1, 2, 3):
+            metrics.on_sent(batch)
+    metrics.on_failed(batch)
+    runtime.advance(29_500)
+
+    shown = {
+        "record-send-rate": 6 / 30,
+        "record-send-total": 6,
+        "byte-rate": 400 / 30,
+        "byte-total": 400,
+        "record-error-rate": 5 / 30,
+        "record-error-total": 5,
+        "record-retry-rate": 12 / 30,
+        "record-retry-total": 12,
+    }
+    found = metrics.read()
+    # The counts of a topic begin with its first batch, but a rate is over a window at least.
+    assert found["producer-topic-metrics.t"] == shown
+    assert (
+        found["g"]
+        | {
+            **shown,
+            "batch-size-avg": 200,
+            "batch-size-max": 300,
+            "record-queue-time-avg": 20,
+            "record-queue-time-max": 30,
+            "records-per-request-avg": 3,
+            "buffer-total-bytes": 1000,
+            "buffer-available-bytes": 600,
+        }
+        == found["g"]
+    )
+
+
+def test_polls_and_fetches_are_measured(runtime):
+    """An empty poll has no records to average, and the time since the last one goes on."""
+    runtime.advance(1000)
+    metrics = ConsumerMetrics(metrics_of(runtime), dict)
+    for pause_ms, count in ((100, 3), (300, 0), (200, 7)):
+        runtime.advance(pause_ms)
+        metrics.on_poll()
+        metrics.on_records(count)
+        metrics.on_fetched(10 * count)
+    runtime.advance(5000)
+    found = metrics.read(4)
+
+    assert found["g"]["time-between-poll-avg"] == 200
+    assert found["g"]["time-between-poll-max"] == 300
+    assert found["g"]["last-poll-seconds-ago"] == 5
+    fetches = found["consumer-fetch-manager-metrics"]
+    assert fetches["records-per-request-avg"] == 5
+    assert fetches["fetch-size-avg"] == 100 / 3
+    assert fetches["fetch-size-max"] == 70
+    assert [fetches[f"{n}-total"] for n in ("records-consumed", "bytes-consumed", "fetch")] == [
+        10,
+        100,
+        3,
+    ]
+    assert math.isnan(fetches["records-lag-max"])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 from uuid import UUID
 
 import pytest
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.metadata import Metadata, TopicInfo
+from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, TlsError
 from ottla.network.timing import Deadline
-from ottla.protocol.metadata import MetadataRequest, MetadataResponse
-from ottla.structs import TopicPartition
+from ottla.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
 
@@ -40,6 +46,68 @@ def test_topic_is_asked_for_once(runtime, cluster, metadata):
 
     assert list(info.partitions) == [0, 1]
     assert asked(cluster) == 1
+
+
+@pytest.mark.parametrize("topics", [["pages"], ["pages", "other"], None])
+def test_topics_that_are_wanted_already_are_not_asked_for_again(runtime, cluster, metadata, topics):
+    """Neither where they are added, nor where they are all that is wanted from now on."""
+    cluster.topics["other"] = 1
+    metadata.set_topics(topics)
+    runtime.advance(0)
+    assert asked(cluster) == 1
+    assert "pages" in metadata.cluster.topics
+    metadata.want(["pages"])
+    if topics is not None:
+        metadata.set_topics(topics)
+        metadata.set_topics(["pages"])
+    runtime.advance(1000)
+
+    assert asked(cluster) == 1
+    assert metadata.topics == (None if topics is None else {"pages"})
+
+
+@pytest.mark.parametrize("way", ["want", "set_topics"])
+def test_new_topics_are_asked_for_at_once(runtime, cluster, metadata, way):
+    """All topics are more than any, and of all it is not known which are new."""
+    cluster.topics |= {"other": 1, "third": 1}
+    metadata.set_topics(["pages"])
+    runtime.advance(0)
+    getattr(metadata, way)(["other"])
+    runtime.advance(0)
+    assert set(metadata.cluster.topics) == {"other"} | ({"pages"} if way == "want" else set())
+    metadata.set_topics(None)
+    runtime.advance(0)
+    assert set(metadata.cluster.topics) == {"pages", "other", "third"}
+    metadata.set_topics(["third"])
+    runtime.advance(0)
+    assert set(metadata.cluster.topics) == {"third"}
+    assert asked(cluster) == 4
+
+
+def test_topic_that_was_forgotten_is_not_asked_for(runtime, cluster, metadata):
+    """Where all topics are wanted there is nothing to forget."""
+    metadata.set_topics(["pages", "gone"])
+    metadata.forget("gone")
+    metadata.forget("never wanted")
+    runtime.advance(0)
+    assert [topic.name for topic in cluster[0].sent(MetadataRequest)[0].topics] == ["pages"]
+    metadata.set_topics(None)
+    metadata.forget("pages")
+    runtime.advance(0)
+    assert "pages" in metadata.cluster.topics
+
+
+@pytest.mark.parametrize(("version", "creates"), [(3, True), (4, False)])
+def test_brokers_are_told_to_create_nothing_as_soon_as_they_can_be(
+    runtime, cluster, version, creates
+):
+    """Version 4 of the request is the first with that field."""
+    cluster[0].versions[MetadataRequest.api_key] = (0, version)
+    metadata = metadata_of(runtime, cluster, allow_auto_topic_creation=False)
+    runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+
+    (request,) = cluster[0].sent(MetadataRequest)
+    assert request.allow_auto_topic_creation is creates
 
 
 def test_topic_is_waited_for(runtime, cluster, metadata):
@@ -109,6 +177,87 @@ def test_complaints_lead_to_one_refresh(runtime, cluster, metadata):
     assert asked(cluster) == 2
 
 
+def test_first_refresh_does_not_wait(runtime, cluster, metadata):
+    """There is none before it that it could follow too soon."""
+    metadata.request_update()
+    runtime.advance(0)
+
+    assert asked(cluster) == 1
+
+
+def test_complaint_waits_for_what_is_left_of_the_pause(runtime, cluster, metadata):
+    """The pause of retry.backoff.ms counts from the last answer, and not from the complaint."""
+    runtime.advance(5000)
+    runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+    runtime.advance(30)
+    metadata.request_update()
+    runtime.advance(69)
+    assert asked(cluster) == 1
+    runtime.advance(1)
+    assert asked(cluster) == 2
+    runtime.advance(100)
+    metadata.request_update()
+    runtime.advance(0)
+    assert asked(cluster) == 3
+
+
+def test_metadata_are_refreshed_once_when_they_are_old(runtime, cluster, metadata):
+    """The age is that of the last refresh, whatever was the reason for it."""
+    for _ in range(3):
+        runtime.scheduler.run(metadata.topic("pages", Deadline(runtime.clock, 1000)))
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+        runtime.advance(10_000)
+    before = asked(cluster)
+    runtime.advance(289_999)
+    assert asked(cluster) == before
+    runtime.advance(1)
+    assert asked(cluster) == before + 1
+
+
+def test_pauses_after_failures_end_with_the_next_answer(runtime, cluster, metadata):
+    """What is urgent is asked for at once again."""
+    deadline = Deadline(runtime.clock, 60_000)
+    cluster[0].on(MetadataRequest, *[HANG_UP] * 4, cluster[0]._metadata)
+    runtime.scheduler.run(metadata.update(deadline))
+    now_ms = runtime.clock.monotonic_ms()
+    assert now_ms > 1000
+    runtime.scheduler.run(metadata.update(deadline))
+
+    assert runtime.clock.monotonic_ms() == now_ms
+
+
+def test_closed_metadata_are_not_refreshed(runtime, cluster, metadata):
+    """Neither by a request that waits, nor by one that comes later, nor by their age."""
+    runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+    metadata.request_update()
+    metadata.close()
+    metadata.request_update(is_urgent=True)
+    runtime.advance(1_000_000)
+
+    assert asked(cluster) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [(0, 0), (ErrorCode.LEADER_NOT_AVAILABLE, 0), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1)],
+)
+def test_rights_are_looked_at_again_after_a_pause(runtime, cluster, metadata, error, count):
+    """Where a topic was refused; another error passes by itself."""
+    if error:
+        cluster.errors["secret"] = error
+    else:
+        cluster.topics["secret"] = 1
+    metadata.set_topics(["pages", "secret"])
+    runtime.advance(0)
+    metadata.set_topics(["pages"])
+    before, now_ms = asked(cluster), runtime.clock.monotonic_ms()
+    topics = ["pages", "secret"]
+    runtime.scheduler.run(metadata.ask_again(topics, Deadline(runtime.clock, 1000)))
+
+    assert asked(cluster) == before + count
+    assert runtime.clock.monotonic_ms() == now_ms + 100 * count
+
+
 def test_refresh_is_repeated_until_it_works(runtime, cluster, metadata):
     """With growing pauses."""
     cluster[0].on(MetadataRequest, HANG_UP, HANG_UP, cluster[0]._metadata)
@@ -125,12 +274,68 @@ def test_refresh_without_a_broker_ends_in_time(runtime, cluster, metadata):
     assert runtime.clock.monotonic_ms() <= 2100
 
 
-def test_missing_topics_are_looked_for_sooner(runtime, cluster, metadata):
-    """While something is missing, metadata.max.age.ms is too long."""
-    metadata.want(["later"])
+@pytest.mark.parametrize("missing", ["topic", "leader"])
+def test_what_is_missing_is_looked_for_sooner(runtime, cluster, metadata, missing):
+    """While something is missing, metadata.max.age.ms is too long; pauses grow, and then end."""
+    metadata.want(["pages"] if missing == "leader" else ["pages", "later"])
+    cluster.leaders["pages", 0] = -1 if missing == "leader" else 0
     runtime.advance(5000)
-
     assert 4 < asked(cluster) < 20
+
+    cluster.topics["later"], cluster.leaders["pages", 0] = 1, 0
+    runtime.advance(2000)
+    known = asked(cluster)
+    runtime.advance(200_000)
+    assert asked(cluster) == known
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_topic_is_given_up_for_the_reason_that_says_more(runtime, cluster, metadata, is_known):
+    """It is the last answer about it, or if there was none, that no broker gives one."""
+    if is_known:
+        cluster.errors["later"] = ErrorCode.LEADER_NOT_AVAILABLE
+        metadata.want(["later"])
+        runtime.advance(0)
+    cluster[0].on(MetadataRequest, None)
+    reason = "LEADER_NOT_AVAILABLE" if is_known else "no metadata were received"
+    with pytest.raises(KafkaTimeoutError, match=reason):
+        runtime.scheduler.run(metadata.topic("later", Deadline(runtime.clock, 3000)))
+
+
+def test_broker_that_never_answers_is_told_from_one_that_cannot_be_reached(
+    runtime, cluster, metadata
+):
+    """The error names no failure where there was none."""
+    cluster[0].on(MetadataRequest, None)
+    with pytest.raises(KafkaTimeoutError, match="nothing was answered"):
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+
+
+def test_certificate_that_is_refused_ends_what_waits_and_nothing_later(
+    runtime, cluster, metadata, monkeypatch, caplog
+):
+    """As soon as it is accepted the next call works; an error that nobody waits for is dropped."""
+    works = runtime.network.connect
+
+    async def distrusted(*arguments):
+        raise TlsError("not trusted")
+
+    deadline = Deadline(runtime.clock, 60_000)
+    monkeypatch.setattr(runtime.network, "connect", distrusted)
+    with pytest.raises(TlsError):
+        runtime.scheduler.run(metadata.update(deadline))
+    monkeypatch.setattr(runtime.network, "connect", works)
+    runtime.scheduler.run(metadata.update(deadline))
+
+    cluster[0].on(MetadataRequest, None)
+    with pytest.raises(KafkaTimeoutError):
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 100)))
+    monkeypatch.setattr(runtime.network, "connect", distrusted)
+    cluster[0].stop()
+    runtime.advance(5000)
+    metadata.close()
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_old_leader_epoch_is_not_believed(runtime, cluster, metadata):
@@ -141,6 +346,55 @@ def test_old_leader_epoch_is_not_believed(runtime, cluster, metadata):
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
 
     assert metadata.cluster.leader(PARTITION) == 0
+
+
+def described(leader: int, epoch: int, isr: list[int]) -> MetadataResponse:
+    """Metadata of one partition."""
+    partition = MetadataResponsePartition(leader_id=leader, leader_epoch=epoch, isr_nodes=isr)
+    topic = MetadataResponseTopic(name="pages", partitions=[partition])
+    return MetadataResponse(topics=[topic])
+
+
+@pytest.mark.parametrize(
+    ("epoch", "is_believed"), [(4, False), (5, True), (6, True), (NO_EPOCH, True)]
+)
+def test_news_are_believed_unless_they_are_of_an_older_epoch(epoch, is_believed):
+    """The replicas in sync change within one, and old brokers do not say the epoch."""
+    before = Cluster.of(described(1, 5, [1, 2]), Cluster())
+    after = Cluster.of(described(1, epoch, [1]), before)
+
+    assert after.partition(PARTITION).isr == ((1,) if is_believed else (1, 2))
+
+
+def test_cluster_says_what_is_known_and_what_is_not():
+    """A partition without a leader exists, and a topic with an error does not."""
+    partitions = [
+        MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=7)
+        for index, leader in ((1, NO_LEADER), (0, 3))
+    ]
+    topics = [
+        MetadataResponseTopic(name="pages", partitions=partitions),
+        MetadataResponseTopic(name="bad", error_code=ErrorCode.INVALID_TOPIC_EXCEPTION),
+        MetadataResponseTopic(name=None, error_code=ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    cluster = Cluster.of(MetadataResponse(topics=topics), Cluster())
+    second, unknown = TopicPartition("pages", 1), TopicPartition("none", 0)
+
+    assert [each.partition for each in cluster.partitions_for_topic("pages")] == [0, 1]
+    assert [each.partition for each in cluster.available_partitions_for_topic("pages")] == [0]
+    assert cluster.topics["pages"].available == [0]
+    assert [cluster.partition_count_for_topic(name) for name in ("pages", "none")] == [2, 0]
+    assert cluster.partition_counts(["pages", "bad", "none"]) == {"pages": 2}
+    assert [cluster.leader(each) for each in (PARTITION, second, unknown)] == [3, -1, -1]
+    assert [cluster.leader_epoch(each) for each in (PARTITION, second, unknown)] == [7, 7, -1]
+    assert cluster.partition(unknown) is None
+    assert cluster.partition(TopicPartition("pages", 2)) is None
+    assert {name: cluster.error_of(name) for name in ("pages", "bad", "none", "")} == {
+        "pages": ErrorCode.NONE,
+        "bad": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "": ErrorCode.UNKNOWN_TOPIC_ID,
+    }
 
 
 def test_topic_that_was_created_again_is_never_taken_for_the_one_before(runtime, cluster, metadata):

@@ -86,6 +86,44 @@ def test_any_ready_tries_the_next_address(runtime):
     assert connection.node.port == cluster[1].port
 
 
+def test_clients_are_spread_over_the_addresses(runtime):
+    """They do not all begin with the first one."""
+    cluster = MockCluster(runtime, 3)
+    for _ in range(30):
+        runtime.scheduler.run(client_of(runtime, cluster).any_ready(Deadline(runtime.clock, 1000)))
+
+    assert all(broker.connections for broker in cluster.brokers.values())
+
+
+def test_least_busy_broker_is_asked_what_any_can_answer(runtime):
+    """It is the one with the fewest requests that wait for an answer."""
+    cluster = MockCluster(runtime, 3)
+    client = client_of(runtime, cluster)
+    know_nodes(runtime, client)
+    for node_id, count in ((0, 2), (1, 0), (2, 1)):
+        cluster[node_id].on(HeartbeatRequest, None)
+        connection = runtime.scheduler.run(client.ready(node_id))
+        for _ in range(count):
+            client.send_on(connection, HeartbeatRequest(), 4)
+
+    assert runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000))).node.id == 1
+
+
+def test_broker_is_tried_again_when_its_pause_is_over(runtime, cluster, client):
+    """Not later, and not before; whoever asks for it by its id waits for the same moment."""
+    runtime.advance(10_000)
+    for call in (lambda: client.any_ready(Deadline(runtime.clock, 5000)), lambda: client.ready(-2)):
+        cluster[0].stop()
+        client.disconnect()
+        with pytest.raises(KafkaError):
+            runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1)))
+        cluster[0].start()
+        due_ms = client.connection(-2).retry_at_ms
+        assert due_ms > runtime.clock.monotonic_ms()
+        runtime.scheduler.run(call())
+        assert runtime.clock.monotonic_ms() == due_ms
+
+
 def test_any_ready_gives_up_at_its_deadline_and_says_why(runtime, cluster, client):
     """With nobody there, the error names the address and the cause."""
     cluster[0].stop()
@@ -179,6 +217,94 @@ def test_idle_connections_are_closed(runtime, cluster, client):
     assert not client.connection(0).is_ready
 
 
+def test_connection_in_use_is_not_idle(runtime, cluster, client):
+    """An answer that is waited for, or has just come, is use; so is a broker left alone for now."""
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, "hold")
+    connection = runtime.scheduler.run(client.ready(0))
+    runtime.advance(300_000)
+    client.send_on(connection, HeartbeatRequest(), 4, 900_000)
+    runtime.advance(540_001)
+    client.close_idle()
+    client.disconnect()
+    assert client.connection(0) is connection
+    cluster[0].held.pop().answer(HeartbeatResponse())
+    runtime.advance(539_999)
+    client.close_idle()
+    assert client.connection(0) is connection
+    runtime.advance(1)
+    client.close_idle()
+    assert client.connection(0) is not connection
+
+    cluster[0].stop()
+    with pytest.raises(KafkaError):
+        runtime.scheduler.run(client.ready(0))
+    left_alone = client.connection(0)
+    client.close_idle()
+    client.disconnect()
+    assert client.connection(0) is left_alone
+
+
+def test_idle_connections_stay_without_a_limit(runtime, cluster):
+    """A negative connections.max.idle.ms is none."""
+    client = client_of(runtime, cluster, connections_max_idle_ms=-1)
+    know_nodes(runtime, client)
+    connection = runtime.scheduler.run(client.ready(0))
+    runtime.advance(3_600_000)
+    client.close_idle()
+
+    assert connection.is_ready
+
+
+def test_open_connection_is_given_up_for_a_new_one(runtime, cluster, client):
+    """The next request comes by the new one."""
+    know_nodes(runtime, client)
+    connection = runtime.scheduler.run(client.ready(0))
+    client.disconnect()
+
+    assert not connection.is_ready
+    assert runtime.scheduler.run(client.ready(0)) is not connection
+
+
+def test_bootstrap_connections_are_closed_a_while_after_the_brokers_are_known(runtime, cluster):
+    """Each time anew, unless they are in use; those to the brokers stay."""
+    client = client_of(runtime, cluster)
+    cluster[0].on(HeartbeatRequest, "hold")
+    brokers = {0: Node(0, "mock", cluster[0].port)}
+    client.update_nodes({})
+    bootstrap = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+    broker = None
+    for _ in range(2):
+        bootstrap = runtime.scheduler.run(client.ready(-2))
+        runtime.advance(5000)
+        assert bootstrap.is_ready
+        client.update_nodes(brokers)
+        broker = broker or runtime.scheduler.run(client.ready(0))
+        runtime.advance(999)
+        assert bootstrap.is_ready
+        runtime.advance(1)
+        assert not bootstrap.is_ready
+        assert broker.is_ready
+
+    bootstrap = runtime.scheduler.run(client.ready(-2))
+    client.send_on(bootstrap, HeartbeatRequest(), 4)
+    client.update_nodes(brokers)
+    runtime.advance(1000)
+    assert bootstrap.is_ready
+
+
+def test_closed_client_leaves_nothing_to_do(runtime, cluster, client):
+    """No timer and no connection, however often it heard of the brokers."""
+    know_nodes(runtime, client)
+    know_nodes(runtime, client)
+    runtime.scheduler.run(client.ready(0))
+    client.close()
+    runtime.advance(0)
+
+    assert runtime.scheduler.loop.next_due_ms() is None
+    assert cluster[0].connections == []
+
+
 def test_unknown_node_is_an_error_that_asks_for_fresh_metadata(runtime, cluster, client):
     """A broker that left may still be somebody's leader in old metadata."""
     with pytest.raises(KafkaError, match="no broker with the id 7") as caught:
@@ -192,6 +318,15 @@ def test_closed_client_refuses(runtime, cluster, client):
 
     with pytest.raises(RuntimeError, match="closed"):
         client.connection(-2)
+
+
+def test_bootstrap_nodes_have_ids_that_no_broker_has():
+    """An address may have colons of its own."""
+    assert bootstrap_nodes(["a:1", "[::1]:2", "c:3"]) == {
+        -2: Node(-2, "a", 1),
+        -3: Node(-3, "::1", 2),
+        -4: Node(-4, "c", 3),
+    }
 
 
 def test_bootstrap_nodes_need_an_address():
@@ -260,6 +395,20 @@ def test_caller_is_called_back_when_the_throttling_is_over(runtime, cluster, cli
     assert client.ready_now(0, lambda: None) is not None
 
 
+def test_caller_is_called_back_for_each_connection_that_it_waits_for(runtime, cluster, client):
+    """After a loss there is another one, with a call of its own; a failure is told as well."""
+    know_nodes(runtime, client)
+    calls = []
+    for number in range(1, 4):
+        assert client.ready_now(0, lambda: calls.append(client.connection(0).is_ready)) is None
+        runtime.advance(2000)
+        assert len(calls) == number
+        (cluster[0].stop if number == 2 else lambda: None)()
+        client.disconnect()
+
+    assert calls == [True, True, False]
+
+
 def test_long_throttling_is_no_longer_waited_for_than_an_answer(runtime, cluster):
     """The caller hears of it, and may try again within its own limit."""
     client = client_of(runtime, cluster, request_timeout_ms=5000)
@@ -313,7 +462,8 @@ def test_another_broker_is_asked_while_one_throttles(runtime):
     assert connection.node.id == 1
 
 
-def test_connection_to_a_broker_that_has_left_or_moved_is_closed(runtime):
+@pytest.mark.parametrize(("left", "moved", "stays"), [(2, 1, 0), (0, 2, 1), (1, 0, 2)])
+def test_connection_to_a_broker_that_has_left_or_moved_is_closed(runtime, left, moved, stays):
     """Those to the others stay."""
     cluster = MockCluster(runtime, 3)
     client = client_of(runtime, cluster)
@@ -325,14 +475,14 @@ def test_connection_to_a_broker_that_has_left_or_moved_is_closed(runtime):
             await client.ready(node_id)
 
     async def change() -> None:
-        client.update_nodes({0: nodes[0], 1: Node(1, "mock", 9999)})
+        client.update_nodes({stays: nodes[stays], moved: Node(moved, "mock", 9999)})
 
     runtime.scheduler.run(connect())
     assert [len(cluster[n].connections) for n in nodes] == [1, 1, 1]
     runtime.scheduler.run(change())
     runtime.advance(100)
 
-    assert [len(cluster[n].connections) for n in nodes] == [1, 0, 0]
+    assert [len(cluster[n].connections) for n in (stays, moved, left)] == [1, 0, 0]
 
 
 def test_bootstrap_addresses_may_change(runtime):

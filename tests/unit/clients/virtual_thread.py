@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.runtime.scheduler import within
 from ottla.testing import MockRuntime
 
 
@@ -21,7 +22,10 @@ class VirtualThread:
         if not self.is_alive:
             call.close()
             raise RuntimeError("the thread is closed")
-        return self.runtime.scheduler.run(call)
+        scheduler = self.runtime.scheduler
+        if limit_ms is not None:
+            call = within(scheduler, limit_ms, call, "not done")
+        return scheduler.run(call)
 
     begin_with = run
 

@@ -6,21 +6,42 @@ import pytest
 from admin_world import CONTROLLER, COORDINATOR, admin_of, asked
 from mock_kafka import HANG_UP, Later
 
-from ottla import KafkaError, NewTopic
+from ottla import ConfigResource, KafkaError, NewTopic, TopicPartition
 from ottla.clients.admin.admin_client import BulkError, checked
+from ottla.clients.admin.configs import TopicPartitionReplica
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.protocol.group import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     FindCoordinatorRequest,
 )
+from ottla.protocol.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from ottla.protocol.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
 )
 from ottla.structs import Node
 
@@ -143,6 +164,76 @@ def test_closed_client_leaves_nothing_behind(runtime, cluster, monkeypatch):
 
     assert not any(broker.connections for broker in cluster.brokers.values())
     assert len(asked(cluster, MetadataRequest)) == requests
+    assert runtime.scheduler.loop.next_due_ms() is None
+
+
+BROKERS = (0, 1, 2)
+REPLICAS = dict.fromkeys((TopicPartitionReplica("pages", 0, broker) for broker in BROKERS), "/a")
+AT_KNOWN_BROKERS = {
+    "settings": (
+        lambda admin: admin.describe_configs(map(ConfigResource.broker, BROKERS)),
+        DescribeConfigsRequest,
+        lambda request, version: DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(resource_type=4, resource_name=each.resource_name)
+                for each in request.resources
+            ]
+        ),
+    ),
+    "directories": (
+        lambda admin: admin.describe_log_dirs(BROKERS),
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse(),
+    ),
+    "moves": (
+        lambda admin: admin.alter_replica_log_dirs(REPLICAS),
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse(),
+    ),
+    "producers": (
+        lambda admin: admin.describe_producers([TopicPartition("pages", 0)], 2),
+        DescribeProducersRequest,
+        DescribeProducersResponse(
+            topics=[TopicResponse(name="pages", partitions=[PartitionResponse()])]
+        ),
+    ),
+    "deletion": (
+        lambda admin: admin.delete_topics(["t"]),
+        DeleteTopicsRequest,
+        DeleteTopicsResponse(responses=[DeletableTopicResult(name="t")]),
+    ),
+    "versions": (lambda admin: admin.api_versions(2), MetadataRequest, None),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "answer"), AT_KNOWN_BROKERS.values(), ids=AT_KNOWN_BROKERS
+)
+def test_known_brokers_are_not_looked_up_again(virtual_admin, cluster, runtime, call, kind, answer):
+    """The first call asks for the metadata before it asks the brokers, and the second does not."""
+    for broker in cluster.brokers.values():
+        if answer is not None:
+            broker.on(kind, answer)
+    for _ in range(2):
+        call(virtual_admin)
+
+    assert len(asked(cluster, MetadataRequest)) == 1
+    assert runtime.clock.monotonic_ms() == 0
+
+
+@pytest.mark.parametrize(("limit_ms", "answer_ms"), [(100_000, 90_000), (3000, 2900)])
+def test_call_of_two_steps_has_time_for_both(runtime, cluster, monkeypatch, limit_ms, answer_ms):
+    """default.api.timeout.ms is the limit of each step, and the I/O thread waits for both."""
+    limits = {"default_api_timeout_ms": limit_ms, "request_timeout_ms": answer_ms}
+    for broker in cluster.brokers.values():
+        answer = broker._metadata
+        broker.on(
+            MetadataRequest,
+            lambda request, version, answer=answer: Later(answer_ms - 1, answer(request, version)),
+        )
+    with admin_of(runtime, cluster, monkeypatch, **limits) as admin:
+        assert list(admin.describe_topics()) == ["pages"]
+    assert runtime.clock.monotonic_ms() == 2 * (answer_ms - 1)
 
 
 def test_call_goes_on_with_another_broker(virtual_admin, cluster):

@@ -399,19 +399,37 @@ def test_operations_are_there_only_where_they_were_asked_for(virtual_admin, clus
     assert not request.allow_auto_topic_creation
 
 
-def test_old_brokers_are_asked_for_metadata_as_they_can(virtual_admin, cluster):
-    """Those before version 4 cannot be told to create nothing."""
+@pytest.mark.parametrize(
+    ("version", "creates", "asks"),
+    [(3, True, False), (4, False, False), (7, False, False), (8, False, True)],
+)
+def test_old_brokers_are_asked_for_metadata_as_they_can(
+    virtual_admin, cluster, version, creates, asks
+):
+    """Version 4 can be told to create nothing, and version 8 to say what is permitted."""
     for broker in cluster.brokers.values():
         broker.on(MetadataRequest, metadata_of())
-        broker.versions[MetadataRequest.api_key] = (0, 3)
+        broker.versions[MetadataRequest.api_key] = (0, version)
 
-    assert list(virtual_admin.describe_topics(["orders"])) == ["orders"]
+    described = virtual_admin.describe_topics(["orders"], include_authorized_operations=True)
+    assert list(described) == ["orders"]
+    ((_, request),) = asked(cluster, MetadataRequest)
+    assert request.allow_auto_topic_creation is creates
+    assert request.include_topic_authorized_operations is asks
 
 
 def test_all_topics_are_described_by_name(virtual_admin, cluster):
     """Without names: those of the list of topics, in the order of their names."""
-    cluster.topics = {"zebra": 1, "ant": 1}
+    names = [f"topic-{letter}" for letter in "abcdefghijklmnop"]
+    cluster.topics = dict.fromkeys(reversed(names), 1)
 
-    assert list(virtual_admin.describe_topics()) == ["ant", "zebra"]
-    assert virtual_admin.list_topics() == {"ant", "zebra"}
+    assert list(virtual_admin.describe_topics()) == names
+    assert virtual_admin.list_topics() == set(names)
     assert [request.topics for _, request in asked(cluster, MetadataRequest)].count(None) == 2
+
+
+def test_topics_are_described_in_the_order_in_which_they_were_given(virtual_admin, cluster):
+    """It need not be that of their names."""
+    cluster.topics = {"ant": 1, "zebra": 1}
+
+    assert list(virtual_admin.describe_topics(["zebra", "ant"])) == ["zebra", "ant"]
