@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import to_json_object
-from ottla.warehouse.loads import Load
+from ottla.warehouse.loads import Load, fitted, widest
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from ottla.spark.offsets import Offsets
     from ottla.structs import TopicPartition
@@ -66,7 +66,10 @@ class DeltaHome:
         self.place = place
 
     def prepare(self, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make the table, or add columns. Snapshots that loads commit on are opened after this."""
+        """Make the table, or add columns and widen those that are too narrow.
+
+        Snapshots that loads commit on are opened after this.
+        """
         from deltalake import DeltaTable, Schema
 
         wanted = Schema.from_json(_nullable(schema).json())
@@ -84,16 +87,71 @@ class DeltaHome:
                 f"{', '.join(table.metadata().partition_columns) or 'nothing'}, and cannot be by "
                 f"{', '.join(partition_by) or 'nothing'}"
             )
-        there = {field.name: field for field in table.schema().fields}
-        for field in wanted.fields:
-            if field.name in there and there[field.name].type != field.type:
-                raise WarehouseError(
-                    f"table {self.place.uri}: its column {field.name} is "
-                    f"{there[field.name].type}, and cannot take {field.type}"
-                )
+        wider = self._wider(_columns_of(table), schema)
+        if wider:
+            self._widen(table, wider)
+            table = open_delta(self.place)
+        there = {field.name for field in table.schema().fields}
         new = [field for field in wanted.fields if field.name not in there]
         if new:
             table.alter.add_columns(new)
+
+    def _wider(self, there: StructType, wanted: StructType) -> dict[str, DataType]:
+        """The columns of the table that are too narrow for those that are wanted."""
+        types = {each.name: each.dataType for each in there.fields}
+        wider: dict[str, DataType] = {}
+        for each in wanted.fields:
+            known = types.get(each.name, each.dataType)
+            kind = widest(known, each.dataType)
+            if kind is None:
+                raise WarehouseError(
+                    f"table {self.place.uri}: its column {each.name} is {known.simpleString()}, "
+                    f"and cannot take {each.dataType.simpleString()}; load it into another table, "
+                    "or under another name"
+                )
+            if kind != known:
+                wider[each.name] = kind
+        return wider
+
+    def _widen(self, table: DeltaTable, wider: Mapping[str, DataType]) -> None:
+        """Write the whole table again, in one commit, with these types of its columns.
+
+        A reader that does not know Delta's feature of type widening cannot read files whose types
+        are narrower than the table's.
+        """
+        import pyarrow as pa
+        from deltalake import Schema, write_deltalake
+        from deltalake.exceptions import CommitFailedError
+        from pyspark.sql.types import StructField, StructType
+
+        before = _columns_of(table)
+        fields = [
+            StructField(each.name, wider.get(each.name, each.dataType), True)
+            for each in before.fields
+        ]
+        columns = pa.schema(Schema.from_json(StructType(fields).json()).to_arrow())
+        batches = table.to_pyarrow_dataset().scanner(columns=columns.names).to_reader()
+        facts = {
+            name: f"{before[name].dataType.simpleString()} to {kind.simpleString()}"
+            for name, kind in wider.items()
+        }
+        try:
+            write_deltalake(
+                table,
+                pa.RecordBatchReader.from_batches(
+                    columns, (each.cast(columns) for each in batches)
+                ),
+                mode="overwrite",
+                schema_mode="overwrite",
+                partition_by=table.metadata().partition_columns,
+                commit_properties=properties({}, {"ottla.widened": json.dumps(facts)}),
+            )
+        except CommitFailedError as error:
+            raise WarehouseError(
+                f"table {self.place.uri}: it was changed while its columns "
+                f"{', '.join(wider)} were made wider, and they are as they were; try again "
+                f"({error})"
+            ) from error
 
     def snapshot(self) -> DeltaSnapshot:
         return DeltaSnapshot(open_delta(self.place))
@@ -120,6 +178,9 @@ class DeltaSnapshot:
         version = self._table.transaction_version
         has_ids = version(_topic_app_id(name, topic, ANY_ID)) is not None
         return has_ids and version(_topic_app_id(name, topic, topic_id)) is None
+
+    def fitted(self, rows: DataFrame) -> DataFrame:
+        return fitted(rows, _columns_of(self._table))
 
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         versions = {_app_id(load.name, each): offset for each, offset in load.ends.items()}
@@ -185,6 +246,12 @@ class DeltaSnapshot:
                 f"back; try again ({error})"
             ) from error
         return back
+
+
+def _columns_of(table: DeltaTable) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def properties(transactions: dict[str, int], facts: dict[str, str]) -> CommitProperties:
@@ -259,11 +326,9 @@ def read_table(
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """A version of a Delta table, the newest unless asked for another, as Spark's own Parquet."""
-    from pyspark.sql.types import StructType
-
     place = Place.of(location, storage_options)
     table = open_delta(place, version)
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = _columns_of(table)
     files = table.file_uris()
     if not files:
         return spark.createDataFrame([], schema)

@@ -24,6 +24,7 @@ from ottla.warehouse.loads import Load
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from ottla.spark.offsets import Offsets
@@ -63,7 +64,7 @@ class ParquetHome:
             if there.get(name, kind) != kind:
                 raise WarehouseError(
                     f"table {self.place.uri}: its column {name} is {there[name]}, and cannot take "
-                    f"{kind}"
+                    f"{kind}: files of plain Parquet keep their types, a Delta table can be widened"
                 )
         self._description = {
             "partition_by": list(partition_by),
@@ -111,6 +112,9 @@ class ParquetSnapshot:
     def is_other_topic(self, name: str, topic: str, topic_id: str) -> bool:
         known: Mapping[str, str] = self._load(name).get("topics", {})
         return known.get(topic, topic_id) != topic_id
+
+    def fitted(self, rows: DataFrame) -> DataFrame:
+        return rows
 
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         number = self._newest["number"] + 1

@@ -41,7 +41,7 @@ class AppendSink:
         snapshot = home.snapshot()
         if snapshot.number(query) > batch_id:
             return
-        files = write_files(rows, self.place, self.partition_by)
+        files = write_files(snapshot.fitted(rows), self.place, self.partition_by)
         snapshot.append(files, {query: batch_id + 1}, {"ottla.batch": str(batch_id)})
 
 
@@ -68,7 +68,9 @@ class MergeSink:
         home = DeltaHome(self.place)
         if not self._is_prepared:
             home.prepare(rows.drop(self.deleted).schema, ())
+            self._prepare_gone(rows)
             self._is_prepared = True
+        rows = home.snapshot().fitted(rows)
         query = query_id(rows)
         # The same version of the table for the check and the commit: a commit in between is
         # a conflict.
@@ -76,6 +78,13 @@ class MergeSink:
         if (table.transaction_version(query) or 0) > batch_id:
             return
         self.merge(table, self._newest(rows).toArrow(), {query: batch_id + 1})
+
+    def _prepare_gone(self, rows: DataFrame) -> None:
+        """Keys that became wider are wider in the companion of the table as well."""
+        place = place_of_gone(self.place)
+        if isinstance(self.order, RecordOrder) and exists_delta(place):
+            columns = rows.select(*self.key, *self.order.columns)
+            DeltaHome(place).prepare(columns.schema, ())
 
     def _newest(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

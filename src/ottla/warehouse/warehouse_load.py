@@ -132,7 +132,7 @@ class WarehouseLoad:
             layout = self._options.layout
             folder = self._table.staging(load.name)
             files = write_files(
-                layout.rows(self._records(load)),
+                snapshot.fitted(layout.rows(self._records(load))),
                 self._table.place,
                 layout.partition_columns,
                 folder,

@@ -16,10 +16,11 @@ from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog, requests
 from ottla.pipelines.runner import PatientQuery
 from ottla.spark.readers import DataLossError
+from ottla.spark.source import RECORD_ORDER
 from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
 from ottla.warehouse.loads import Layout
 from ottla.warehouse.plain_parquet import ParquetHome
-from ottla.warehouse.sinks import AppendSink
+from ottla.warehouse.sinks import QUERY_ID, AppendSink, MergeSink
 from ottla.warehouse.table_location import Place, WarehouseError
 from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
@@ -210,6 +211,46 @@ def test_times_outside_all_years_are_null(broker, topic, home, load):
     for value, row in by_value.items():
         expected = None if far.encode() in value else datetime(9999, 12, 31, 10, tzinfo=UTC)
         assert (row["at"]["t"], row["ts"], row["timestamp"].year) == (expected, [expected], 1970)
+
+
+def test_fields_that_grow_go_on(spark, broker, topic, home, load):
+    """A table is widened for what a load has, and a load with narrower fields fits itself in."""
+    value = b'{"n": 1, "tags": {"a": 2}, "o": {"x": 3}, "os": [{"x": 4}]}'
+    narrow = "n int, tags map<string, int>, o struct<x: int>, os array<struct<x: int>>"
+    wide = "n bigint, tags map<string, bigint>, o struct<x: double, y: string>, "
+    wide += "os array<struct<x: bigint, y: string>>"
+    for fields in narrow, wide, narrow:
+        publish(broker, topic, [value])
+        assert [each.row_count for each in load(layout=Layout(fields))] == [1]
+
+    def told(row):
+        return row["n"], dict(row["tags"]), row["o"], row["os"]
+
+    expected = (1, {"a": 2}, {"x": 3.0, "y": None}, [{"x": 4, "y": None}])
+    table = open_delta(home.place)
+    assert [told(row) for row in table.to_pyarrow_table().to_pylist()] == [expected] * 3
+    rows = [row.asDict(recursive=True) for row in read_table(spark, home.place.uri).collect()]
+    assert [told(row) for row in rows] == [expected] * 3
+    with pytest.raises(WarehouseError, match="its column n is bigint, and cannot take string"):
+        load(layout=Layout("n string"))
+
+
+def test_keys_that_grow_go_on(spark, home):
+    """A merge widens the table and what is known of the keys that were taken out."""
+    columns = "deleted boolean, timestamp timestamp, partition int, offset long"
+    moment = datetime(2026, 3, 2, tzinfo=UTC)
+    spark.sparkContext.setLocalProperty(QUERY_ID, "merges")
+    batches = [
+        ("id int, n int", [(1, 1, False, moment, 0, 0), (2, 1, True, moment, 1, 5)]),
+        ("id long, n long", [(1, 2**40, False, moment, 0, 1), (2**40, 1, False, moment, 0, 2)]),
+        ("id int, n int", [(2, 3, False, moment, 1, 4), (1, 4, True, moment, 0, 3)]),
+    ]
+    for number, (fields, rows) in enumerate(batches):
+        batch = spark.createDataFrame(rows, f"{fields}, {columns}")
+        MergeSink(home.place, ("id",), RECORD_ORDER, "deleted")(batch, number)
+
+    rows = open_delta(home.place).to_pyarrow_table().to_pylist()
+    assert [(row["id"], row["n"]) for row in rows] == [(2**40, 1)]
 
 
 def test_topic_that_is_not_there_is_told_before_spark_starts(broker, tmp_path):

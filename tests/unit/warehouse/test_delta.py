@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
 from ottla.warehouse.delta import DeltaHome, compact, history, open_delta, sql, vacuum
@@ -178,11 +200,106 @@ def test_columns_are_added_and_never_changed(home):
 
     rows = sql(home.place.uri, 'SELECT "offset", path FROM records ORDER BY "offset"').to_pylist()
     assert rows == [{"offset": 0, "path": None}, {"offset": 1, "path": None}]
-    changed = wider("path").fromJson(
-        {"type": "struct", "fields": [{"name": "path", "type": "long", "nullable": True}]}
-    )
-    with pytest.raises(WarehouseError, match=r"its column path is .*string.*, and cannot take"):
-        home.prepare(changed, ())
+    with pytest.raises(WarehouseError, match="its column path is string, and cannot take bigint"):
+        home.prepare(StructType([StructField("path", LongType())]), ())
+
+
+def holding(home, kind, value):
+    """A row with this value in a column of the type."""
+    home.prepare(StructType([StructField("n", kind), StructField("d", StringType())]), ("d",))
+    table = open_delta(home.place)
+    rows = [{"n": value, "d": "a"}, {"n": None, "d": "b"}]
+    columns = pa.schema(table.schema().to_arrow())
+    write_deltalake(table, pa.Table.from_pylist(rows, columns), mode="append")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "value", "wide", "same"),
+    [
+        (ByteType(), 127, IntegerType(), 127),
+        (IntegerType(), -(2**31), LongType(), -(2**31)),
+        (IntegerType(), 2**31 - 1, DoubleType(), 2.0**31 - 1),
+        (FloatType(), 0.5, DoubleType(), 0.5),
+        (LongType(), 2**63 - 1, DecimalType(22, 2), Decimal("9223372036854775807.00")),
+        (DecimalType(4, 2), Decimal("99.99"), DecimalType(7, 4), Decimal("99.9900")),
+        (DateType(), date(1, 1, 1), TimestampNTZType(), datetime(1, 1, 1)),
+        (ArrayType(IntegerType()), [1, None], ArrayType(LongType()), [1, None]),
+        (
+            MapType(StringType(), ByteType()),
+            [("a", 1)],
+            MapType(StringType(), LongType()),
+            [("a", 1)],
+        ),
+        (
+            StructType([StructField("x", IntegerType())]),
+            {"x": 1},
+            StructType([StructField("y", StringType()), StructField("x", LongType())]),
+            {"x": 1, "y": None},
+        ),
+    ],
+)
+def test_column_is_widened_and_keeps_its_values(tmp_path, narrow, value, wide, same):
+    """All rows are written again in one commit; older versions and offsets stay."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    holding(home, narrow, value)
+    home.snapshot().append([], {"query": 7}, {})
+    home.prepare(StructType([StructField("n", wide)]), ("d",))
+
+    table = open_delta(home.place)
+    assert table.to_pyarrow_table(columns=["n", "d"]).sort_by("d").to_pylist() == [
+        {"n": same, "d": "a"},
+        {"n": None, "d": "b"},
+    ]
+    assert home.snapshot().number("query") == 7
+    assert table.metadata().partition_columns == ["d"]
+    widened = json.loads(history(home.place, 1)[0]["facts"]["ottla.widened"])
+    assert list(widened) == ["n"]
+    version = table.version()
+    for kind in narrow, wide:
+        home.prepare(StructType([StructField("n", kind)]), ("d",))
+    assert open_delta(home.place).version() == version, "it has room for both"
+    before = open_delta(home.place, version - 1).to_pyarrow_table(columns=["n"])
+    assert value in before["n"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (LongType(), DoubleType()),
+        (IntegerType(), StringType()),
+        (StringType(), BinaryType()),
+        (DecimalType(38, 0), DecimalType(38, 1)),
+        (DecimalType(5, 2), DoubleType()),
+        (DateType(), TimestampType()),
+        (BooleanType(), IntegerType()),
+        (ArrayType(LongType()), ArrayType(FloatType())),
+        (StructType([StructField("x", LongType())]), StructType([StructField("x", StringType())])),
+        (LongType(), ArrayType(LongType())),
+    ],
+)
+def test_column_that_no_type_has_room_for_is_refused(tmp_path, one, other):
+    """A value that would be rounded or cut is none that a load may change."""
+    for first, second in (one, other), (other, one):
+        home = DeltaHome(Place.of(tmp_path / str(first == one)))
+        home.prepare(StructType([StructField("n", first)]), ())
+        with pytest.raises(WarehouseError, match=r"its column n is .*, and cannot take"):
+            home.prepare(StructType([StructField("n", second)]), ())
+        assert open_delta(home.place).version() == 0
+
+
+def test_column_is_not_widened_while_rows_are_taken_back(home, monkeypatch):
+    """What was deleted meanwhile would be there again."""
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+    table = open_delta(home.place)
+    home.snapshot().rewind("load", {P0: 1})
+    monkeypatch.setattr("ottla.warehouse.delta.open_delta", lambda place: table)
+
+    with pytest.raises(WarehouseError, match="changed while its columns partition were made wider"):
+        home.prepare(StructType([StructField("partition", LongType())]), ())
+    monkeypatch.undo()
+    assert offsets(home)[0] == [0]
+    home.prepare(StructType([StructField("partition", LongType())]), ())
+    assert offsets(home)[0] == [0]
 
 
 def test_partitioning_stays(home):
