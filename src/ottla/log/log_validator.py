@@ -100,16 +100,14 @@ def validate_records(
 ) -> RecordSurvey:
     """Check every record, and with `require_keys` for a key; return a survey of them.
 
-    Raises KafkaError, and DecompressionLimitError for a batch that would unpack to more than
-    `max_bytes`.
+    The batch is alone in its buffer. Raises KafkaError, and DecompressionLimitError for a batch
+    that would unpack to more than `max_bytes`.
     """
     try:
         if batch.attributes & COMPRESSION_MASK:
             survey = kernel.survey_records(batch, batch.payload(max_bytes))
-        elif batch.position == 0 and batch.batch_length + LOG_OVERHEAD == len(batch.buffer):
-            survey = kernel.survey_records(batch, batch.buffer, BATCH_OVERHEAD)
         else:
-            survey = kernel.survey_records(batch, batch.payload())
+            survey = kernel.survey_records(batch, batch.buffer, BATCH_OVERHEAD)
     except DecompressionLimitError:
         raise
     except CorruptRecordError as error:
@@ -311,23 +309,20 @@ class LogValidator:
         return LargeBatchError(partial(self.validate, copied, now_ms, _CLIENT, is_inline=False))
 
     def _check_timestamps(self, batch: RecordBatch, survey: RecordSurvey, now_ms: int) -> None:
-        oldest_ms = survey.min_timestamp_ms
-        is_ahead = survey.max_timestamp_ms - now_ms > self.max_ahead_ms
-        if not is_ahead and (
-            self.max_age_ms == LONG_MAX
-            or (oldest_ms >= 0 and now_ms - oldest_ms <= self.max_age_ms)
-        ):
-            return
-        named = batch.records() if batch.record_count <= MAX_NAMED_RECORDS else ()
-        refused = {
-            index: self._why_out_of_bounds(record.timestamp_ms, now_ms)
-            for index, record in enumerate(named)
-        }
-        refused = {index: why for index, why in refused.items() if why}
-        if named and not refused:
-            return
-        why = next(iter(refused.values()), "the largest timestamp of the batch is out of bounds")
-        raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, why, refused)
+        lowest_ms, highest_ms = survey.min_timestamp_ms, survey.max_timestamp_ms
+        why = self._why_out_of_bounds(highest_ms, now_ms)
+        why = why or self._why_out_of_bounds(lowest_ms, now_ms)
+        # Behind a record without a timestamp, one that is too old does not show in the survey.
+        may_hide = lowest_ms == NO_TIMESTAMP != highest_ms
+        refused: dict[int, str] = {}
+        if (why or may_hide) and batch.record_count <= MAX_NAMED_RECORDS:
+            reasons = [
+                self._why_out_of_bounds(each.timestamp_ms, now_ms) for each in batch.records()
+            ]
+            refused = {index: reason for index, reason in enumerate(reasons) if reason}
+            why = next(iter(refused.values()), "")
+        if why:
+            raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, why, refused)
 
     def _why_out_of_bounds(self, timestamp_ms: int, now_ms: int) -> str:
         if timestamp_ms - now_ms > self.max_ahead_ms:
@@ -349,10 +344,10 @@ def _stored_codec(compression_type: str) -> CompressionType | None:
 
 
 def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
-    """The compression level of a codec (KIP-390); None leaves it to the library."""
+    """The compression level of a codec (KIP-390); None, and -1 of gzip, leave it to the library."""
     match codec:
         case CompressionType.GZIP:
-            return config.compression_gzip_level if config.compression_gzip_level > 0 else None
+            return config.compression_gzip_level
         case CompressionType.LZ4:
             return config.compression_lz4_level
         case CompressionType.ZSTD:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,12 @@ from log_world import NOW_MS, new_batch
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
+from ottla.log import log_validator
 from ottla.log.log_validator import (
+    INLINE_BYTES,
+    INLINE_MESSAGE_SET_BYTES,
+    INLINE_RECOMPRESSED_BYTES,
+    INLINE_UNPACKED_BYTES,
     AppendOrigin,
     LargeBatchError,
     LargeBatches,
@@ -22,6 +28,8 @@ from ottla.log.log_validator import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
+from ottla.record.conversion import build_message_set
+from ottla.record.record import Record
 from ottla.record.record_batch import RecordBatch, set_log_append_time
 
 CLIENT = AppendOrigin.CLIENT
@@ -90,6 +98,7 @@ def test_bytes_that_cannot_be_written_to_are_copied():
         (new_batch(b"a") + b"x", ErrorCode.INVALID_RECORD),
         (new_batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
         (new_batch(b"a")[:60], ErrorCode.CORRUPT_MESSAGE),
+        (new_batch(b"a")[:16], ErrorCode.CORRUPT_MESSAGE),
         (b"", ErrorCode.CORRUPT_MESSAGE),
     ],
 )
@@ -124,6 +133,96 @@ def test_batch_above_max_message_bytes_is_too_large():
 
     assert too_large.value.error is ErrorCode.MESSAGE_TOO_LARGE
     assert larger_than_a_file.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_batch_is_too_large_by_its_size_as_it_was_sent():
+    """A producer gets the same answer whether the topic would store its batch smaller or not."""
+    data = new_batch(b"x" * 1000)
+    settings = {"compression_type": "gzip", "max_message_bytes": len(data)}
+
+    assert validate(data, validator(**settings))[0].size_in_bytes < len(data)
+    settings["max_message_bytes"] -= 1
+    assert error_of(data, validator(**settings)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_message_set_above_max_message_bytes_is_too_large():
+    """The limit itself is not; the set is measured, and the batch that is made of it as well."""
+    records = [Record(0, NOW_MS, b"k", bytes(500), ())] * 9
+    data = build_message_set(records, 1, CompressionType.NONE)
+
+    assert validate(data, validator(max_message_bytes=len(data)))[0].record_count == 9
+    limit = len(data) - 1
+    with pytest.raises(
+        KafkaError, match=f"of {len(data)} bytes is above max.message.bytes={limit}"
+    ):
+        validate(data, validator(max_message_bytes=limit))
+
+
+def test_bytes_behind_a_batch_are_counted_in_the_refusal():
+    """A client or coordinator sends one batch at a time, and reads here how much was too much."""
+    for origin in AppendOrigin:
+        with pytest.raises(KafkaError, match=": 3 bytes follow the first") as caught:
+            validate(new_batch(b"a") + b"xyz", origin=origin)
+        assert caught.value.error is ErrorCode.INVALID_RECORD
+
+
+def test_records_of_a_coordinator_are_trusted():
+    """They are only read where the topic bounds their timestamps."""
+    data = damaged(57, ">i", 3)
+    data = data[:23] + struct.pack(">i", 2) + data[27:]
+    data = data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
+
+    assert validate(data, origin=AppendOrigin.COORDINATOR)[0].record_count == 3
+    with pytest.raises(KafkaError, match="INVALID_RECORD"):
+        validate(data, validator(message_timestamp_after_max_ms=9), AppendOrigin.COORDINATOR)
+
+
+def padded(size: int, build: Callable[[bytes], bytes]) -> bytes:
+    """What `build` makes of a value that brings it to this size."""
+    data = build(bytes(size - 200))
+    data = build(bytes(size - 200 + size - len(data)))
+    assert len(data) == size
+    return data
+
+
+def old_message(value: bytes) -> bytes:
+    record = Record(0, NOW_MS, None, value, ())
+    return build_message_set([record], 1, CompressionType.NONE)
+
+
+@pytest.mark.parametrize(
+    ("limit", "settings", "build"),
+    [
+        (INLINE_RECOMPRESSED_BYTES, {"compression_type": "gzip"}, new_batch),
+        (INLINE_BYTES, {"max_message_bytes": 2**21}, new_batch),
+        (INLINE_BYTES, {"max_message_bytes": 2**21, "compression_type": "uncompressed"}, new_batch),
+        (INLINE_MESSAGE_SET_BYTES, {}, old_message),
+    ],
+)
+def test_large_batch_is_not_looked_through_on_the_loop(limit, settings, build):
+    """The limit itself is; a large one is as good as others when it is looked through elsewhere."""
+    rules = validator(**settings)
+
+    assert validate(padded(limit, build), rules)
+    data = memoryview(bytearray(padded(limit + 1, build)))
+    with pytest.raises(LargeBatchError) as caught:
+        rules.validate(data, NOW_MS, CLIENT)
+    data[:] = bytes(len(data))
+    assert caught.value.validate()[0].record_count == 1
+
+
+@pytest.mark.parametrize("stored", ["producer", "gzip"])
+def test_batch_that_unpacks_to_much_is_not_looked_through_on_the_loop(stored):
+    """It may be small: its unpacked records count, also where they need not be packed again."""
+    rules = validator(compression_type=stored)
+    for size, is_large in ((INLINE_RECOMPRESSED_BYTES, False), (INLINE_UNPACKED_BYTES, True)):
+        data = new_batch(bytes(size), compression=CompressionType.GZIP)
+        if not is_large:
+            assert bytes(validate(data, rules)[0].buffer) == data
+            continue
+        with pytest.raises(LargeBatchError) as caught:
+            validate(data, rules)
+        assert bytes(caught.value.validate()[0].buffer) == data
 
 
 def test_batch_of_a_coordinator_may_be_larger_than_clients_may_send():
@@ -242,6 +341,52 @@ def test_records_without_a_timestamp_are_within_all_bounds():
     )
 
     assert max_timestamp_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("times", "refused"),
+    [
+        ((1000, -1000), None),
+        ((1001, 0), "ahead of"),
+        ((0, -1001), "behind"),
+        ((-1001, 1001), "ahead of"),
+        ((-1 - NOW_MS, -1 - NOW_MS), None),
+        ((-1 - NOW_MS, 1000), None),
+        ((-1 - NOW_MS, 1001), "ahead of"),
+        ((-2 - NOW_MS, 0), "behind"),
+    ],
+)
+def test_timestamps_of_very_many_records_are_checked_without_naming_records(
+    times, refused, monkeypatch
+):
+    """Naming them would take much memory; the bounds are the same, and -1 is no timestamp."""
+    monkeypatch.setattr(log_validator, "MAX_NAMED_RECORDS", 1)
+    data = build_batch([(NOW_MS + each, b"k", b"v", ()) for each in times])
+    rules = validator(message_timestamp_difference_max_ms=1000)
+    if refused is None:
+        assert validate(data, rules)[0].record_count == 2
+    else:
+        with pytest.raises(RefusedRecordsError, match=refused) as caught:
+            validate(data, rules)
+        assert caught.value.record_errors == {}
+
+
+def test_old_record_beside_one_without_a_timestamp_is_refused():
+    """-1 is the smallest of the two, and no reason to take the other."""
+    records = [(each, b"k", b"v", ()) for each in (-1, NOW_MS - 1001, NOW_MS)]
+    with pytest.raises(RefusedRecordsError) as caught:
+        validate(build_batch(records), validator(message_timestamp_before_max_ms=1000))
+
+    assert list(caught.value.record_errors) == [1]
+
+
+def test_records_at_fault_are_named_up_to_a_number_of_records(monkeypatch):
+    """A batch with just so many still has its records named."""
+    monkeypatch.setattr(log_validator, "MAX_NAMED_RECORDS", 2)
+    for count, named in ((2, [0, 1]), (3, [])):
+        assert list(refused([(NOW_MS, None, b"v", ())] * count, cleanup_policy="compact")) == named
+        late = [(NOW_MS + 2000, b"k", b"v", ())] * count
+        assert list(refused(late, message_timestamp_after_max_ms=1000)) == named
 
 
 @pytest.mark.parametrize("name", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
@@ -406,4 +551,7 @@ def test_large_batch_that_fails_in_the_background_is_refused_and_the_next_one_lo
 
     assert jobs.outcomes["bad"].error is answer
     assert jobs.outcomes["good"] == "good"
+    jobs.submit("later")
+    jobs.run()
+    assert jobs.outcomes["later"] == "later"
     assert ("could not be looked through" in caplog.text) is isinstance(error, ValueError)

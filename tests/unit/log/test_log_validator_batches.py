@@ -28,6 +28,8 @@ def test_a_good_batch_is_accepted():
         (sealed(RECORD, 1, attributes=5), ErrorCode.CORRUPT_MESSAGE, "unknown codec 5"),
         (sealed(RECORD, 1, attributes=0x30), ErrorCode.INVALID_RECORD, "control batches"),
         (sealed(RECORD, 1, producer_id=7), ErrorCode.INVALID_RECORD, "producer id 7 needs"),
+        (sealed(RECORD, 1, producer_id=7, producer_epoch=0), ErrorCode.INVALID_RECORD, "0 and -1"),
+        (sealed(RECORD, 1, producer_id=7, base_sequence=0), ErrorCode.INVALID_RECORD, "-1 and 0"),
     ],
 )
 def test_a_bad_header_is_refused(data, error, why):
