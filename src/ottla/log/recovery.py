@@ -130,15 +130,19 @@ def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int
     for segment in reversed(segments.items[: segments.index_of(offset - 1) + 1]):
         if left <= 0:
             break
-        end = segment.size
-        if offset <= segment.base_offset:
-            end = 0
-        elif not stretch:
-            position = segment.position_of(offset)
-            end = segment.size if position is None else position
+        end = segment.size if stretch else _end_before(segment, offset)
         stretch.append((segment, segment.offset_index.lookup_before(end, left).position, end))
         left -= len(segment.offset_index) + 1
     return stretch[::-1]
+
+
+def _end_before(segment: LogSegment, offset: int) -> int:
+    """Where the batches before an offset end; damage on the way is met again when they are read."""
+    try:
+        position = segment.position_of(offset)
+    except CorruptRecordError:
+        position = None
+    return segment.size if position is None else position
 
 
 class LogSource(Value):
@@ -192,9 +196,7 @@ class _LogLoader:
         self.directory = source.directory
         self.repairs: list[str] = []
         self.segments: list[LogSegment] = []
-        self.has_new_names = False
-        self.end_offset = 0
-        self.last_epoch = NO_EPOCH
+        self.has_new_names = not self.disk.is_dir(self.directory)
         self.epochs = LeaderEpochCache(self.disk, f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.producers = ProducerStateManager(
             self.disk, source.topic_partition, self.directory, source.producer_id_expiration_ms
@@ -202,7 +204,6 @@ class _LogLoader:
 
     def load(self) -> LoadedLog:
         source = self.source
-        self.has_new_names = not self.disk.is_dir(self.directory)
         self.disk.make_dirs(self.directory)
         names: list[str] = []
         if not self.has_new_names:  # most logs that are made come in thousands
@@ -363,8 +364,7 @@ class _LogLoader:
         """Whether the newest segment ends with whole batches, as it must after a clean stop."""
         active = self.segments[-1]
         entry = active.offset_index.last_entry()
-        self.end_offset = active.base_offset
-        self.last_epoch = NO_EPOCH
+        self._expect(active.base_offset)
         try:
             for _, batch in read_batches(active.file, entry.position, active.size):
                 self._check_order(active, batch)
@@ -372,6 +372,11 @@ class _LogLoader:
         except CorruptRecordError:
             return False
         return True
+
+    def _expect(self, offset: int) -> None:
+        """Begin to check the order of batches: the next one is to be at or behind an offset."""
+        self.end_offset = offset
+        self.last_epoch = NO_EPOCH
 
     def _check_order(self, segment: LogSegment, batch: RecordBatch) -> None:
         """Raise CorruptRecordError unless offset and epoch follow on the batch before.
@@ -400,8 +405,7 @@ class _LogLoader:
         """Read all that may not have been flushed, and cut at the first batch that is not whole."""
         first = min(self._first_unflushed(), len(self.segments) - 1)
         unflushed = self.segments[first:]
-        self.end_offset = unflushed[0].base_offset
-        self.last_epoch = NO_EPOCH
+        self._expect(unflushed[0].base_offset)
         # The checkpoint may be older than the last truncation: the batches decide.
         self.epochs.truncate_from_end(self.end_offset)
         restore_producers(self.producers, Segments(self.segments), self.end_offset)

@@ -154,6 +154,7 @@ class MemoryFile:
         self._inode = inode
         self._life = disk.crash_count
         self._closed = False
+        disk.open_files.append(path)
 
     def size(self) -> int:
         return len(self._inode.data)
@@ -200,7 +201,10 @@ class MemoryFile:
         return None
 
     def close(self) -> None:
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            if self._life == self._disk.crash_count:
+                self._disk.open_files.remove(self.path)
 
     def _check(self, operation: str) -> int | None:
         if self._closed:
@@ -237,6 +241,8 @@ class MemoryDisk:
     now_ms: Callable[[], int] = SystemClock().now_ms
     """The clock of the kernel, which stamps what is written."""
     locked: set[str] = field(default_factory=set)
+    open_files: list[str] = field(default_factory=list)
+    """The path of each file that is open, as it was when it was opened."""
 
     # What a test does to it
 
@@ -262,6 +268,7 @@ class MemoryDisk:
     def end_process(self) -> None:
         """End the process that uses the disk: its files are closed, and nothing written is lost."""
         self.locked = set()
+        self.open_files = []
         self.crash_count += 1
 
     def sync_all(self) -> None:
@@ -395,7 +402,7 @@ class MemoryDisk:
 
     def lock(self, path: str) -> DiskLock:
         self.check("lock", path)
-        self.open(path, create=True)
+        self.open(path, create=True).close()
         if path in self.locked:
             raise BlockingIOError(errno.EAGAIN, "another process holds the lock", path)
         self.locked.add(path)
