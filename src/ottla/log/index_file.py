@@ -219,7 +219,7 @@ class OffsetIndex(IndexFile):
         if not len(self):
             return
         offset, position = self.last_entry()
-        if offset < self.base_offset or not 0 < position < size_in_bytes:
+        if offset <= self.base_offset or not 0 < position < size_in_bytes:
             raise CorruptIndexError(
                 f"{self.path}: its last entry says that offset {offset} is at position {position} "
                 f"of {size_in_bytes}"
@@ -396,7 +396,6 @@ class TransactionIndex:
         """Drop the transactions that end at or behind an offset."""
         if not self._disk.exists(self.path):
             return
-        self._entries = None
         count = sum(aborted.last_offset < offset for aborted in self.entries())
         file = self._disk.open(self.path)
         try:

@@ -81,8 +81,7 @@ def blaming(log_dir: LogDir, action: str) -> Iterator[None]:
 
 
 def file_sizes(segment: LogSegment) -> dict[str, int]:
-    """How large each file of a segment is, by suffix; the indexes are brought up to date."""
-    segment.write_indexes()
+    """How large each file of a segment is, by suffix; what is not in a file yet does not count."""
     return {
         LOG_SUFFIX: segment.size,
         INDEX_SUFFIX: segment.offset_index.written_bytes,
@@ -132,13 +131,6 @@ class SegmentCopy:
             or (suffix not in self.copied and suffix != TXN_INDEX_SUFFIX)
         }
 
-    def end_offset(self, following: int) -> int:
-        """Before this offset everything is copied; `following` is where the segment ends."""
-        size = self.size_in_bytes
-        if size >= self.segment.size:
-            return following
-        return self.segment.offset_index.lookup_before(size, 1).offset
-
 
 class Paths(NamedTuple):
     """A file and its copy, and the log directories that they are in."""
@@ -172,8 +164,6 @@ class Piece(Value, frozen=True):
         with blaming(target_dir, f"writing {target}"):
             file = target_dir.disk.open(target, create=not self.position)
             try:
-                if not self.position and file.size():
-                    file.truncate(0)
                 file.pwrite(data, self.position)
             finally:
                 file.close()
@@ -234,19 +224,16 @@ class ReplicaMove:
     ) -> None:
         self.log = log
         self.target = target
-        self.source = log.log_dir
         self.has_swapped = False
         self._logs = logs
         self._cleaner = cleaner
         self._runtime = logs.runtime
         self._throttler = throttler
         self._is_given_up = False
-        self._original = log.dir
         self._directory = target.file(future_dir_name(log.topic_partition, logs.unique_name()))
         self._copies: dict[int, SegmentCopy] = {}
         self._small_files: tuple[UUID, tuple[int, ...]] | None = None
         self._is_synced = False
-        self._synced_offset = 0
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -260,14 +247,12 @@ class ReplicaMove:
     @property
     def end_offset(self) -> int:
         """Before this offset everything has been copied."""
-        segments = self.log.segments
-        for index, segment in enumerate(segments):
+        for segment in self.log.segments:
             copy = self._copies.get(segment.base_offset)
             if copy is None or copy.segment is not segment:
                 return segment.base_offset
-            following = segments.end_offset(index, self.log.log_end_offset)
             if copy.size_in_bytes < segment.size:
-                return copy.end_offset(following)
+                return segment.offset_index.lookup_before(copy.size_in_bytes, 1).offset
         return self.log.log_end_offset
 
     def give_up(self) -> None:
@@ -277,6 +262,7 @@ class ReplicaMove:
 
     async def run(self) -> None:
         """Move; an error is logged, and counted against the directory that it came from."""
+        self.source = self.log.log_dir
         name = f"{self.topic_partition} from {self.source.path} to {self.target.path}"
         logger.info("Moving %s", name)
         try:
@@ -433,9 +419,8 @@ class ReplicaMove:
     def _swap(self) -> list[File]:
         """Copy the rest and let the log continue there, within one turn of the loop."""
         log = self.log
-        self._check()
         copy = self._copies[log.segments.active.base_offset]
-        with blaming(self.source, f"writing the indexes of {log.dir}"):
+        with blaming(self.source, f"reading the files of {log.dir}"):
             missing = copy.missing()
             for suffix, length in missing.items():
                 piece_of(copy, suffix, length, (self.source, self.target, self._directory))()
@@ -443,7 +428,6 @@ class ReplicaMove:
         with blaming(self.target, f"renaming {self._directory}"):
             self.target.disk.rename(self._directory, directory)
         self.has_swapped = True
-        self._directory = directory
         return log.relocate(self.target, directory, self._synced_offset)
 
     async def _sync_swapped(self) -> None:
@@ -610,8 +594,7 @@ class ReplicaMoves(LogAttachment):
         if before:
             await asyncio.wait(before)
         async with self._slots:
-            move.source = move.log.log_dir
-            if move.source is not move.target:
+            if move.log.log_dir is not move.target:
                 await move.run()
 
     def _ended(self, move: ReplicaMove, task: asyncio.Task[None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ottla.log.index_file import CorruptIndexError, OffsetIndex, OffsetPosition
@@ -141,11 +143,50 @@ def test_check_refuses_zeros():
         index.check(5000)
 
 
+def test_check_refuses_an_entry_of_the_first_offset():
+    """Only the first batch can hold it, and that one has no entry."""
+    index = OffsetIndex(MemoryDisk(), PATH, 100, 80)
+    index.create()
+    index.append(100, 4200)
+
+    with pytest.raises(CorruptIndexError, match="offset 100 is at position 4200"):
+        index.check(5000)
+    index.truncate_to(100)
+    index.append(101, 4200)
+    index.check(4201)
+
+
+def test_file_is_touched_for_what_is_new_and_left_closed():
+    """Thousands of indexes are created, written out and cut: each call of the disk counts."""
+    disk = MemoryDisk()
+    calls: list[str] = []
+    disk.on_call = lambda name, path: calls.append(name)
+
+    def calls_of(step: Callable[[], object]) -> list[str]:
+        calls.clear()
+        step()
+        return list(calls)
+
+    index = OffsetIndex(disk, PATH, 100, 80)
+    assert calls_of(index.create) == ["open"]
+    index.append(104, 4200)
+    index.append(111, 8500)
+    assert calls_of(index.write_out) == ["open", "pwrite"]
+    assert calls_of(index.write_out) == []
+    index.append(120, 13000)
+    assert calls_of(lambda: index.truncate_to(120)) == []
+    assert calls_of(lambda: index.truncate_to(111)) == ["open", "truncate"]
+    index.release()
+    assert calls_of(lambda: index.truncate_to(105)) == ["open", "pread"]
+    assert calls_of(index.last_entry) == ["open", "pread"]
+    assert disk.open_files == []
+
+
 def test_index_that_was_not_opened_has_no_entries():
     """Nothing is read of it before it is known whether the file is sound."""
     index = OffsetIndex(MemoryDisk(), PATH, 100, 80)
 
-    assert (len(index), index.is_full) == (0, False)
+    assert (len(index), index.is_full, index.written_bytes) == (0, False, 0)
     assert OffsetIndex(MemoryDisk(), PATH, 100, 7).is_full
 
 

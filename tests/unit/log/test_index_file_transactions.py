@@ -43,10 +43,13 @@ def test_entries_are_read_back_in_order():
 )
 def test_truncate_drops_transactions_that_end_at_or_behind_an_offset(offset, left):
     """Their abort marker is gone."""
-    index = new_index(MemoryDisk())
+    disk = MemoryDisk()
+    index = new_index(disk)
     index.truncate_to(offset)
+    assert disk.open_files == []
 
     assert index.entries() == left
+    assert index.written_bytes() == 34 * len(left)
 
 
 def test_reset_removes_the_file():

@@ -1,0 +1,354 @@
+"""What a move copies, file by file, when the log changes meanwhile; and what ends a move."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+
+import pytest
+from log_world import PARTITION, LogWorld, numbers, read_all, values
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log import Log
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.replica_moves import ReplicaMove
+from ottla.structs import TopicPartition
+
+A, B, C = "/data/a", "/data/b", "/data/c"
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+MARK = f"{B}/topic-0/replica-move"
+
+
+def world_of(*dirs: str, rate: int | None = None, **settings: str) -> LogWorld:
+    """Partition 0 in the first of some directories, with batches of a producer."""
+    if rate is not None:
+        settings[RATE] = str(rate)
+    world = LogWorld(**{"log.dirs": ",".join(dirs), **settings})
+    for number in range(100):
+        header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        world.append(b"%d" % number, epoch=number // 20, **header)
+    assert world.log().dir == f"{A}/topic-0"
+    return world
+
+
+def move(world: LogWorld, path: str = B) -> ReplicaMove:
+    """Ask for a move and begin it."""
+    world.moves.alter(PARTITION, path)
+    world.runtime.scheduler.run_ready()
+    (target,) = [log_dir for log_dir in world.manager.dirs if log_dir.path == path]
+    under_way = world.moves.into(target)
+    return under_way[0] if under_way else None
+
+
+def go_on_without_limit(world: LogWorld) -> None:
+    world.moves.update_config(BrokerConfig.parse({}))
+    world.runtime.scheduler.run_ready()
+
+
+def check_arrived(world: LogWorld, expected: list[bytes], path: str = B) -> None:
+    """The log is in its new place, with just the files that belong to it, and all of them."""
+    log = world.log()
+    assert log.dir == f"{path}/topic-0"
+    assert values(read_all(log)) == expected
+    names = {name for segment in log.segments for name in segment.files()}
+    snapshots = map(
+        log.producer_state_manager.snapshot_path, log.producer_state_manager.snapshot_offsets
+    )
+    kept = {"leader-epoch-checkpoint", "partition.metadata", "replica-move"}
+    found = {f"{log.dir}/{name}" for name in world.names() if name not in kept}
+    assert found == names | set(snapshots)
+    for segment in log.segments:
+        segment.write_indexes()
+        for index in (segment.offset_index, segment.time_index):
+            assert world.disk.contents(index.path) == bytes(index.raw_entries())
+
+
+def cut(world: LogWorld, log: Log, offset: int) -> list[bytes]:
+    world.runtime.scheduler.run(world.manager.truncate(log, offset))
+    for number in range(30):
+        world.append(b"new %d" % number, epoch=9)
+    return [*numbers(0, offset), *(b"new %d" % number for number in range(30))]
+
+
+def shorten(world: LogWorld, log: Log, offset: int) -> list[bytes]:
+    log.maybe_increment_log_start_offset(offset)
+    assert delete_old_segments(log, world.runtime.clock.now_ms())
+    return numbers(offset, 100)
+
+
+def drop(world: LogWorld, log: Log, offset: int) -> list[bytes]:
+    world.runtime.scheduler.run(world.manager.truncate_fully_and_start_at(log, 500))
+    world.append(b"500", epoch=9)
+    return [b"500"]
+
+
+@pytest.mark.parametrize("change", [cut, shorten, drop])
+@pytest.mark.parametrize("rate", [300, 1000])
+def test_log_that_changes_where_it_was_copied_arrives_as_it_is_by_then(change, rate):
+    """Files of segments that are gone are not in the copy, and bytes that were cut are not."""
+    world = world_of(A, B, rate=rate)
+    future = move(world)
+    while future.end_offset < 40:
+        world.runtime.advance(1000)
+    expected = change(world, world.log(), 30)
+    go_on_without_limit(world)
+
+    check_arrived(world, expected)
+
+
+def test_copy_is_described_by_how_far_it_goes():
+    """Before its end offset everything is there, from one segment to the next."""
+    world = world_of(A, B, rate=300)
+    log, future = world.log(), move(world)
+    seen: set[int] = set()
+    for _ in range(60):
+        world.runtime.advance(500)
+        end = future.end_offset
+        seen.add(end)
+        segment = log.segments.since(end)[0]
+        before = sum(each.size for each in log.segments if each.base_offset < segment.base_offset)
+        assert 0 <= future.size_in_bytes - before - segment.position_of(end) <= segment.size
+
+    assert set(log.segments.base_offsets[1:]) < seen
+    assert max(seen) == log.segments.active.base_offset
+
+
+def test_batches_of_a_segment_are_copied_last():
+    """The copy is described by the size of that file: the rest is there by then."""
+    world = world_of(A, B, rate=300)
+    written: dict[str, list[str]] = {}
+
+    def watch(name: str, path: str) -> None:
+        if name == "pwrite" and path.startswith(f"{B}/topic-0.") and "snapshot" not in path:
+            stem, _, suffix = path.rpartition("/")[2].partition(".")
+            written.setdefault(stem, []).append(suffix)
+
+    world.disk.on_call = watch
+    move(world)
+    world.runtime.advance(200_000)
+
+    assert len(written) > 5
+    for suffixes in list(written.values())[:-1]:
+        assert list(dict.fromkeys(suffixes)) == ["index", "timeindex", "log"]
+
+
+def test_segment_that_is_copied_is_not_looked_at_again():
+    """A log has thousands of them, and a move goes through all for each piece."""
+    world = world_of(A, B)
+    looks: Counter[str] = Counter()
+    world.disk.on_call = lambda name, path: (
+        looks.update([path]) if name == "file_size" and path.endswith(".txnindex") else None
+    )
+    move(world)
+
+    assert len(looks) > 6
+    assert max(looks.values()) < 12
+
+
+def test_copy_is_complete_before_it_gets_the_name_of_the_partition():
+    """With the epochs, which batches do not tell once they are compacted; no file stays open."""
+    world = world_of(A, B)
+    known: list[bytes] = []
+    epochs = world.log().leader_epoch_cache.contents()
+
+    def watch(name: str, path: str) -> None:
+        if name == "rename" and path.endswith("-future"):
+            known.append(world.disk.contents(f"{path}/leader-epoch-checkpoint"))
+
+    world.disk.on_call = watch
+    move(world)
+    world.runtime.advance(5000)
+
+    assert known == [epochs]
+    check_arrived(world, numbers(0, 100))
+    assert all(path.startswith(f"{B}/topic-0/") for path in world.disk.open_files)
+    assert len(world.disk.open_files) == len(set(world.disk.open_files))
+
+
+def test_segment_that_is_deleted_while_it_is_read_does_not_end_the_move():
+    """The worker finds its file renamed, and the copy goes on with what is left."""
+    world = world_of(A, B)
+    log = world.log()
+
+    def delete(name: str, path: str) -> None:
+        if name == "open" and path == log.segments.first.path and "-future" not in path:
+            world.disk.on_call = None
+            shorten(world, log, 40)
+
+    log.segments.first.close()
+    world.disk.on_call = delete
+    move(world)
+
+    assert log.segments.first.base_offset > 0
+    check_arrived(world, numbers(40, 100))
+
+
+def test_file_that_is_gone_from_the_disk_is_the_fault_of_its_directory():
+    """Nobody has deleted the segment, so that the log is not whole."""
+    world = world_of(A, B)
+    world.disk.unlink(world.log().segments.first.path)
+    move(world)
+
+    assert [each.is_offline for each in world.manager.dirs] == [True, False]
+
+
+# -- several moves
+
+
+def test_two_partitions_move_at_the_same_time():
+    """As many as there are directories; no move waits for that of another partition."""
+    world = world_of(A, B, rate=1000)
+    other = TopicPartition("topic", 1)
+    with pytest.raises(KafkaError, match="will be made in"):
+        world.moves.alter(other, A)
+    log = world.log(1)
+    world.moves.alter(PARTITION, B)
+    world.moves.alter(other, B)
+    world.runtime.advance(5000)
+
+    assert log.dir == f"{B}/topic-1"
+    assert world.log().dir == f"{A}/topic-0"
+
+
+def test_move_that_was_asked_for_while_another_ends_goes_on_from_there():
+    """The log has arrived in the second directory, but its original is not yet gone."""
+    world = world_of(A, B, C)
+
+    def ask_again(name: str, path: str) -> None:
+        if (name, path) == ("rename", f"{A}/topic-0"):
+            world.disk.on_call = None
+            world.moves.alter(PARTITION, C)
+
+    world.disk.on_call = ask_again
+    move(world)
+
+    check_arrived(world, numbers(0, 100), C)
+    world.runtime.advance(5000)
+    assert [world.disk.list_dir(each).count("topic-0") for each in (A, B, C)] == [0, 0, 1]
+
+
+def test_move_that_is_taken_back_at_once_touches_no_disk():
+    """It had not begun."""
+    world = world_of(A, B)
+    calls: list[str] = []
+    world.moves.alter(PARTITION, B)
+    world.moves.alter(PARTITION, A)
+    world.disk.on_call = lambda name, path: calls.append(name)
+    world.runtime.scheduler.run_ready()
+
+    assert "make_dirs" not in calls
+    check_arrived(world, numbers(0, 100), A)
+
+
+def test_log_is_not_compacted_while_a_second_move_of_it_is_under_way():
+    """The end of the first one does not allow it again."""
+    world = world_of(A, B, C, rate=1000)
+    world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
+    world.log().roller.roll()
+    move(world)
+    world.runtime.advance(2000)
+    move(world, C)
+    world.cleaner.clean_filthiest()
+    world.runtime.advance(2000)
+    assert (world.log().log_dir.path, world.log().cleaned_offset) == (A, 0)
+    go_on_without_limit(world)
+    world.runtime.advance(100_000)
+
+    assert (world.log().log_dir.path, world.log().cleaned_offset) == (C, 100)
+
+
+def test_log_moves_on_a_broker_that_does_not_compact():
+    """There is no cleaner to wait for."""
+    world = world_of(A, B, **{"log.cleaner.enable": "false"})
+    move(world)
+
+    check_arrived(world, numbers(0, 100))
+
+
+# -- faults
+
+
+def test_mark_of_a_copy_stays_until_every_directory_is_there():
+    """One that is offline may hold the original; the next move of the log takes the mark away."""
+    world = world_of(A, B, C)
+    world.manager.dirs[2].fail(OSError("gone"))
+    move(world)
+    check_arrived(world, numbers(0, 100))
+    assert world.disk.exists(MARK)
+    world.moves.update_config(BrokerConfig.parse({RATE: "100"}))
+    move(world, A)
+
+    assert world.log().dir == f"{B}/topic-0"
+    assert not world.disk.exists(MARK)
+    world.kill()
+    world.disk.crash()
+    assert not world.disk.exists(MARK)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{A}/recovery-point-offset-checkpoint",
+        f"{A}/log-start-offset-checkpoint",
+        f"{B}/log-start-offset-checkpoint",
+    ],
+)
+def test_checkpoint_that_cannot_be_written_ends_the_move(path):
+    """The log stays where it is, and another try succeeds once there is room."""
+    world = world_of(A, B)
+    world.log().maybe_increment_log_start_offset(5)
+    fault = world.disk.fail("replace", path, error=errno.ENOSPC, times=10**6)
+    move(world)
+    world.runtime.advance(1000)
+    check_arrived(world, numbers(5, 100), A)
+    assert world.disk.list_dir(B).count("topic-0") == 0
+    assert not any(each.is_offline for each in world.manager.dirs)
+    fault.times = 0
+    move(world)
+
+    check_arrived(world, numbers(5, 100))
+
+
+def test_target_that_cannot_be_synced_is_offline():
+    """What it holds is not known any more; the log stays where it is."""
+    world = world_of(A, B)
+    world.disk.fail("fsync", f"{B}/*", error=errno.EIO)
+    move(world)
+
+    assert [each.is_offline for each in world.manager.dirs] == [False, True]
+    check_arrived(world, numbers(0, 100), A)
+
+
+def test_target_whose_copy_cannot_be_removed_is_offline():
+    """An error that does not pass is one of the directory."""
+    world = world_of(A, B)
+    world.disk.fail("pwrite", f"{B}/*-future/*", error=errno.ENOSPC)
+    world.disk.fail("remove_tree", f"{B}/*-future", error=errno.EIO)
+    move(world)
+
+    assert [each.is_offline for each in world.manager.dirs] == [False, True]
+
+
+def test_log_in_a_failed_directory_cannot_move():
+    """The request is refused, and nothing is begun."""
+    world = world_of(A, B)
+    world.manager.dirs[0].fail(OSError("gone"))
+    with pytest.raises(KafkaError) as caught:
+        world.moves.alter(PARTITION, B)
+
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.moves.into(world.manager.dirs[1]) == []
+
+
+@pytest.mark.parametrize("path", [A, B])
+def test_resumed_copy_is_thrown_away_unless_the_log_is_elsewhere(path):
+    """A directory may hold both the log and what is left of a copy of it."""
+    world = world_of(A, B)
+    name = "topic-0.0123456789abcdef0123456789abcdef-future"
+    world.disk.make_dirs(f"{path}/{name}")
+    world.restart(clean=True)
+    world.runtime.advance(60_000)
+
+    check_arrived(world, numbers(0, 100), path)
+    assert name not in world.disk.list_dir(path)
