@@ -167,7 +167,7 @@ class OffsetMap:
         """A map for so many keys, or as many as fit into the memory."""
         max_slots = max_bytes // ENTRY_BYTES
         capacity = min(wanted_count, int(max_slots * load_factor), max_slots - 1)
-        return cls(capacity, int(capacity / load_factor) + 1, secret, start_offset)
+        return cls(capacity, int(capacity / load_factor), secret, start_offset)
 
     def __len__(self) -> int:
         return self.count
@@ -184,10 +184,6 @@ class OffsetMap:
         )
         self.count += added
         return self.end_offset == batch.next_offset
-
-    def skip(self, batch: RecordBatch) -> None:
-        """Skip a batch whose keys do not count."""
-        self.end_offset = max(self.end_offset, batch.next_offset)
 
     def last_offset(self, key: bytes) -> int:
         """The last offset that is known of a key; -1 if none is."""
@@ -228,7 +224,6 @@ class CleanedTransactions:
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.popleft()
             self._aborted[transaction.producer_id] = transaction
-            self._has_data.discard(transaction.producer_id)
         if batch.is_control:
             return self._is_obsolete_marker(batch)
         return batch.is_transactional and self._is_aborted(batch)
@@ -544,9 +539,8 @@ class Cleaning(Value):
                 continue
             for batch in self._batches(source):
                 if batch.next_offset > plan.first_dirty_offset:
-                    if transactions.is_obsolete(batch) or batch.is_control:
-                        offsets.skip(batch)
-                    elif not offsets.note(batch):
+                    has_keys = not (transactions.is_obsolete(batch) or batch.is_control)
+                    if has_keys and not offsets.note(batch):
                         return
                 yield from self._step()
             # Behind the last batch nothing is left in the segment.
