@@ -19,6 +19,7 @@ from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.index_file import (
+    MAX_OFFSET,
     MAX_RELATIVE_OFFSET,
     AbortedTxn,
     CorruptIndexError,
@@ -58,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 CAPACITY: Final = 512
-NOTHING_KNOWN: Final = 2**63 - 1
+NOTHING_KNOWN: Final = MAX_OFFSET
 
 
 class RecentBatches:
@@ -252,7 +253,7 @@ def _check_time_index(segment: LogSegment) -> None:
     """A zeroed entry would make the segment look old enough to be deleted."""
     index = segment.time_index
     timestamp_ms, offset = index.last_entry()
-    if not len(index) and (not segment.size or _is_without_timestamps(segment)):
+    if not len(index) and _is_without_timestamps(segment):
         return
     if timestamp_ms < 0 or offset < segment.base_offset:
         raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
@@ -263,7 +264,7 @@ def _check_time_index(segment: LogSegment) -> None:
 
 
 def _is_without_timestamps(segment: LogSegment) -> bool:
-    """Whether it is of magic 0 from its first message to its last stretch."""
+    """Whether it is empty, or of magic 0 from its first message to its last stretch."""
     last_position = segment.offset_index.last_entry().position
     try:
         return not any(

@@ -7,8 +7,11 @@ from log_world import NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.index_file import CorruptIndexError
-from ottla.log.log_segment import LogSegment
+from ottla.log.index_file import AbortedTxn, CorruptIndexError
+from ottla.log.log_segment import LogSegment, sync_files
+from ottla.record.compression import CompressionType
+from ottla.record.conversion import build_message_set
+from ottla.record.record import Record
 from ottla.record.record_batch import CorruptRecordError, batches
 from ottla.testing import MemoryDisk
 
@@ -90,6 +93,17 @@ def test_read_gives_whole_batches_within_its_limit(max_bytes, is_reopened):
     assert incomplete == (not wanted)
     assert (0 if region is None else region.size) == max(wanted, default=0)
     assert len(offsets(segment, BASE + 4, max_bytes)) == max(1, len(wanted))
+
+
+def test_recent_batches_are_found_in_memory():
+    """From the first one that is remembered on, neither index nor file is read."""
+    segment = new_segment()
+    calls: list[str] = []
+    segment._disk.on_call = lambda name, path: calls.append(name)
+
+    assert [segment.position_of(BASE + 2 * n) is not None for n in range(20)] == [True] * 20
+    assert segment.read(BASE, 300, segment.size, True)[0].size <= 300
+    assert calls == []
 
 
 def test_reading_on_needs_no_index():
@@ -183,6 +197,7 @@ def test_largest_timestamp_survives_out_of_order_times():
 def test_load_tail_finds_timestamps_behind_the_last_index_entry():
     """The indexes of an active segment do not reach its end."""
     segment = new_segment()
+    add(segment, 20, segment.max_timestamp_ms)
     segment.write_indexes()
     again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
     again.open()
@@ -311,6 +326,223 @@ def test_segment_without_timestamps_is_as_old_as_its_file():
         again.open()
     again.rebuild_indexes()
     assert again.largest_timestamp_ms() == NOW_MS
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_batch_is_not_written_where_the_index_cannot_be_read(suffix):
+    """Once it is written, nothing may fail any more: it would be in the file and nowhere else."""
+    segment = new_segment(count=0)
+    number = 0
+    while segment.bytes_since_last_index_entry <= CONFIG.index_interval_bytes:
+        add(segment, number)
+        number += 1
+    segment.become_inactive()
+    segment.release_indexes()
+    before = segment.size
+    segment._disk.fail("read_bytes", f"*{suffix}")
+    with pytest.raises(OSError, match="Input/output"):
+        add(segment, number)
+    assert segment.size == segment.file.size() == before
+    add(segment, number)
+
+    assert len(segment.offset_index) == 1
+
+
+@pytest.mark.parametrize(("interval", "count"), [(83, 9), (84, 4)])
+def test_index_has_an_entry_for_more_than_the_interval(interval, count):
+    """Not for just as many bytes; the first batch has none."""
+    config = TopicConfig.of(BrokerConfig.parse({}), {"index.interval.bytes": str(interval)})
+    segment = LogSegment(MemoryDisk(), "", BASE, config, NOW_MS)
+    segment.create()
+    for number in range(10):
+        data = new_batch(b"v" * 15, timestamp_ms=NOW_MS + number, base_offset=BASE + number)
+        assert len(data) == 84
+        segment.append(data, BASE + number, BASE + number, NOW_MS + number)
+
+    assert len(segment.offset_index) == len(segment.time_index) == count
+
+
+def test_closed_segment_can_be_appended_to():
+    """Its file is opened again when it is needed."""
+    segment = new_segment()
+    segment.close()
+    add(segment, 20)
+
+    assert offsets(segment, BASE + 38, 10_000) == [BASE + 38, BASE + 40]
+
+
+@pytest.mark.parametrize("change", ["cut", "reset"])
+def test_what_was_known_of_batches_that_are_gone_is_forgotten(change):
+    """Others may lie at their places: nothing of the memory of readers and writers survives."""
+    segment = new_segment()
+    revision = segment.revision
+    assert offsets(segment, BASE, 300)
+    if change == "cut":
+        segment.truncate_to(BASE + 2)
+    else:
+        segment.file.truncate(0)
+        segment.reset()
+        add(segment, 0)
+    for number in range(1, 20):
+        offset = BASE + 3 * number
+        data = new_batch(b"other", b"b", b"c", timestamp_ms=NOW_MS + number, base_offset=offset)
+        segment.append(data, offset, offset + 2, NOW_MS + number)
+    again = reopened(segment)
+    again.load_tail()
+
+    assert segment.revision > revision
+    for offset in range(BASE, BASE + 60):
+        assert offsets(segment, offset, 300) == offsets(again, offset, 300)
+    assert list(segment.offset_index.entries()) == list(again.offset_index.entries())
+    assert segment.bytes_since_last_index_entry == again.bytes_since_last_index_entry
+    assert segment.first_timestamp_ms == again.first_timestamp_ms == NOW_MS
+    assert (segment.max_timestamp_ms, segment.offset_of_max_timestamp) == (NOW_MS + 19, BASE + 59)
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 300])
+def test_segment_is_due_after_its_time_less_its_jitter(jitter_ms):
+    """By the times of the records, or where these have none by the clock; the limit is not over."""
+    segment = new_segment(count=1)
+    segment.roll_jitter_ms = jitter_ms
+    limit = 1000 - jitter_ms
+
+    assert [segment.is_due(NOW_MS + limit + ms, 0, 1000) for ms in (0, 1)] == [False, True]
+    assert [segment.is_due(-1, NOW_MS + limit + ms, 1000) for ms in (0, 1)] == [False, True]
+    empty = new_segment(count=0)
+    assert [empty.is_due(NOW_MS, NOW_MS + 1000 + ms, 1000) for ms in (0, 1)] == [False, True]
+    old = new_segment(count=0)
+    add(old, 0, 0)
+    assert [old.is_due(ms, NOW_MS + 9999, 1000) for ms in (0, 1000, 1001)] == [False, False, True]
+
+
+def test_header_of_an_offset_is_that_of_its_batch_or_the_next():
+    """None behind the last one."""
+    segment = reopened(new_segment())
+    segment_of = [segment.header_of(BASE + number) for number in range(40)]
+
+    assert [header.base_offset for _, header in segment_of] == [
+        BASE + number - number % 2 for number in range(40)
+    ]
+    assert segment.header_of(BASE + 40) is None
+
+
+def test_search_by_time_reads_only_batches_that_may_hold_it():
+    """Damage in the records of those before the start offset, or too old, does not matter."""
+    for number in range(1, 20):
+        segment = new_segment()
+        overwrite(segment, f"/{BASE:020d}.log", b"\xff", segment.position_of(BASE + 2 * number) - 3)
+        for found in (
+            segment.find_offset_by_timestamp(NOW_MS + 10 * number, BASE),
+            segment.find_offset_by_timestamp(0, BASE + 2 * number),
+        ):
+            assert found[0].offset == BASE + 2 * number
+
+
+def test_index_that_lies_again_is_the_fault_of_the_disk():
+    """It is rebuilt once; a reader gets an error, and not an answer from the wrong place."""
+    segment = reopened(new_segment())
+    for _ in range(2):
+        segment.release_indexes()
+        overwrite(segment, segment.offset_index.path, b"\0\0\0\x08\0\0\x01\x01" * 5)
+        if segment.revision:
+            with pytest.raises(CorruptRecordError, match="is not so"):
+                offsets(segment, BASE + 30, 1)
+        else:
+            assert offsets(segment, BASE + 30, 1) == [BASE + 30]
+
+
+def test_released_indexes_are_read_again_when_they_are_needed():
+    """Nothing of them is kept in memory, nor of the newest batches."""
+    segment = new_segment()
+    segment.txn_index.append(AbortedTxn(7, BASE, BASE + 1, BASE + 2))
+    expected = (offsets(segment, BASE + 9, 300), segment.txn_index.entries())
+    segment.become_inactive()
+    read: list[str] = []
+    segment._disk.on_call = lambda name, path: read.append(path) if name == "read_bytes" else None
+    segment.release_indexes()
+    assert (offsets(segment, BASE + 9, 300), segment.txn_index.entries()) == expected
+    assert segment.find_offset_by_timestamp(NOW_MS + 50, BASE)[0].offset == BASE + 10
+
+    assert sorted(read) == sorted(segment.files()[1:])
+
+
+def test_cut_forgets_the_transactions_that_end_behind_it():
+    """Their markers are gone."""
+    segment = new_segment()
+    first, second = (
+        AbortedTxn(7, BASE, BASE + 3, BASE + 4),
+        AbortedTxn(8, BASE, BASE + 9, BASE + 10),
+    )
+    segment.txn_index.append(first)
+    segment.txn_index.append(second)
+    segment.truncate_to(BASE + 8)
+
+    assert segment.txn_index.entries() == [first]
+
+
+def test_segment_that_is_removed_leaves_no_file():
+    """Neither on the disk nor open."""
+    segment = new_segment()
+    segment.remove()
+
+    assert (segment._disk.list_dir("/"), segment._disk.open_files) == ([], [])
+
+
+def test_segments_on_disk_survive_a_loss_of_power():
+    """`sync_files` brings batches and indexes there; only their names are synced by others."""
+    disk = MemoryDisk()
+    segment = new_segment(disk)
+    segment.txn_index.append(AbortedTxn(7, BASE, BASE + 1, BASE + 2))
+    segment.become_inactive()
+    disk.root.sync()
+    sync_files(disk, segment)
+    contents = {path: disk.contents(path) for path in segment.files()}
+    open_files = list(disk.open_files)
+    disk.crash()
+
+    assert len(contents) == 4
+    assert {path: disk.contents(path) for path in contents} == contents
+    assert open_files == [segment.path]
+
+
+@pytest.mark.parametrize("timestamps", [(0,), (0, -1), (-1, 0)])
+def test_records_of_1970_have_a_timestamp(timestamps):
+    """0 is one, and the indexes and the age of the segment show it."""
+    segment = new_segment(count=0)
+    for number, timestamp_ms in enumerate(timestamps):
+        add(segment, number, timestamp_ms)
+
+    assert segment.largest_timestamp_ms() == 0
+    assert reopened(segment).largest_timestamp_ms() == 0
+    assert segment.find_offset_by_timestamp(0, BASE)[0].timestamp_ms == 0
+
+
+def test_empty_segment_and_one_of_old_messages_need_no_times():
+    """Any other segment does, also one whose first batch cannot be read."""
+    reopened(new_segment(count=0))
+    old = new_segment(count=0)
+    message = build_message_set([Record(BASE, -1, b"k", b"v", ())], 0, CompressionType.NONE)
+    old.append(message, BASE, BASE, -1)
+    assert reopened(old).size == len(message)
+    garbage = new_segment(count=0)
+    garbage.append(b"\xff" * 200, BASE, BASE, -1)
+    with pytest.raises(CorruptIndexError, match="does not end with a timestamp"):
+        reopened(garbage)
+
+
+@pytest.mark.parametrize(("index_bytes", "count"), [(48, 3), (60, 4)])
+def test_segment_is_full_with_the_first_of_its_indexes(index_bytes, count):
+    """That of times has the larger entries, and keeps room for the one that closes it."""
+    config = TopicConfig.of(
+        BrokerConfig.parse({}),
+        {"index.interval.bytes": "1", "segment.index.bytes": str(index_bytes)},
+    )
+    segment = LogSegment(MemoryDisk(), "", BASE, config, NOW_MS)
+    segment.create()
+    while not segment.is_full:
+        add(segment, len(segment.offset_index) + (segment.size > 0))
+
+    assert len(segment.offset_index) == count
 
 
 def test_offsets_that_do_not_fit_in_31_bits_do_not_fit_the_segment():

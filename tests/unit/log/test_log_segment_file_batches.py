@@ -150,3 +150,58 @@ def test_damaged_message_of_an_old_format_is_found():
 
     with pytest.raises(CorruptRecordError, match="CRC-32 is"):
         list(read_batches(file, 0, file.size()))
+
+
+@pytest.mark.parametrize(
+    ("parts", "chunk_bytes", "reads"),
+    [
+        ([old_message(0, bytes(100))] * 3, 4096, 1),
+        ([old_message(1), old_message(1, bytes(200))], 100, 2),
+        (three_batches(), 1 << 20, 1),
+        (three_batches(), 100, 3),
+        ([old_message(1, bytes(9)), new_batch(b"x")], 4096, 1),
+        ([new_batch(b"x")] * 2, len(new_batch(b"x")) + 61, 1),
+    ],
+)
+def test_headers_take_no_more_reads_than_they_need(parts, chunk_bytes, reads):
+    """What one read of the file gives is used up to its last byte."""
+    disk = MemoryDisk()
+    file = disk.open(PATH, create=True)
+    file.pwrite(b"".join(parts), 0)
+    calls: list[str] = []
+    disk.on_call = lambda name, path: calls.append(name)
+
+    assert len(list(read_headers(file, 0, file.size(), chunk_bytes))) == len(parts)
+    assert calls.count("pread") == reads
+
+
+@pytest.mark.parametrize("read", [read_headers, read_batches])
+@pytest.mark.parametrize("before", [b"", new_batch(b"x"), old_message(1)])
+@pytest.mark.parametrize("last", [new_batch(bytes(500)), old_message(0, bytes(500))])
+def test_last_batch_may_be_larger_than_what_is_read_at_once(read, before, last):
+    """It ends with the file; where its last byte is missing, that is said with its size."""
+    file = file_of(before, last)
+    end = file.size()
+
+    assert [position for position, _ in read(file, 0, end, 100)][-1] == len(before)
+    with pytest.raises(CorruptRecordError, match=f"{len(last)}.* {len(last) - 1} "):
+        list(read(file, 0, end - 1, 100))
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (new_batch(b"x")[:16], "16 bytes are too few for the header of a batch"),
+        (new_batch(b"x")[:17], "17 bytes are too few for the header of a batch"),
+        (new_batch(b"x")[:60], "60 bytes are too few for the header of a batch"),
+        (new_batch(b"x")[:61], "the batch at offset 0: of its 70 bytes only 61 are there"),
+        (old_message(0)[:17], "of the 29 bytes of a message only 17 are there"),
+        (old_message(1)[:36], "of the 37 bytes of a message only 36 are there"),
+        (b"\x07" * 80, "magic 7 is not 2"),
+    ],
+)
+def test_end_of_a_walk_over_whole_batches_says_what_is_missing(data, what):
+    """An operator reads it in the line about the recovery."""
+    file = file_of(data)
+    with pytest.raises(CorruptRecordError, match=what):
+        list(read_batches(file, 0, file.size()))

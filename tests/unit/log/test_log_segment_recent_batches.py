@@ -49,7 +49,10 @@ def test_truncate_forgets_batches_from_a_position_on():
 def test_memory_is_bounded():
     """The oldest half goes when it is full."""
     recent = RecentBatches()
-    for number in range(10 * CAPACITY):
+    for number in range(CAPACITY):
+        recent.append(number, number, number)
+    assert (len(recent.positions), recent.start_offset) == (CAPACITY, 0)
+    for number in range(CAPACITY, 10 * CAPACITY):
         recent.append(number, number, number)
         assert recent.position_of(recent.start_offset) == recent.start_offset
 
