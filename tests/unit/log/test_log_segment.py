@@ -8,11 +8,12 @@ from log_world import NOW_MS, new_batch
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.log.index_file import AbortedTxn, CorruptIndexError
-from ottla.log.log_segment import LogSegment, sync_files
+from ottla.log.log_segment import MAX_READ_HINTS, LogSegment, Segments, sync_files
+from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
-from ottla.record.record_batch import CorruptRecordError, batches
+from ottla.record.record_batch import CorruptRecordError, batch_at, batches
 from ottla.testing import MemoryDisk
 
 BASE = 100
@@ -106,6 +107,18 @@ def test_recent_batches_are_found_in_memory():
     assert calls == []
 
 
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_read_may_end_just_at_its_limit(is_reopened):
+    """The last byte of a batch may be the last one that is wanted."""
+    segment = reopened(new_segment()) if is_reopened else new_segment()
+    sizes = [batch.size_in_bytes for batch in batches(segment.file.pread(segment.size, 0))]
+    for first in range(10):
+        for count in range(1, 10):
+            wanted = sum(sizes[first : first + count])
+            assert len(offsets(segment, BASE + 2 * first, wanted)) == count
+            assert len(offsets(segment, BASE + 2 * first, wanted - 1)) == max(1, count - 1)
+
+
 def test_reading_on_needs_no_index():
     """A reader in sequence begins where the last read ended."""
     segment = reopened(new_segment())
@@ -146,9 +159,118 @@ def test_reading_on_from_the_disk_alone_touches_nothing_that_was_not_sent(monkey
     assert read == list(range(BASE, BASE + 40, 2))
 
 
+def test_read_from_an_index_entry_on_is_not_shorter_for_a_cold_cache():
+    """The header of its first batch is needed in any case, and tells of the next one."""
+    for entry in new_segment().offset_index.entries():
+        segment = reopened(new_segment())
+        segment._disk.is_cold = True
+
+        assert len(offsets(segment, entry.offset, 200)) == 2
+
+
+def test_places_to_read_on_from_are_kept_for_a_bounded_number_of_readers():
+    """Beyond it all are forgotten, and searched for again."""
+    segment = reopened(new_segment(count=200))
+    following = [offsets(segment, BASE + 2 * n, 100)[-1] + 2 for n in range(MAX_READ_HINTS)]
+    calls: list[str] = []
+    segment._disk.on_call = lambda name, path: calls.append(name)
+    assert [segment.position_of(offset) is not None for offset in following]
+    assert calls == []
+    assert offsets(segment, BASE + 300, 100) == [BASE + 300]
+    calls.clear()
+    assert segment.position_of(following[0]) is not None
+    assert calls.count("pread") > 0
+
+
+def test_aborted_transactions_are_those_that_a_read_may_have_records_of():
+    """A transaction that begins behind what was read is none of them, in whatever segment."""
+    first = new_segment()
+    second = LogSegment(first._disk, "", BASE + 40, CONFIG, NOW_MS)
+    second.create()
+    early, late = AbortedTxn(7, BASE, BASE + 9, BASE), AbortedTxn(8, BASE + 30, BASE + 33, BASE)
+    later = AbortedTxn(7, BASE + 34, BASE + 41, BASE)
+    for segment, aborted in ((first, early), (first, late), (second, later)):
+        segment.txn_index.append(aborted)
+    segments = Segments([first, second])
+
+    def aborted(start: int, max_bytes: int) -> list[AbortedTxn]:
+        region, _ = first.read(start, max_bytes, first.size, True)
+        return segments.aborted_transactions(start, region, BASE + 44)
+
+    assert aborted(BASE, 300) == [early]
+    assert aborted(BASE + 10, 10_000) == [late, later]
+    assert aborted(BASE, 10_000) == [early, late, later]
+    assert segments.aborted_transactions(BASE, None, BASE + 44) == []
+    region, _ = first.read(BASE, 10_000, first.position_of(BASE + 30), True)
+    assert segments.aborted_transactions(BASE, region, BASE + 30) == [early]
+
+
+def test_search_for_aborted_transactions_ends_where_all_before_was_stable():
+    """No later entry can be of a transaction that has records before that end."""
+    segment = new_segment()
+    entries = [
+        AbortedTxn(7, BASE, BASE + 9, BASE + 19),
+        AbortedTxn(8, BASE + 2, BASE + 13, BASE + 20),
+        AbortedTxn(9, BASE + 4, BASE + 15, BASE + 21),
+    ]
+    for entry in entries:
+        segment.txn_index.append(entry)
+    region, _ = segment.read(BASE, 10_000, segment.position_of(BASE + 20), True)
+
+    assert Segments([segment]).aborted_transactions(BASE, region, BASE + 20) == entries[:2]
+    assert Segments([segment]).aborted_transactions(BASE, region, BASE + 21) == entries
+
+
+def test_latest_record_is_found_whatever_the_headers_say():
+    """A batch that was emptied keeps its time; -1 is none; of equal ones the first counts."""
+    times = [(5, 30), (70, -1), (40, 60), (0, 0), (60, 20), (90, 1), (60, -1), (-1, -1)]
+    emptied = {1, 5}
+    segments = []
+    for base, numbers in ((BASE, range(4)), (BASE + 8, range(4, 8))):
+        segment = LogSegment(MemoryDisk(), "", base, CONFIG, NOW_MS)
+        segment.create()
+        for number in numbers:
+            offset = BASE + 2 * number
+            records = [(each, b"k", b"v", ()) for each in times[number]]
+            data = build_batch(records, base_offset=offset)
+            if number in emptied:
+                data = with_records(batch_at(data), b"", 0, -1, max(times[number]))
+            segment.append(data, offset, offset + 1, max(times[number]))
+        segments.append(segment)
+    for start in range(BASE, BASE + 17):
+        found = [
+            (-time, BASE + 2 * number + place)
+            for number, pair in enumerate(times)
+            for place, time in enumerate(pair)
+            if number not in emptied and time >= 0 and BASE + 2 * number + place >= start
+        ]
+        best = min(found, default=None)
+        expected = None if best is None else (-best[0], best[1], -1)
+        assert Segments(segments).latest_record(start) == expected
+        if start >= BASE + 8:
+            assert segments[1].latest_record(start) == expected
+
+
+def test_cache_is_asked_about_all_that_would_be_read(monkeypatch):
+    """From the index entry to the header of the batch at the limit of the read."""
+    segment = reopened(new_segment())
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        type(segment.file), "is_cached", lambda _, *place: asked.append(place) or True
+    )
+    entry = segment.offset_index.lookup_position(700)
+    segment.read(BASE, 700, segment.size, True)
+
+    assert entry.position > 0
+    assert asked == [(700 - entry.position + 1, entry.position)]
+
+
 def test_read_behind_the_last_batch_gives_nothing():
     """The next segment has it."""
-    assert offsets(reopened(new_segment()), BASE + 40, 1000) == []
+    segment = reopened(new_segment())
+
+    assert offsets(segment, BASE + 40, 1000) == []
+    assert segment.position_of(BASE + 40) is None
 
 
 def test_read_stops_at_the_end_position():
@@ -272,6 +394,9 @@ def test_index_entry_that_lies_is_found_out_when_it_is_used(garbage):
     assert [offsets(again, start, 1)[0] for start in range(BASE, BASE + 40, 2)] == list(
         range(BASE, BASE + 40, 2)
     )
+    for index in (again.offset_index, again.time_index):
+        assert again._disk.contents(index.path) == bytes(index.raw_entries())
+    assert again.time_index.last_entry() == (NOW_MS + 190, BASE + 39)
 
 
 def test_time_index_that_lies_is_rebuilt_before_a_search():
@@ -284,6 +409,7 @@ def test_time_index_that_lies_is_rebuilt_before_a_search():
     record, _ = again.find_offset_by_timestamp(NOW_MS + 50, BASE)
 
     assert record.offset == BASE + 10
+    assert list(again.time_index.entries()) == list(segment.time_index.entries())
 
 
 def test_damaged_batch_is_reported_and_the_others_are_served():
@@ -300,6 +426,20 @@ def test_damaged_batch_is_reported_and_the_others_are_served():
         offsets(again, BASE + 22, 100)
     assert offsets(again, BASE + 30, 100) == [BASE + 30]
     assert again.size == segment.size
+
+
+def test_indexes_of_a_damaged_segment_are_rebuilt_as_far_as_it_can_be_read():
+    """What lies behind the damage is still in the file, and is not said to be its end."""
+    segment = new_segment()
+    size, position = segment.size, segment.position_of(BASE + 20)
+    overwrite(segment, f"/{BASE:020d}.log", b"\x70", position + 8)
+    with pytest.raises(CorruptRecordError):
+        segment.rebuild_indexes()
+
+    assert segment.size == size
+    assert offsets(segment, BASE + 6, 100) == [BASE + 6]
+    with pytest.raises(CorruptRecordError):
+        segment.position_of(BASE + 38)
 
 
 def test_flipped_bit_in_a_record_is_found_by_the_search_by_time():
@@ -360,6 +500,12 @@ def test_index_has_an_entry_for_more_than_the_interval(interval, count):
         segment.append(data, BASE + number, BASE + number, NOW_MS + number)
 
     assert len(segment.offset_index) == len(segment.time_index) == count
+    for kept in (3, 2, 1):
+        segment.truncate_to(BASE + kept)
+        segment.become_inactive()
+        again = LogSegment(segment._disk, "", BASE, config, NOW_MS)
+        again.open()
+        assert again.size == 84 * kept
 
 
 def test_closed_segment_can_be_appended_to():
@@ -514,7 +660,9 @@ def test_records_of_1970_have_a_timestamp(timestamps):
 
     assert segment.largest_timestamp_ms() == 0
     assert reopened(segment).largest_timestamp_ms() == 0
-    assert segment.find_offset_by_timestamp(0, BASE)[0].timestamp_ms == 0
+    first = timestamps.index(0)
+    assert segment.find_offset_by_timestamp(0, BASE)[0].offset == BASE + 2 * first
+    assert Segments([segment]).latest_record(BASE) == (0, BASE + 2 * first, -1)
 
 
 def test_empty_segment_and_one_of_old_messages_need_no_times():

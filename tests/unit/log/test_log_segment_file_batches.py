@@ -52,6 +52,21 @@ def test_whole_batches_are_read_with_any_chunk_size(chunk_bytes):
     assert len(positions) == 3
 
 
+@pytest.mark.parametrize("chunk_bytes", [61, 4096, 1 << 20])
+@pytest.mark.parametrize("read", [read_headers, read_batches])
+def test_walk_keeps_to_its_range(read, chunk_bytes):
+    """From any batch to any other, whatever lies around them."""
+    parts = [*three_batches(), old_message(1), new_batch(b"e")]
+    file = file_of(*parts)
+    borders = [0]
+    for part in parts:
+        borders.append(borders[-1] + len(part))
+    for first in range(6):
+        for last in range(first, 6):
+            walk = read(file, borders[first], borders[last], chunk_bytes)
+            assert [position for position, _ in walk] == borders[first:last]
+
+
 @pytest.mark.parametrize("cut", range(1, len(new_batch(b"d")) + 1))
 def test_batch_that_is_cut_off_anywhere_ends_the_walk(cut):
     """All whole batches come first, then the error, unless nothing of the last one is left."""
@@ -132,7 +147,9 @@ def test_messages_of_old_formats_are_walked_over(magic, chunk_bytes):
     assert [bytes(read_batch(file, p, header).view) for p, header in headers] == parts
 
 
-@pytest.mark.parametrize("data", [bytes(100), b"\x01" * 100, old_message(1)[:-1], bytes(20)])
+@pytest.mark.parametrize(
+    "data", [bytes(100), b"\x01" * 100, old_message(1)[:-1], bytes(20), bytes(16), bytes(17)]
+)
 @pytest.mark.parametrize("read", [read_headers, read_batches])
 def test_other_bytes_are_no_old_messages(data, read):
     """Zeros, garbage and a message that is cut off are not taken for one."""

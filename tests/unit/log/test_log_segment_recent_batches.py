@@ -55,6 +55,7 @@ def test_memory_is_bounded():
     for number in range(CAPACITY, 10 * CAPACITY):
         recent.append(number, number, number)
         assert recent.position_of(recent.start_offset) == recent.start_offset
+        assert recent.start_offset == recent.last_offsets[0]
 
     assert len(recent.positions) <= CAPACITY
     assert recent.start_offset <= 10 * CAPACITY - CAPACITY // 2

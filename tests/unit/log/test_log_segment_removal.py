@@ -6,7 +6,15 @@ import errno
 
 import pytest
 
-from ottla.log.log_segment import REMOVAL_RETRY_MS, delete_directory, remove_later
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.log.log_segment import (
+    REMOVAL_RETRY_MS,
+    LogSegment,
+    delete_directory,
+    delete_segments,
+    remove_later,
+)
 from ottla.testing import MockRuntime, mock_runtime
 
 GONE = "/data/t-0.-delete"
@@ -60,3 +68,25 @@ def test_deleted_log_is_closed_once_and_removed_unless_it_is_kept(runtime, is_ke
     assert is_renamed
     assert before == closed == [1]
     assert runtime.disk.exists("/data/other") is is_kept
+
+
+def test_deleted_segment_is_readable_until_its_files_are_removed(runtime, caplog):
+    """Then nothing of it is open; a file that cannot be removed holds up no other."""
+    config = TopicConfig.of(BrokerConfig.parse({}), {})
+    segments = [LogSegment(runtime.disk, "/data/t-0", base, config, 0) for base in (0, 5)]
+    for segment in segments:
+        segment.create()
+        segment.file.pwrite(b"batch", 0)
+    runtime.disk.fail("unlink", "*0.index.deleted")
+    delete_segments(runtime, segments, 500)
+    runtime.advance(499)
+    before = [segment.file.pread(5, 0) for segment in segments]
+    names = runtime.disk.list_dir("/data/t-0")
+    runtime.advance(1)
+
+    assert before == [b"batch"] * 2
+    assert len(names) == 6
+    assert all(name.endswith(".deleted") for name in names)
+    assert runtime.disk.open_files == []
+    assert runtime.disk.list_dir("/data/t-0") == [f"{0:020d}.index.deleted"]
+    assert caplog.text.count("is not removed") == 1
