@@ -355,7 +355,6 @@ class BrokerSender:
 
     def close(self) -> None:
         """Send nothing more; requests without an answer are dropped."""
-        self._queue.clear()
         self._task.cancel()
         self._connection.close("the broker is no longer controlled from here")
 

@@ -1,11 +1,62 @@
-"""What a broker process is set up with."""
+"""A broker's life: what it takes over, in what order it starts and stops, and who it is."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
+import os
+import signal
+from types import SimpleNamespace
+from typing import ClassVar
+
 import pytest
+from broker_world import LOG_DIR, BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.server.broker import worker_count
+from ottla.controller.controller import Controller
+from ottla.errors import ConfigError
+from ottla.log.log_manager import LogManager
+from ottla.network.tls_context import BrokerTls
+from ottla.server import broker as broker_module
+from ottla.server.broker import serve, worker_count
+from ottla.server.cluster_link import ClusterLink
+from ottla.server.handlers.api_versions import Features
+from ottla.server.membership import BrokerState
+from ottla.server.metric_reporters import MetricsReporter
+from ottla.structs import TopicPartition, replace
+from ottla.testing import mock_runtime
+
+ME = __name__
+IN_CLUSTER = {"zookeeper_connect": "here:2181", "broker_id": 0}
+EVERYTHING = {
+    **IN_CLUSTER,
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "super_users": "User:ANONYMOUS",
+    "delegation_token_secret_key": "secret",
+    "ottla_audit_topic": "audit",
+    "metric_reporters": f"{ME}:Keeper",
+    "metric_reporters_interval_ms": "1000",
+}
+
+
+class Keeper(MetricsReporter):
+    """It keeps what it gets."""
+
+    reports: ClassVar = []
+    ends: ClassVar = []
+
+    def report(self, beans):
+        Keeper.reports.append(beans)
+
+    def close(self):
+        Keeper.ends.append(self)
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    Keeper.reports.clear()
+    Keeper.ends.clear()
 
 
 @pytest.mark.parametrize(("dirs", "threads", "workers"), [(1, 1, 4), (3, 1, 4), (3, 8, 24)])
@@ -19,3 +70,307 @@ def test_every_recovery_thread_has_a_worker(dirs, threads, workers):
     )
 
     assert worker_count(config) == workers
+
+
+def note_start(world, monkeypatch):
+    """Note the steps of a start that are calls of other parts."""
+    for owner, method, step in (
+        (LogManager, "startup", "recovery"),
+        (Controller, "startup", "election"),
+        (BrokerTls, "start", "tls.start"),
+        (Features, "start", "features.start"),
+        (ClusterLink, "wait_for_metadata", "metadata"),
+    ):
+        made = getattr(owner, method)
+
+        def call(*arguments, made=made, step=step):
+            world.note(step)
+            return made(*arguments)
+
+        monkeypatch.setattr(owner, method, call)
+    world.spy(world.registry, "start", "registry")
+
+
+@pytest.mark.parametrize("settings", [IN_CLUSTER, {}], ids=["cluster", "alone"])
+def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(monkeypatch, settings):
+    """No client is served before the logs are recovered and the broker is a member."""
+    world = BrokerWorld(**settings)
+    note_start(world, monkeypatch)
+    assert world.broker.state is BrokerState.NOT_RUNNING
+    world.start()
+
+    last = [("metadata", "STARTING")] if settings else []
+    assert world.steps == [
+        ("registry", "STARTING"),
+        ("features.start", "STARTING"),
+        ("recovery", "RECOVERY"),
+        ("listen", "STARTING"),
+        ("election", "STARTING"),
+        ("processor.start", "STARTING"),
+        ("tls.start", "STARTING"),
+        *last,
+    ]
+    assert world.broker.state is BrokerState.RUNNING
+    assert world.broker.why_not_ready() is None
+
+
+STOPS = (
+    ("link.controlled_shutdown", "PENDING_CONTROLLED_SHUTDOWN"),
+    ("audit.close", "SHUTTING_DOWN"),
+    ("membership.leave", "SHUTTING_DOWN"),
+    ("controller.shutdown", "SHUTTING_DOWN"),
+    ("coordinators.shutdown", "SHUTTING_DOWN"),
+    ("replica_manager.shutdown", "SHUTTING_DOWN"),
+    ("processor.stop", "SHUTTING_DOWN"),
+    ("dynamic_config.stop", "SHUTTING_DOWN"),
+    ("tls.stop", "SHUTTING_DOWN"),
+    ("features.stop", "SHUTTING_DOWN"),
+    ("authorizer.stop", "SHUTTING_DOWN"),
+    ("tokens.stop", "SHUTTING_DOWN"),
+    ("link.close", "SHUTTING_DOWN"),
+    ("registry.close", "SHUTTING_DOWN"),
+    ("log_manager.shutdown", "SHUTTING_DOWN"),
+    ("reporters.close", "SHUTTING_DOWN"),
+)
+ABSENT = ("link", "audit", "authorizer", "tokens", "reporters")
+
+
+@pytest.mark.parametrize("settings", [EVERYTHING, {}], ids=["everything", "plain"])
+def test_every_part_of_a_broker_is_stopped(settings):
+    """Waiting clients are answered before their connections are closed, and logs end last."""
+    world = BrokerWorld(**settings).start()
+    world.steps.clear()
+    expected = [step for step in STOPS if settings or step[0].split(".")[0] not in ABSENT]
+    for step, _ in expected:
+        part, method = step.split(".")
+        if part != "processor":
+            world.spy(getattr(world.broker, part), method, step)
+    world.stop()
+
+    assert world.steps == expected
+    assert world.broker.replica_manager.is_leaving
+
+
+def test_broker_without_its_disks_hands_no_leaders_over():
+    """It could not say which partitions it leads."""
+    world = BrokerWorld(**IN_CLUSTER).start()
+    world.broker.log_dir_failures.is_fatal = True
+    asked = world.spy(world.broker.link, "controlled_shutdown")
+    world.stop()
+
+    assert asked == []
+
+
+def test_failed_start_leaves_nothing_behind():
+    """The cluster would think that the broker lives."""
+    world = BrokerWorld(metric_reporters=f"{ME}:Keeper")
+    closed = world.spy(world.registry, "close")
+    world.refused = OSError("in use")
+    with pytest.raises(OSError, match="in use"):
+        world.start()
+
+    assert (len(closed), len(Keeper.ends)) == (1, 1)
+    assert world.broker.state is BrokerState.STARTING
+    assert world.broker.why_not_ready() == "the broker is starting (STARTING)"
+
+
+def test_broker_that_stops_says_so():
+    """Whoever balances load sends it no more clients."""
+    world = BrokerWorld().start()
+    world.stop()
+
+    assert world.broker.why_not_ready() == "the broker is stopping (SHUTTING_DOWN)"
+
+
+def test_broker_is_ready_when_it_leads_what_it_should():
+    """What others lead does not matter."""
+    world = BrokerWorld().start()
+    world.create("t")
+    assert world.broker.why_not_ready() is None
+    tp = TopicPartition("t", 0)
+    state = world.broker.cache.topic("t").partitions[tp.partition]
+    partition = world.broker.replica_manager.partitions[tp]
+    led = partition.leadership
+    partition.leadership = None
+    assert "t-0 should be led" in world.broker.why_not_ready()
+    elsewhere = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=9))
+    world.broker.cache.update([elsewhere], world.broker.cache.brokers.values())
+    assert world.broker.why_not_ready() is None
+    world.broker.cache.update([state], world.broker.cache.brokers.values())
+    partition.leadership = led
+    del world.broker.replica_manager.partitions[tp]
+    assert "t-0 should be led" in world.broker.why_not_ready()
+    world.broker.replica_manager.partitions[tp] = partition
+    world.broker.membership.is_registered = False
+
+    assert "not registered" in world.broker.why_not_ready()
+
+
+# Who the broker is
+
+
+def test_broker_without_an_id_has_the_same_one_for_ever():
+    """Its first process is given one, and the log directories keep it."""
+    world = BrokerWorld(broker_id=-1).start()
+    first = world.broker.broker_id
+    assert first >= 0
+    world = world.again(broker_id=-1)
+
+    assert world.broker.broker_id == first
+
+
+def test_log_directories_of_another_broker_are_refused():
+    """Its id would be told for another one's data."""
+    world = BrokerWorld(broker_id=5).start()
+    assert world.broker.broker_id == 5
+    world.stop()
+
+    with pytest.raises(ConfigError, match="it belongs to"):
+        BrokerWorld(world.disk, broker_id=6).start()
+
+
+def lose_registry(world):
+    """What the broker knew of its topics is gone, and its partitions are there."""
+    world.disk.end_process()
+    world.disk.remove_tree(f"{LOG_DIR}/registry")
+
+
+def test_log_directories_of_another_cluster_are_refused():
+    """With ZooKeeper the cluster has its id there; the embedded registry takes that of the disk."""
+    world = BrokerWorld(broker_id=0).start()
+    cluster_id = world.broker.cache.cluster_id
+    world.stop()
+    lose_registry(world)
+    with pytest.raises(ConfigError, match=cluster_id):
+        BrokerWorld(world.disk, **IN_CLUSTER).start()
+    lose_registry(world)
+    after = BrokerWorld(world.disk).start()
+
+    assert (after.broker.broker_id, after.broker.cache.cluster_id) == (0, cluster_id)
+
+
+def test_partitions_that_the_registry_does_not_know_are_taken_over_if_that_is_wanted():
+    """Otherwise the broker does not start, and has written nothing that Kafka would not know."""
+    world = BrokerWorld().start()
+    world.create("t", segment_bytes=5_000)
+    world.stop()
+    lose_registry(world)
+    with pytest.raises(ConfigError, match="has 1 partition"):
+        BrokerWorld(world.disk).start()
+    assert not world.disk.exists(f"{LOG_DIR}/registry")
+    after = BrokerWorld(world.disk, adopts=True).start()
+
+    assert after.broker.cache.topic("t") is not None
+    assert after.broker.why_not_ready() is None
+
+
+def test_broker_does_not_start_without_the_directory_of_its_registry(monkeypatch):
+    """The others alone do not know the topics."""
+    world = BrokerWorld(log_dirs=f"{LOG_DIR},/other")
+    world.disk.make_dirs("/other")
+    made = LogManager.acquire
+
+    def fail(logs):
+        owner = made(logs)
+        logs.dirs[0].is_offline = True
+        return owner
+
+    monkeypatch.setattr(LogManager, "acquire", fail)
+    with pytest.raises(ConfigError, match="keeps the registry"):
+        world.start()
+
+
+@pytest.mark.parametrize(
+    ("listeners", "is_told"),
+    [(None, True), ("PLAINTEXT://localhost:9092", False), ("PLAINTEXT://:9092", False)],
+)
+def test_broker_that_only_this_machine_can_reach_says_so(caplog, listeners, is_told):
+    """Unless somebody has chosen that."""
+    caplog.set_level(logging.INFO)
+    BrokerWorld(**({} if listeners is None else {"listeners": listeners})).start()
+
+    assert ("This machine alone is served" in caplog.text) is is_told
+
+
+def test_logins_that_need_a_start_are_started(monkeypatch):
+    """Keys of an identity provider are fetched before the first client comes."""
+    started = []
+    made = broker_module.network_config
+
+    def with_login(*arguments):
+        login = SimpleNamespace(on_start=[started.append])
+        return replace(made(*arguments), sasl={"PLAINTEXT": login})
+
+    monkeypatch.setattr(broker_module, "network_config", with_login)
+    world = BrokerWorld().start()
+
+    assert started == [world.runtime]
+
+
+def test_broker_stops_when_the_directory_of_its_registry_fails():
+    """It is told by the logs, from the moment on in which it serves."""
+    world, ends = BrokerWorld().start(), []
+    world.broker.log_dir_failures.on_fatal = lambda: ends.append(True)
+    (log_dir,) = world.broker.log_manager.dirs
+    log_dir.is_offline = True
+    world.broker.log_dir_failures.on_failure(log_dir)
+    world.runtime.advance(10)
+
+    assert ends == [True]
+
+
+def test_moves_and_compaction_are_asked_after_each_flush_of_a_directory():
+    """Both are attached to the logs; without a cleaner there are moves alone."""
+    for enabled in ("true", "false"):
+        world = BrokerWorld(log_cleaner_enable=enabled).start()
+        assert (world.broker.replica_moves.cleaner is not None) == (enabled == "true")
+        stopped = world.spy(world.broker.replica_moves, "shutdown")
+        world.stop()
+        assert len(stopped) == 1
+
+
+# The process
+
+
+class ServedBroker:
+    """Stands for the broker of a process; a signal comes as soon as it is started."""
+
+    is_fatal = False
+
+    def __init__(self, config, runtime, *, adopts_log_dirs):
+        self.log_dir_failures = SimpleNamespace(on_fatal=None, is_fatal=self.is_fatal)
+        self.runtime, self.broker_id, self.end_points = runtime, 3, ["PLAINTEXT://h:1"]
+        self.calls = ["adopts"] if adopts_log_dirs else []
+        ServedBroker.last = self
+
+    async def startup(self):
+        self.runtime.clock.advance(250)
+        self.calls.append("startup")
+        if self.is_fatal:
+            asyncio.get_running_loop().call_soon(self.log_dir_failures.on_fatal)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def shutdown(self):
+        self.calls.append("shutdown")
+
+
+@pytest.mark.parametrize("is_fatal", [False, True])
+def test_process_serves_until_a_signal_or_the_loss_of_its_disks(monkeypatch, capsys, is_fatal):
+    """The exit status says which; the line says where the broker is, and how long it took."""
+    collected = []
+    monkeypatch.setattr(ServedBroker, "is_fatal", is_fatal)
+    monkeypatch.setattr(broker_module, "Broker", ServedBroker)
+    runtime = mock_runtime()
+    runtime.clock.advance(1_000)
+    monkeypatch.setattr(broker_module, "real_runtime", lambda loop, workers: runtime)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append("collect"))
+    monkeypatch.setattr(gc, "freeze", lambda: collected.append("freeze"))
+    monkeypatch.setattr(gc, "callbacks", collected)
+    status = asyncio.run(serve(BrokerConfig.parse({}), adopts_log_dirs=True))
+
+    assert status == int(is_fatal)
+    assert ServedBroker.last.calls == ["adopts", "startup", "shutdown"]
+    assert "broker 3 is ready at PLAINTEXT://h:1 (250 ms)" in capsys.readouterr().out
+    assert collected[:2] == ["collect", "freeze"]
+    assert collected[2].__name__ == "on_collection"

@@ -293,6 +293,17 @@ def test_coordinator_follows_the_leadership_of_its_partitions(world):
     assert world.groups.heard == [("elected", 0), ("resigned", 0)] * 2
 
 
+def test_coordinator_gives_up_what_is_no_longer_here(world):
+    """Where the replica comes back as the leader of the same epoch it takes it over again."""
+    world.lead(leader=1, leader_epoch=0, topic=OFFSETS)
+    topics = [StopReplicaTopicV1(name=OFFSETS, partition_indexes=[0])]
+    stop = StopReplicaRequest(controller_epoch=5, topics=topics)
+    world.ask("stop_replica", stop, 1)
+    world.lead(leader=1, leader_epoch=0, topic=OFFSETS)
+
+    assert world.groups.heard == [("elected", 0), ("resigned", 0), ("elected", 0)]
+
+
 def test_refused_leadership_changes_nothing_for_the_coordinator(world):
     """The replica knows a newer epoch: what it was told with that one is in force."""
     world.lead(leader=1, leader_epoch=4, topic=OFFSETS)
@@ -405,6 +416,28 @@ def test_clients_never_see_a_part_of_a_topic(world):
     assert seen[0] == {"a": 3}
     assert seen[-1] == topics
     assert all(shown.items() <= topics.items() for shown in seen)
+
+
+def test_slice_of_an_update_has_as_many_topics_as_fit(world):
+    """Their number is that of the partitions; a topic that would be too many begins the next."""
+    own = OrdersToOwnBroker(world.orders, 1)
+    topics = {"a": 2_000, "b": 2_000, "c": METADATA_AT_ONCE - 4_000, "d": 1}
+    states = [state for topic, count in topics.items() for state in states_of(topic, count)]
+    own.update_metadata(5, 1, MetadataUpdate(states))
+
+    assert [topic.name for topic in world.cache.topics()] == ["a", "b", "c"]
+    run_turns(world)
+    assert [topic.name for topic in world.cache.topics()] == ["a", "b", "c", "d"]
+
+
+def test_replicas_are_not_given_up_while_the_logs_are_being_closed(world):
+    """The controller sends it again when the broker is back."""
+    own, answers = OrdersToOwnBroker(world.orders, 1), []
+    world.replicas.log_manager.is_stopping = True
+    own.stop_replica(5, 1, [StopReplicaPartition(T0, 0, True)], answers.append)
+
+    assert world.replicas.stopped == []
+    assert answers == [{T0: ErrorCode.BROKER_NOT_AVAILABLE}]
 
 
 def test_order_that_fails_late_is_answered_and_those_behind_it_are_carried_out(world):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from uuid import UUID
 
 import pytest
+from cluster_world import PORT, Peer
 
 from ottla.errors import ErrorCode
+from ottla.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.leader_and_isr import (
     FULL_TYPE,
     LeaderAndIsrPartitionError,
@@ -17,6 +20,8 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
@@ -239,3 +244,113 @@ def test_answer_that_cannot_be_used_holds_up_none_behind_it(cluster_world, order
 
     assert len(answers) == 1
     assert "cannot be used" in caplog.text
+
+
+@pytest.fixture
+def peers(cluster_world):
+    """The connections to broker 2, as they are made."""
+    made = []
+
+    def accept():
+        made.append(Peer(cluster_world, 2))
+        return made[-1]
+
+    answered(cluster_world)
+    cluster_world.runtime.network.serve("host-2", PORT, accept)
+    return made
+
+
+def under_way(world):
+    """The tasks that control a broker."""
+    names = [task.get_name() for task in asyncio.all_tasks(world.runtime.scheduler.loop)]
+    return [name for name in names if name.startswith("control broker")]
+
+
+def test_connection_ends_with_the_registration_that_it_was_for(cluster_world, orders, peers):
+    """The next one has a connection of its own, and hears nothing that was meant for the first."""
+    world = cluster_world
+    world.delays_ms[2] = 10_000
+    for epoch in (1, 2):
+        orders.add_broker(world.broker(2, epoch=epoch))
+        orders.update_metadata(5, 2, MetadataUpdate())
+        orders.update_metadata(5, 2, MetadataUpdate())
+        world.advance(500)
+    assert [peer.transport.is_closing() for peer in peers] == [True, False]
+    assert [body.broker_epoch for _, body in world.asked] == [1, 2]
+    assert under_way(world) == ["control broker 2"]
+    orders.close()
+    world.advance(500)
+
+    assert peers[1].transport.is_closing()
+    assert under_way(world) == []
+    assert len(world.asked) == 2
+
+
+def test_broker_that_does_not_know_the_newest_version_is_asked_nothing(
+    cluster_world, orders, peers, monkeypatch
+):
+    """An older request would leave out what the controller has decided."""
+    world = cluster_world
+    known = world.answer_of
+
+    def know_less(broker_id, body):
+        answer = known(broker_id, body)
+        if isinstance(answer, ApiVersionsResponse):
+            answer.api_keys = [
+                ApiVersion(api_key=each.api_key, max_version=each.max_version - 1)
+                for each in answer.api_keys
+            ]
+        return answer
+
+    monkeypatch.setattr(world, "answer_of", know_less)
+    orders.add_broker(world.broker(2))
+    orders.update_metadata(5, 2, MetadataUpdate())
+    world.advance(3_000)
+
+    assert len(peers) == 1
+    assert world.asked == []
+
+
+def test_broker_that_is_away_is_told_once_in_the_log(cluster_world, orders, caplog):
+    """It is tried several times a second."""
+    caplog.set_level("INFO")
+    orders.add_broker(cluster_world.broker(2))
+    orders.update_metadata(5, 2, MetadataUpdate())
+    cluster_world.advance(10_000)
+
+    lines = [each for each in caplog.messages if each.startswith("UpdateMetadataRequest to")]
+    assert len(lines) == 1
+
+
+def test_own_broker_is_told_by_calls(cluster_world):
+    """It needs no connection to itself."""
+    told = []
+
+    class Own:
+        broker_id = 1
+
+        def __getattr__(self, name):
+            return lambda *arguments: told.append((name, arguments[:2]))
+
+    orders = OrdersToCluster(cluster_world.runtime, Own(), cluster_world.connections, 1000)
+    orders.add_broker(cluster_world.broker(1))
+    orders.leader_and_isr(5, 1, [STATE], [], None)
+    orders.stop_replica(5, 1, [], None)
+    orders.update_metadata(5, 1, MetadataUpdate())
+    cluster_world.advance(100)
+
+    names = ("leader_and_isr", "stop_replica", "update_metadata")
+    assert told == [(name, (5, 1)) for name in names]
+    assert under_way(cluster_world) == []
+
+
+def test_listener_without_a_name_has_that_of_its_protocol():
+    """As before listeners had names."""
+    end_points = [
+        UpdateMetadataEndpoint(listener=name, security_protocol=1, host="h", port=9)
+        for name in ("INSIDE", "")
+    ]
+    body = UpdateMetadataRequest(live_brokers=[UpdateMetadataBroker(id=2, endpoints=end_points)])
+    (broker,) = live_brokers(body)
+
+    assert [each[:2] for each in broker.endpoints] == [("INSIDE", "SSL"), ("SSL", "SSL")]

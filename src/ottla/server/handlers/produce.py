@@ -44,11 +44,7 @@ from ottla.replication.replica_requests import (
 )
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import (
-    INTERNAL_TOPICS,
-    TopicPartition,
-    TxnProducer,
-)
+from ottla.structs import INTERNAL_TOPICS, NO_EPOCH, TopicPartition, TxnProducer
 
 # The transactional part of Produce: batches that belong to a transaction are verified first.
 #
@@ -213,7 +209,7 @@ class ProduceHandler:
     def _append_nothing(self, topic_partition: TopicPartition) -> PartitionAppendResult:
         """The answer to a message set without a message, which is no error."""
         try:
-            self.replica_manager.partition(topic_partition)
+            self.replica_manager.partition(topic_partition).check_leader_epoch(NO_EPOCH)
         except KafkaError as error:
             return PartitionAppendResult(error.error, error_message=error.message)
         return PartitionAppendResult(ErrorCode.NONE)

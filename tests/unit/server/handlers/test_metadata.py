@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import encode
@@ -85,10 +85,13 @@ def test_each_listener_and_version_has_an_answer_of_its_own(cache, handler):
     assert told(handler, INSIDE) == (ErrorCode.NONE, 2)
     assert told(handler, OUTSIDE) == (ErrorCode.LISTENER_NOT_FOUND, -1)
     assert told(handler, OLD) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    first = SimpleNamespace(**{**vars(OLD), "api_version": 6})
+    assert told(handler, first) == (ErrorCode.LISTENER_NOT_FOUND, -1)
 
 
-def test_partitions_are_built_once_for_many_clients(handler, monkeypatch):
+def test_partitions_are_built_once_for_many_clients(cache, handler, monkeypatch):
     """Clients that lost the leader of 5,000 partitions kept brokers busy with their questions."""
+    cache.update(led_by(1), BROKERS)
     first = told(handler, INSIDE)
     monkeypatch.setattr(handler, "_partition", None)
 
@@ -223,20 +226,28 @@ def test_few_topics_are_created_for_being_named(cache):
     assert created[MAX_CREATIONS_A_SECOND:] == names[-10:]
 
 
-@pytest.mark.parametrize(("count", "pauses"), [(5, 0), (3 * SLICE_PARTITIONS, 3)])
-def test_all_topics_of_a_large_cluster_are_told_in_slices(cache, handler, count, pauses):
+@pytest.mark.parametrize(
+    ("counts", "pauses"),
+    [
+        ((1, 1, 1), 0),
+        ((1, 1, SLICE_PARTITIONS - 3), 0),
+        ((SLICE_PARTITIONS - 1, SLICE_PARTITIONS - 1, 1), 1),
+        ((SLICE_PARTITIONS,) * 3, 3),
+    ],
+)
+def test_all_topics_of_a_large_cluster_are_told_in_slices(cache, handler, counts, pauses):
     """Others are served between them; the answer is that of one step."""
     waited = []
 
     async def pause():
         waited.append(1)
 
-    for name in "abc":
-        of_topics(cache, **{name: count // 3})
+    of_topics(cache, **dict(zip("abc", counts, strict=True)))
     slow = MetadataHandler(cache, False, None, validate_topic_name, MOST, pause)
     request = MetadataRequest(topics=None)
     answer = slow.handle_metadata(INSIDE, request)
 
+    assert asyncio.iscoroutine(answer) == bool(pauses)
     if asyncio.iscoroutine(answer):
         answer = asyncio.run(answer)
     assert answer == handler.handle_metadata(INSIDE, request)
@@ -299,3 +310,100 @@ def test_broker_that_no_controller_tells_of_the_cluster_answers_in_the_end():
     answer = asyncio.run(handler.apis()[ApiKey.METADATA](INSIDE, request))
 
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def named(handler, *topics, version=12, **fields):
+    """The names in an answer to a request for some topics."""
+    context = SimpleNamespace(api_version=version, listener_name="INSIDE", received_ms=0)
+    answer = handler.handle_metadata(context, MetadataRequest(topics=list(topics), **fields))
+    if asyncio.iscoroutine(answer):
+        answer = asyncio.run(answer)
+    assert encode(answer, version)
+    return {topic.name: ErrorCode.of(topic.error_code) for topic in answer.topics}
+
+
+def by_name(name):
+    return MetadataRequestTopic(name=name)
+
+
+def test_all_topics_are_an_empty_list_in_version_0_alone(cache, handler):
+    """Since then it is none, and null is all."""
+    of_topics(cache, a=1)
+
+    assert named(handler, version=0).keys() == {"a", "t"}
+    assert named(handler, version=1) == {}
+    assert named(handler, by_name("a"), version=0).keys() == {"a"}
+
+
+def test_topic_is_found_by_its_id(handler):
+    """One that is not known is told by the id alone."""
+    wanted = [MetadataRequestTopic(name=None, topic_id=UUID(int=each)) for each in (7, 9)]
+
+    assert named(handler, *wanted) == {"t": ErrorCode.NONE, None: ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+@pytest.mark.parametrize(
+    ("version", "allowed", "creates"), [(3, False, True), (4, False, False), (4, True, True)]
+)
+def test_topic_is_created_where_its_reader_allows_it(cache, version, allowed, creates):
+    """Before version 4 a reader cannot say; one that is asked for by an id is not made."""
+    created = []
+
+    async def create(name):
+        created.append(name)
+
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+    with_id = MetadataRequestTopic(name="other", topic_id=UUID(int=9))
+    topics = [by_name("t"), by_name("new")]
+    named(handler, *topics, version=version, allow_auto_topic_creation=allowed)
+    named(handler, with_id, version=12)
+
+    assert created == ["new"] * creates
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_topic_that_cannot_be_created_has_the_reason(cache, failure, error):
+    """Where another client was faster the topic will soon be there, and its reader asks again."""
+
+    async def create(name):
+        raise KafkaError(failure)
+
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+
+    assert named(handler, by_name("new")) == {"new": error}
+
+
+@pytest.mark.parametrize(("name", "is_internal"), [("t", False), ("__consumer_offsets", True)])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_internal_topics_are_marked(cache, handler, name, is_internal, is_there):
+    """Clients that subscribe to a pattern leave them out."""
+    if is_there:
+        state = LeaderAndIsr(1, 3, (1,), 4)
+        tp = TopicPartition(name, 0)
+        cache.update([PartitionState(tp, UUID(int=5), 1, state, (1,))], BROKERS)
+    else:
+        cache.update([], BROKERS, ["t"])
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    (topic,) = handler.handle_describe_topic_partitions(INSIDE, request).topics
+    assert topic.is_internal is is_internal
+    if is_there:
+        answer = handler.handle_metadata(INSIDE, MetadataRequest(topics=[by_name(name)]))
+        assert [each.is_internal for each in answer.topics] == [is_internal]
+
+
+def test_replicas_on_dead_brokers_and_failed_disks_are_offline(cache, handler):
+    """An administrator sees which of them have to come back."""
+    state = LeaderAndIsr(1, 3, (1,), 4)
+    tp = TopicPartition("t", 0)
+    cache.update([PartitionState(tp, UUID(int=7), 1, state, (1, 2, 3), False, (2,))], BROKERS)
+    answer = handler.handle_metadata(INSIDE, MetadataRequest(topics=[by_name("t")]))
+    (partition,) = answer.topics[0].partitions
+
+    assert partition.replica_nodes == [1, 2, 3]
+    assert partition.offline_replicas == [2, 3]

@@ -1,0 +1,426 @@
+"""What a broker makes of its settings: those of its file, and those that change while it runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import ClassVar
+
+import pytest
+from broker_world import LISTENER, BrokerWorld
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.controller import Controller
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.metrics_registry import FamilyName
+from ottla.network.tls_context import BrokerTls
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_versions import ApiVersionsRequest
+from ottla.protocol.group import HeartbeatRequest
+from ottla.protocol.leader_and_isr import UpdateMetadataRequest
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.transactions import WriteTxnMarkersRequest
+from ottla.record.record_batch import batches
+from ottla.registry.paths import DEFAULT_ENTITY
+from ottla.security.delegation_tokens import DelegationToken
+from ottla.security.principal import KafkaPrincipal
+from ottla.server.broker import Broker
+from ottla.server.membership import BrokerState
+from ottla.server.metric_reporters import MetricsReporter
+from ottla.structs import OFFSETS_TOPIC, ClientEntity, TopicPartition
+
+ME = __name__
+STATE = FamilyName("kafka.server", "KafkaServer", "BrokerState").bean()
+AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}
+IN_CLUSTER = {"zookeeper_connect": "here:2181", "broker_id": 0}
+TWO_LISTENERS = {
+    "listeners": "PLAINTEXT://:9092,B://:9093",
+    "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+    "inter_broker_listener_name": "B",
+}
+EVE, ROOT = KafkaPrincipal.user("eve"), KafkaPrincipal.user("root")
+BROKERS, TOPICS = "brokers", "topics"
+
+
+class Keeper(MetricsReporter):
+    """It keeps what it gets."""
+
+    reports: ClassVar = []
+    ends: ClassVar = []
+
+    def report(self, beans):
+        Keeper.reports.append(beans)
+
+    def close(self):
+        Keeper.ends.append(self)
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    Keeper.reports.clear()
+    Keeper.ends.clear()
+
+
+REPORTER = {"metric_reporters": f"{ME}:Keeper"}
+EACH_SECOND = {"metric_reporters_interval_ms": "1000"}
+
+
+def log_of(world, topic="t"):
+    return world.broker.replica_manager.partitions[TopicPartition(topic, 0)].log
+
+
+# What changes while the broker runs
+
+
+def test_logs_follow_the_settings_of_their_topic_and_of_the_broker():
+    """At once, and after a restart as well."""
+    world = BrokerWorld().start()
+    world.create("t")
+    world.create("own", segment_ms=7_000)
+    world.change(BROKERS, DEFAULT_ENTITY, log_segment_bytes=5_000_000)
+    assert log_of(world).config.segment_bytes == 5_000_000
+    world.change(TOPICS, "t", segment_bytes=2_000_000)
+    assert log_of(world).config.segment_bytes == 2_000_000
+    world = world.again()
+
+    assert log_of(world).config.segment_bytes == 2_000_000
+    assert log_of(world, "own").config.segment_bytes == 5_000_000
+    assert log_of(world, "own").config.segment_ms == 7_000
+
+
+def test_replication_and_the_controller_follow_the_settings_of_the_broker():
+    """Also those that were made before the broker was started."""
+    world = BrokerWorld().start()
+    updates = world.spy(world.broker.controller, "update_config")
+    world.change(
+        BROKERS, DEFAULT_ENTITY, leader_replication_throttled_rate=2_000, log_retention_ms=70_000
+    )
+    assert [config.log_retention_ms for (config,) in updates] == [70_000]
+    assert world.broker.replica_manager.leader_quota.bytes_per_second == 2_000
+    world = world.again()
+
+    assert world.broker.replica_manager.leader_quota.bytes_per_second == 2_000
+    assert world.broker.dynamic_config.broker_config.log_retention_ms == 70_000
+
+
+def test_controller_begins_with_the_settings_from_before_the_start(monkeypatch):
+    """Topics that are made first have them too."""
+    world = BrokerWorld().start()
+    world.change(BROKERS, DEFAULT_ENTITY, unclean_leader_election_enable="true")
+    seen, made = [], Controller.update_config
+
+    def update(controller, config):
+        seen.append(config.unclean_leader_election_enable)
+        made(controller, config)
+
+    monkeypatch.setattr(Controller, "update_config", update)
+    world.again()
+
+    assert seen[0] is True
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+@pytest.mark.parametrize("is_of_topic", [True, False])
+def test_leaders_are_elected_where_unclean_ones_become_allowed(is_active, is_of_topic):
+    """By the controller alone; another change elects nobody."""
+    world = BrokerWorld().start()
+    world.create("t")
+    elected = world.spy(world.broker.controller, "on_unclean_election_allowed")
+    if not is_active:
+        world.broker.controller.resign()
+    change = {"unclean_leader_election_enable": "true"}
+    if is_of_topic:
+        world.change(TOPICS, "t", retention_ms=5)
+        assert elected == []
+        world.change(TOPICS, "t", **change)
+    else:
+        world.change(BROKERS, DEFAULT_ENTITY, log_retention_ms=5_000)
+        assert elected == []
+        world.change(BROKERS, DEFAULT_ENTITY, **change)
+
+    assert len(elected) == int(is_active)
+
+
+def test_listeners_are_added_and_told_to_the_cluster():
+    """Until the broker is about to stop; other settings change nothing that others know."""
+    world = BrokerWorld(listeners="PLAINTEXT://:9092").start()
+    own = str(world.broker.broker_id)
+    told = world.spy(world.broker.membership, "tell_end_points")
+    world.change(BROKERS, own, max_connections=50)
+    assert told == []
+    assert world.broker.processor.network.max_connections == 50
+    protocols = "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"
+    both = {
+        "listeners": "PLAINTEXT://:9092,B://:9093",
+        "listener_security_protocol_map": protocols,
+    }
+    world.change(BROKERS, own, **both)
+    assert len(told) == 1
+    assert world.broker.processor.open == {"PLAINTEXT": 9092, "B": 9093}
+    assert [each.listener_name for each in world.broker.end_points] == ["PLAINTEXT", "B"]
+    world.broker.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    world.change(BROKERS, own, max_connections=60, **both)
+    assert world.broker.processor.network.max_connections != 60
+    world.broker.state = BrokerState.RUNNING
+    world = world.again(listeners="PLAINTEXT://:9092")
+
+    assert world.broker.processor.open.keys() == {"PLAINTEXT", "B"}
+
+
+def test_key_stores_are_read_when_the_registry_says_so(certificates, monkeypatch):
+    """Also such as were set before the start, whose rules the file's settings do not bind."""
+    updates, made = [], BrokerTls.update
+
+    def update(tls, config, keeps_rules=True):
+        updates.append(keeps_rules)
+        made(tls, config, keeps_rules)
+
+    monkeypatch.setattr(BrokerTls, "update", update)
+    settings = {
+        "listeners": "PLAINTEXT://:9092,SSL://:9093",
+        "ssl_keystore_location": certificates.server,
+    }
+    world = BrokerWorld(**settings).start()
+    own = str(world.broker.broker_id)
+    key = "listener_name_ssl_ssl_keystore_location"
+    assert updates == []
+    world.change(BROKERS, own, **{key: certificates.server})
+    assert updates == [True]
+    world.again(**settings)
+
+    assert updates[1:] == [False]
+
+
+def test_quotas_of_clients_and_addresses_are_followed():
+    """Those from before the start are in force at once."""
+    world = BrokerWorld().start()
+    client, address = ClientEntity(client_id="app"), ClientEntity(ip="10.0.0.9")
+    world.change_client(client, controller_mutation_rate=1)
+    world.change_client(address, connection_creation_rate=5)
+    assert world.broker.processor.ip_limits == [("10.0.0.9", 5)]
+    for names in ("abc", "def"):
+        codes = [
+            world.ask(creation(name, 30), 6, client_id=client_id).topics[0].error_code
+            for name, client_id in zip(names, ("app", "app", "other"), strict=True)
+        ]
+        assert codes == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
+        world = world.again()
+        assert world.broker.processor.ip_limits == [("10.0.0.9", 5)]
+
+
+def creation(name, count=1):
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=count, replication_factor=1)],
+        timeout_ms=1_000,
+    )
+
+
+# Whom the broker serves, and what it tells of that
+
+
+def test_apis_of_brokers_are_served_on_their_listener():
+    """A frame is as long as its API allows, and metadata name the broker."""
+    world = BrokerWorld(**TWO_LISTENERS, **IN_CLUSTER).start()
+    body = UpdateMetadataRequest(controller_epoch=-1)
+    refused = world.ask(body, 8, listener=LISTENER)
+    served = world.ask(body, 8, listener="B")
+
+    assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert served.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    limit = world.broker.processor.max_frame_bytes
+    assert limit == world.broker.apis.max_frame_bytes
+    answer = world.ask(MetadataRequest(topics=None), 9)
+    assert [each.node_id for each in answer.brokers] == [world.broker.broker_id]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_served"),
+    [
+        ({}, False),
+        ({**AUTHORIZER, "super_users": "User:root"}, True),
+        ({**AUTHORIZER, "super_users": "User:root", "authorizer_mode": "log"}, False),
+    ],
+)
+def test_administrators_end_transactions_elsewhere_only_where_rights_are_asked_for(
+    settings, is_served
+):
+    """Otherwise anybody could (KIP-664)."""
+    world = BrokerWorld(
+        **TWO_LISTENERS,
+        **IN_CLUSTER,
+        **settings,
+    ).start()
+    answer = world.ask(WriteTxnMarkersRequest(), 1, principal=ROOT)
+
+    assert (not isinstance(answer, str)) is is_served
+
+
+@pytest.mark.parametrize(("settings", "error"), [({}, 0), (AUTHORIZER, "denied")])
+def test_rights_are_asked_for_where_there_is_an_authorizer(settings, error):
+    """Nobody has any before they are given."""
+    world = BrokerWorld(auto_create_topics_enable="false", **settings).start()
+    world.create("t")
+    body = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    (topic,) = world.ask(body, 9, principal=EVE).topics
+
+    assert topic.error_code == (ErrorCode.TOPIC_AUTHORIZATION_FAILED if error else 0)
+
+
+def audited(world):
+    """The records of the audit topic."""
+    world.runtime.advance(5_000)
+    log = log_of(world, "audit")
+    data = log.read(0, 1 << 20, max_offset=log.log_end_offset, min_one_message=True)
+    records = (each for batch in batches(data.records.read()) for each in batch.records())
+    return [json.loads(each.value) for each in records]
+
+
+def test_administrative_requests_and_denials_are_noted_in_the_audit_topic():
+    """What is refused to clients on their listener, too."""
+    world = BrokerWorld(
+        **TWO_LISTENERS,
+        **IN_CLUSTER,
+        ottla_audit_topic="audit",
+        super_users="User:root",
+        **AUTHORIZER,
+    ).start()
+    assert world.ask(creation("made"), 6, principal=ROOT).topics[0].error_code == 0
+    world.ask(MetadataRequest(topics=[MetadataRequestTopic(name="made")]), 9, principal=EVE)
+    world.ask(UpdateMetadataRequest(controller_epoch=-1), 8, principal=ROOT)
+    found = [(each["principal"], each["api"], each["decision"]) for each in audited(world)]
+
+    assert sorted(found) == [
+        ("User:eve", "Metadata", "denied"),
+        ("User:root", "CreateTopics", "allowed"),
+        ("User:root", "UpdateMetadata", "denied"),
+    ]
+
+
+def test_broker_without_an_audit_topic_notes_nothing():
+    """Refusals are answered all the same."""
+    world = BrokerWorld(**AUTHORIZER).start()
+
+    assert world.broker.audit is None
+    assert world.ask(creation("t"), 6, principal=EVE).topics[0].error_code
+
+
+def test_tokens_that_have_ended_are_removed_by_the_controller():
+    """At the interval that is set."""
+    world = BrokerWorld(
+        delegation_token_secret_key="secret",
+        delegation_token_expiry_check_interval_ms=2_000,
+    ).start()
+    now_ms = world.runtime.clock.now_ms()
+    token = DelegationToken("x", EVE, EVE, (), now_ms, now_ms + 500, now_ms + 500, b"hmac")
+    world.run(world.broker.tokens.create(token))
+    world.broker.controller.resign()
+    world.runtime.advance(5_000)
+    assert len(world.broker.tokens.table) == 1
+    world.run(world.broker.controller.startup())
+    world.runtime.advance(2_100)
+
+    assert len(world.broker.tokens.table) == 0
+
+
+def test_token_of_another_life_of_the_broker_lets_its_owner_in():
+    """Tokens are read before clients come; the listeners judge by the same table."""
+    settings = {
+        "delegation_token_secret_key": "secret",
+        "listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093",
+        "sasl_enabled_mechanisms": "SCRAM-SHA-256",
+    }
+    world = BrokerWorld(**settings).start()
+    now_ms = world.runtime.clock.now_ms()
+    token = DelegationToken("x", EVE, EVE, (), now_ms, now_ms + 10**8, now_ms + 10**8, b"hmac")
+    world.run(world.broker.tokens.create(token))
+    world = world.again(**settings)
+
+    assert [each.token_id for each in world.broker.tokens.table] == ["x"]
+
+
+# Metrics
+
+
+def test_reporters_of_the_file_report_the_brokers_state():
+    """From the moment on in which it serves; clients may push theirs then."""
+    world = BrokerWorld(**REPORTER, **EACH_SECOND).start()
+    world.runtime.advance(1_500)
+
+    assert Keeper.reports[0][STATE] == {"Value": BrokerState.RUNNING}
+    assert ApiKey.PUSH_TELEMETRY in keys(world)
+    assert ApiKey.PUSH_TELEMETRY not in keys(BrokerWorld().start())
+    world.stop()
+    assert len(Keeper.ends) == 1
+
+
+def keys(world):
+    """The APIs that the broker serves."""
+    body = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    return {each.api_key for each in world.ask(body, 3).api_keys}
+
+
+def test_reporters_come_and_go_with_the_settings():
+    """The first of them too, and one from before the start."""
+    world = BrokerWorld(**EACH_SECOND).start()
+    assert world.broker.reporters is None
+    world.change(BROKERS, DEFAULT_ENTITY, **REPORTER)
+    world.runtime.advance(1_500)
+    assert Keeper.reports.pop()[STATE] == {"Value": BrokerState.RUNNING}
+    assert world.broker.reporters is not None
+    made = world.broker.reporters
+    world.change(BROKERS, DEFAULT_ENTITY, log_retention_ms=5_000)
+    assert world.broker.reporters is made
+    assert len(Keeper.ends) == 1
+    world.change(BROKERS, DEFAULT_ENTITY, **REPORTER)
+    world = world.again(**EACH_SECOND)
+    Keeper.reports.clear()
+    world.runtime.advance(1_500)
+
+    assert len(Keeper.reports) == 1
+
+
+def test_request_log_is_on_from_the_start_where_its_level_says_so():
+    """Otherwise no request is measured for it."""
+    log = logging.getLogger("kafka.request.logger")
+    before = log.level
+    try:
+        for level, is_on in ((logging.DEBUG, True), (logging.WARNING, False)):
+            log.setLevel(level)
+            assert (BrokerWorld().start().broker.apis.meter is not None) is is_on
+    finally:
+        log.setLevel(before)
+
+
+def test_offsets_are_coordinated_from_the_start():
+    """Groups that the broker had before are there again."""
+    world = BrokerWorld(offsets_topic_num_partitions=1).start()
+    world.run(world.broker.controller.auto_create_topic(OFFSETS_TOPIC))
+    loaded = world.again(offsets_topic_num_partitions=1)
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+    assert loaded.broker.coordinators.offsets_log.is_leader(0)
+    assert loaded.ask(heartbeat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_settings_that_a_running_broker_may_not_take_are_refused(certificates):
+    """Key stores that cannot be read, and reporters of a client's own choice."""
+    world = BrokerWorld(
+        listeners="PLAINTEXT://:9092,SSL://:9093", ssl_keystore_location=certificates.server
+    ).start()
+    dynamic = world.broker.dynamic_config
+    for name, value in (
+        ("metric.reporters", "os:abort"),
+        ("listener.name.ssl.ssl.keystore.location", "/nowhere"),
+    ):
+        with pytest.raises(KafkaError, match=value):
+            dynamic.validate_broker(dynamic.broker_name, {name: value})
+
+
+def test_registry_is_where_the_settings_say_unless_one_is_given():
+    """A simulation brings its own."""
+    world = BrokerWorld()
+    assert world.broker.registry is world.registry
+    own = Broker(BrokerConfig.parse({"log.dirs": "/logs"}), world.runtime)
+
+    assert own.registry.directory == "/logs/registry"
