@@ -439,7 +439,6 @@ class Transactions:
         self.machine.become(ProducerTransactionState.ABORTING, "abort_transaction")
         self._refuse_records("abort_transaction")
         await self._stop_adding()
-        self._drop("the transaction was aborted")
         await self.outbox.idle()
         self._drop("the transaction was aborted")
         await self._end(False, deadline)
@@ -577,7 +576,6 @@ class Transactions:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            self._adding = None
 
     async def _end(self, commit: bool, deadline: Deadline) -> None:
         if not self._is_begun:
@@ -593,7 +591,6 @@ class Transactions:
         else:
             if self.bumps:
                 self._manager.begin_epoch(*identity)
-        self._is_begun = False
 
     def _was_never_begun(self, error: KafkaError) -> bool:
         """Whether the coordinator has nothing to abort, as it accepted no request before."""

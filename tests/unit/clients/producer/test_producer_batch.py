@@ -8,6 +8,7 @@ from ottla.clients.producer.producer_batch import (
     BatchFormat,
     ProducerBatch,
     RecordFuture,
+    RecordMetadata,
     record_size,
 )
 from ottla.errors import ErrorCode, KafkaError
@@ -112,3 +113,41 @@ def test_callback_that_comes_after_a_split_hears_of_the_part():
     second.fail(REFUSED)
 
     assert seen == [(futures[0].result(), None), (None, REFUSED)]
+
+
+def test_each_record_of_a_refused_batch_has_its_own_reason():
+    """Those that a broker does not name were refused for the sake of another (KIP-467)."""
+    batch = batch_of(2)
+    futures = [future_of(batch, index) for index in range(2)]
+    batch.fail(KafkaError(ErrorCode.INVALID_TIMESTAMP, "no"), {1: "it is too old"})
+    first, second = [future.exception() for future in futures]
+
+    assert (first.error, first.message) == (
+        ErrorCode.INVALID_TIMESTAMP,
+        "another record of the same batch was refused",
+    )
+    assert (second.error, second.message) == (ErrorCode.INVALID_RECORD, "it is too old")
+
+
+def test_failure_of_a_batch_is_its_own_or_that_of_a_part():
+    """There is none while nothing has failed."""
+    whole, batch = batch_of(1), batch_of(2)
+    first, second = batch.split(1, 0)
+    first.complete(0)
+    assert (whole.failure(), batch.failure()) == (None, None)
+    whole.fail(REFUSED)
+    second.fail(REFUSED)
+
+    assert whole.failure() is batch.failure() is REFUSED
+
+
+@pytest.mark.parametrize(("log_append_time_ms", "expected"), [(NO_TIMESTAMP, 5), (777, 777)])
+def test_time_of_a_record_is_its_own_unless_the_log_decides(log_append_time_ms, expected):
+    """A record that was written cannot be cancelled either."""
+    batch = batch_of(3)
+    future = future_of(batch, 2)
+    assert (future.cancel(), future.cancelled(), future.running()) == (False, False, True)
+    batch.complete(40, log_append_time_ms)
+
+    assert future.result() == RecordMetadata("t", 0, 42, expected, -1, 1)
+    assert (future.cancel(), future.cancelled(), future.running()) == (False, False, False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
 from transaction_world import LIMIT_MS, TransactionWorld, add_answer, offsets_answer
+from virtual_thread import virtual_threads
 
 from ottla import Consumer, Producer
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
@@ -15,7 +17,7 @@ from ottla.clients.producer.transaction_manager import (
     ProducerTransactionState,
     StateMachine,
 )
-from ottla.clients.producer.transactions import TransactionCompleter
+from ottla.clients.producer.transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
@@ -296,17 +298,210 @@ def test_lost_batch_is_followed_by_an_abort_and_a_new_epoch(world, cluster):
     assert world.batches == [(1, 0, 1)]
 
 
-def test_forgotten_producer_gets_a_new_id_after_the_abort(world, cluster):
-    """The coordinator does not know what to abort, which is as good as an abort."""
+@pytest.mark.parametrize("before", [False, True])
+def test_forgotten_producer_gets_a_new_id_after_the_abort(world, cluster, before):
+    """The coordinator does not know what to abort, whatever it had accepted before."""
     forgotten = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if before:
+        world.send("a")
+        world.run(10)
     cluster[0].on(AddPartitionsToTxnRequest, add_answer(forgotten), add_answer())
     cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=forgotten), EndTxnResponse())
-    world.send("a")
+    world.send("b", partition=1)
     world.run(10)
     world.call("abort")
 
     assert world.state == "READY"
-    assert world.conversation() == ["init -1", "add", "abort", "init 0"]
+    said = ["add", "produce"] if before else []
+    assert world.conversation() == ["init -1", *said, "add", "abort", "init 0"]
+
+
+def test_batch_that_returns_during_an_abort_is_dropped(world, cluster):
+    """It would otherwise be sent in the next transaction."""
+    cluster[0].on(ProduceRequest, "hold", world.append)
+    future = world.send("a")
+    world.run(10)
+    (held,) = cluster[0].held
+    answer = world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)(held.request, 9)
+    world.runtime.scheduler.call_later(100, lambda: held.answer(answer))
+    world.call("abort")
+    world.call("begin")
+    world.send("b")
+    world.run(1000)
+
+    assert "the transaction was aborted" in str(future.exception(0))
+    assert world.log == [b"b"]
+
+
+def test_partitions_that_were_not_added_yet_are_no_longer_wanted_after_an_abort(world, cluster):
+    """The abort does not wait for the answer, and the next transaction begins with none."""
+
+    def end(request, version):
+        (held,) = cluster[0].held  # brokers answer the requests of a connection in their order
+        held.answer(add_answer()(held.request, version))
+        return EndTxnResponse()
+
+    cluster[0].on(AddPartitionsToTxnRequest, "hold", add_answer())
+    cluster[0].on(EndTxnRequest, end)
+    world.send("a", partition=1)
+    world.run(10)
+    began_ms = world.runtime.clock.monotonic_ms()
+    world.call("abort")
+    assert world.runtime.clock.monotonic_ms() == began_ms
+    world.call("begin")
+    world.send("b")
+    world.run(100)
+
+    _, request = cluster[0].sent(AddPartitionsToTxnRequest)
+    assert [topic.partitions for topic in request.v3_and_below_topics] == [[0]]
+    assert world.log == [b"b"]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("work", ["records", "offsets"])
+def test_each_transaction_is_ended_where_something_was_written(runtime, cluster, work, level):
+    """Records or offsets are enough, and below level 2 each transaction names them anew."""
+    cluster.features["transaction.version"] = level
+    world = TransactionWorld(runtime, cluster).begun()
+    if level == 2:
+        cluster[0].on(EndTxnRequest, world.end_with_bump)
+    for _ in range(2):
+        if work == "records":
+            world.send("a")
+            world.run(10)
+        else:
+            world.call("send_offsets", OFFSETS, GROUP)
+        world.call("commit")
+        world.call("begin")
+
+    named = {"records": ["add"], "offsets": ["offsets"]}[work] if level == 1 else []
+    written = {"records": "produce", "offsets": "commit offsets"}[work]
+    assert world.conversation()[1:] == [*named, written, "commit"] * 2
+
+
+@pytest.mark.parametrize("confirmed", ["nothing", "records", "offsets", "the one before"])
+def test_abort_that_the_coordinator_knows_nothing_of(runtime, cluster, confirmed):
+    """It is as good as done where no request of this transaction was accepted, else fatal."""
+    world = TransactionWorld(runtime, cluster).begun()
+    if confirmed == "the one before":
+        world.send("a")
+        world.run(10)
+        world.call("commit")
+        world.call("begin")
+    elif confirmed == "records":
+        world.send("a")
+        world.run(10)
+    elif confirmed == "offsets":
+        world.call("send_offsets", OFFSETS, GROUP)
+    cluster[0].on(AddPartitionsToTxnRequest, add_answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE))
+    world.send("b", partition=1)
+    world.run(10)
+    if confirmed in ("nothing", "the one before"):
+        world.call("abort")
+        assert world.state == "READY"
+    else:
+        with pytest.raises(KafkaError) as caught:
+            world.call("abort")
+        assert caught.value.error is ErrorCode.INVALID_TXN_STATE
+        assert world.state == "FATAL_ERROR"
+
+
+def test_abort_that_is_refused_is_an_error(world, cluster):
+    """Although nothing was accepted before: the coordinator has something to say."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    cluster[0].on(AddPartitionsToTxnRequest, add_answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=code))
+    world.send("a")
+    world.run(10)
+    with pytest.raises(KafkaError) as caught:
+        world.call("abort")
+
+    assert caught.value.error is code
+
+
+def test_init_that_is_refused_is_an_error(runtime, cluster):
+    """Nothing can be done after it."""
+    world = TransactionWorld(runtime, cluster)
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    cluster[0].on(InitProducerIdRequest, InitProducerIdResponse(error_code=code))
+    with pytest.raises(KafkaError, match="transactional id till: init_transactions") as caught:
+        world.call("init")
+
+    assert caught.value.error is code
+    assert world.state == "FATAL_ERROR"
+
+
+def test_prepare_is_refused_at_once_outside_of_a_transaction(world, cluster):
+    """Not after a wait for what another call left on its way."""
+    cluster[0].on(ProduceRequest, None)
+    world.send("a")
+    with pytest.raises(KafkaTimeoutError):
+        world.call("commit", limit_ms=100)
+    now_ms = world.runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError, match="prepare_transaction: producer till is COMMITTING"):
+        world.call("prepare")
+
+    assert world.runtime.clock.monotonic_ms() == now_ms
+
+
+@pytest.mark.parametrize(
+    ("code", "limits"),
+    [
+        (ErrorCode.CONCURRENT_TRANSACTIONS, (50, 130)),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, (1000, 4000)),
+    ],
+)
+def test_end_of_the_transaction_before_is_asked_for_often(runtime, cluster, code, limits):
+    """Its markers are written soon; other causes of a refusal may last."""
+    world = TransactionWorld(runtime, cluster)
+    refusals = [InitProducerIdResponse(error_code=code)] * 5
+    cluster[0].on(InitProducerIdRequest, *refusals, world.init)
+    world.call("init")
+
+    assert limits[0] <= runtime.clock.monotonic_ms() <= limits[1]
+
+
+def test_coordinator_that_has_moved_is_found_at_its_new_address(runtime):
+    """Nothing else would ask for the metadata that say so."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    cluster.coordinator = 1
+    world = TransactionWorld(runtime, cluster).begun()
+    world.call("send_offsets", OFFSETS, GROUP)
+    cluster[1].stop()
+    cluster[1].port += 500
+    cluster[1].start()
+    world.call("commit")
+
+    assert world.state == "READY"
+    assert len(cluster[1].sent(EndTxnRequest)) == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ((0, ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED), 2),
+        ((ErrorCode.NOT_COORDINATOR, ErrorCode.TOPIC_AUTHORIZATION_FAILED), 1),
+        ((0, ErrorCode.OPERATION_NOT_ATTEMPTED), 1),
+    ],
+)
+def test_worst_of_several_errors_is_the_reason(world, cluster, codes, expected):
+    """What was not attempted has its reason elsewhere, and a permanent one comes first."""
+    cluster.topics["pages"] = 3
+
+    def answer(request, version):
+        response = offsets_answer()(request, version)
+        for partition in response.topics[0].partitions:
+            partition.error_code = codes[partition.partition_index]
+        return response
+
+    cluster[0].on(TxnOffsetCommitRequest, answer)
+    offsets = {TopicPartition("pages", n): OffsetAndMetadata(7) for n in range(len(codes))}
+    with pytest.raises(KafkaError, match=f"cannot have the offset pages-{expected}") as caught:
+        world.call("send_offsets", offsets, GROUP)
+
+    assert caught.value.error is codes[expected]
 
 
 def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster):
@@ -419,6 +614,32 @@ def test_commit_waits_for_offsets_that_another_thread_sends(world, cluster, outc
     assert world.conversation()[1:] == ["offsets", "commit offsets"] + ["commit"] * (not outcome)
 
 
+def test_offsets_that_ran_out_of_time_may_be_sent_again(world, cluster):
+    """The transaction is as good as before."""
+    cluster[0].on(TxnOffsetCommitRequest, None)
+    with pytest.raises(KafkaTimeoutError):
+        world.call("send_offsets", OFFSETS, GROUP, limit_ms=100)
+    cluster[0].on(TxnOffsetCommitRequest, offsets_answer())
+    world.call("send_offsets", OFFSETS, GROUP)
+    world.call("commit")
+
+    assert world.state == "READY"
+
+
+def test_commit_fails_where_offsets_of_another_thread_ran_out_of_time(world, cluster):
+    """They were accepted before the commit was called, and are in no transaction."""
+    cluster[0].on(TxnOffsetCommitRequest, None)
+    deadline = Deadline(world.runtime.clock, 300)
+    offsets = world.transactions.send_offsets(OFFSETS, GROUP, deadline)
+    sent = world.runtime.scheduler.spawn(offsets, "offsets")
+    world.run(10)
+    with pytest.raises(KafkaError, match="must be aborted"):
+        world.call("commit")
+
+    assert isinstance(sent.exception(), KafkaTimeoutError)
+    assert "commit" not in world.conversation()
+
+
 def test_commit_that_ran_out_of_time_waits_for_the_records_again(world, cluster):
     """The same call continues: EndTxn still comes after the last record."""
     cluster[0].on(ProduceRequest, lambda request, version: Later(3000, world.append(request, 0)))
@@ -448,14 +669,31 @@ def test_offsets_name_the_member_that_commits(world, cluster):
     assert world.conversation()[1:] == ["offsets", "commit offsets", "commit offsets", "commit"]
 
 
-def test_old_group_coordinator_is_not_asked_without_the_member(runtime, cluster):
-    """Rather an error than a commit that nothing protects."""
-    cluster[0].versions[ApiKey.TXN_OFFSET_COMMIT] = (0, 2)
+@pytest.mark.parametrize("instance", ["static", None])
+@pytest.mark.parametrize("member", ["member-1", ""])
+def test_old_group_coordinator_is_not_asked_without_the_member(runtime, cluster, member, instance):
+    """Rather an error than a commit that nothing protects; a group's name alone needs none."""
+    group = ConsumerGroupMetadata("copiers", GroupMembership(3, member, instance))
     world = TransactionWorld(runtime, cluster).begun()
-    with pytest.raises(KafkaError, match="TXN_OFFSET_COMMIT"):
-        world.call("send_offsets", OFFSETS, GROUP)
+    world.call("send_offsets", OFFSETS, group)
+    (request,) = cluster[0].sent(TxnOffsetCommitRequest)
+    is_member = bool(member or instance)
+    assert (request.generation_id, request.member_id, request.group_instance_id) == (
+        (3, member, instance) if is_member else (-1, "", None)
+    )
+    world.call("commit")
 
-    assert cluster[0].sent(TxnOffsetCommitRequest) == []
+    for broker in cluster.brokers.values():
+        broker.stop()
+        broker.versions[ApiKey.TXN_OFFSET_COMMIT] = (0, 2)
+        broker.start()
+    world.call("begin")
+    if is_member:
+        with pytest.raises(KafkaError, match="TXN_OFFSET_COMMIT"):
+            world.call("send_offsets", OFFSETS, group)
+    else:
+        world.call("send_offsets", OFFSETS, group)
+    assert len(cluster[0].sent(TxnOffsetCommitRequest)) == 1 + (not is_member)
 
 
 def test_member_that_was_replaced_can_only_abort(world, cluster):
@@ -547,3 +785,43 @@ def unavailable(response: FindCoordinatorResponse, code: int) -> FindCoordinator
     for coordinator in response.coordinators:
         coordinator.error_code = code
     return response
+
+
+PREPARED = PreparedTransaction("till", 42, 3)
+
+
+@pytest.fixture
+def completer_of(runtime, cluster, monkeypatch):
+    """Makes completers whose calls run in virtual time."""
+    virtual_threads(monkeypatch, runtime, "ottla.clients.producer.transactions")
+    return partial(TransactionCompleter, cluster.bootstrap_servers)
+
+
+@pytest.mark.parametrize("limits", [(10_000, 1000), (100_000, 90_000)])
+def test_completer_returns_why_a_transaction_could_not_be_ended(
+    runtime, cluster, completer_of, limits
+):
+    """The time of the transaction is over first, and not that of the call, whatever the limits."""
+    max_block_ms, request_timeout_ms = limits
+    cluster[0].on(EndTxnRequest, None)
+    settings = {"max_block_ms": max_block_ms, "request_timeout_ms": request_timeout_ms}
+    with completer_of(**settings) as completer:
+        errors = completer.complete([PREPARED])
+
+    assert list(errors) == [PREPARED]
+    assert "the coordinator of till did not carry it out" in errors[PREPARED].message
+    assert runtime.clock.monotonic_ms() == max_block_ms
+
+
+def test_closed_completer_leaves_nothing_behind(runtime, cluster, completer_of):
+    """No connection and no timer."""
+    cluster[0].on(EndTxnRequest, EndTxnResponse())
+    with completer_of() as completer:
+        assert completer.complete([PREPARED], commit=False) == {}
+        assert cluster[0].connections
+    runtime.advance(0)
+
+    ((request),) = cluster[0].sent(EndTxnRequest)
+    assert (request.producer_id, request.producer_epoch, request.committed) == (42, 3, False)
+    assert cluster[0].connections == []
+    assert runtime.scheduler.loop.next_due_ms() is None
