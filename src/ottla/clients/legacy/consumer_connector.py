@@ -157,8 +157,6 @@ class ZooKeeperRebalancer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if not self._first.done():
-            self._first.cancel()
         try:
             if self.owned:
                 await self._release(list(self.owned))

@@ -82,7 +82,7 @@ class KafkaStream:
     ) -> None:
         self.name = name
         self._decoder = decoder
-        self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
+        self._timeout_ms = timeout_ms
         self._max_chunks = max_chunks
         self._on_room = on_room
         self._changed = Condition()
@@ -150,7 +150,8 @@ class KafkaStream:
 
     def _next_chunk(self) -> MessageChunk:
         """Wait for the first chunk, and return it."""
-        if not self._changed.wait_for(self._has_news, self._timeout_s):
+        limit_s = None if self._timeout_ms < 0 else self._timeout_ms / 1000
+        if not self._changed.wait_for(self._has_news, limit_s):
             raise ConsumerTimeoutError(
                 f"no message in {self.name} within consumer.timeout.ms={self._timeout_ms}"
             )
@@ -160,10 +161,6 @@ class KafkaStream:
             error, self._error = self._error, None
             raise error.with_traceback(None)
         raise StopIteration
-
-    @property
-    def _timeout_ms(self) -> int:
-        return -1 if self._timeout_s is None else int(self._timeout_s * 1000)
 
     def _has_news(self) -> bool:
         return bool(self._chunks) or self._error is not None or self._is_closed

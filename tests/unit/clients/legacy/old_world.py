@@ -42,7 +42,7 @@ class OldWorld:
     ) -> None:
         self.runtime, self.cluster = runtime, cluster
         self.world = ConsumerWorld(runtime, cluster)
-        self.world.call(self.world.core.metadata.close)  # its brokers and logs are what is used
+        self.run(self.world.core.close(self.world.deadline()))  # its brokers and logs are used
         self.tree = SessionTree(runtime.clock)
         self.registries: list[TreeRegistry] = []
         self.registry = TreeRegistry(runtime.scheduler, self.tree)

@@ -17,11 +17,12 @@ from ottla.clients.legacy import (
     StringDecoder,
     Whitelist,
 )
-from ottla.clients.legacy.consumer_connector import consumer_name
+from ottla.clients.legacy.consumer_connector import ConnectorCore, consumer_name
 from ottla.clients.legacy.kafka_stream import address
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -29,7 +30,7 @@ from ottla.protocol.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.registry import paths
-from ottla.registry.tree import ensure_path
+from ottla.registry.tree import delete_tree, ensure_path
 from ottla.structs import Node
 
 Connect = Callable[..., ConsumerConnector]
@@ -182,7 +183,7 @@ def test_shutdown_commits_where_commits_are_automatic(old_world, connect, is_aut
     assert old_world.offsets().get(0) == expected
 
 
-def test_shutdown_leaves_nothing_behind(old_world, connect, runtime):
+def test_shutdown_leaves_nothing_behind(old_world, connect, runtime, caplog):
     """No node of its own, no connection, no session; the stream ends. Twice does nothing."""
     with connect() as connector:
         (stream,) = pages_of(connector, old_world)
@@ -198,10 +199,101 @@ def test_shutdown_leaves_nothing_behind(old_world, connect, runtime):
     assert not any(broker.connections for broker in old_world.cluster.brokers.values())
     assert [len(broker.requests) for broker in old_world.cluster.brokers.values()] == requests
     assert len(old_world.tree.sessions) == 1
+    assert runtime.scheduler.loop.next_due_ms() is None
+    assert caplog.messages == []
     with pytest.raises(RuntimeError, match="shut down"):
         connector.commit_offsets()
     with pytest.raises(RuntimeError, match="shut down"):
         connector.create_message_streams({"pages": 1})
+
+
+def test_shutdown_ends_the_search_for_where_to_begin(old_world, connect, runtime, caplog):
+    """It does not fail later, when the connections are gone."""
+    for broker in old_world.cluster.brokers.values():
+        broker.on(ListOffsetsRequest, None)
+    connector = connect()
+    pages_of(connector, old_world)
+    connector.shutdown()
+    old_world.advance(100_000)
+
+    assert caplog.messages == []
+    assert runtime.scheduler.loop.next_due_ms() is None
+
+
+@pytest.mark.parametrize("loss", ["release", "session"])
+def test_offsets_are_written_again_where_they_are_gone(old_world, connect, loss):
+    """What the group had before the partition was lost is not taken for what it has now."""
+    old_world.world.write("a", partition=1)
+    connector = connect(autocommit_enable=False, autooffset_reset="smallest")
+    pages_of(connector, old_world)
+    connector.commit_offsets()
+    assert old_world.offsets() == {0: 0, 1: 0}
+    if loss == "release":
+        other = connect("two", autocommit_enable=False, autooffset_reset="smallest")
+        pages_of(other, old_world)
+        old_world.advance(1000)
+        old_world.run(delete_tree(old_world.registry, f"{GROUP}/offsets"))
+        other.shutdown()
+    else:
+        old_world.run(delete_tree(old_world.registry, f"{GROUP}/offsets"))
+        old_world.registries[0].expire()
+    old_world.advance(10_000)
+    connector.commit_offsets()
+
+    assert old_world.offsets()[1] == 0
+
+
+def test_messages_of_a_partition_that_was_released_are_not_handed_out(old_world, connect):
+    """They have arrived and were not read: the new owner reads them."""
+    old_world.world.write("a")
+    old_world.world.write("b", partition=1)
+    (first,) = pages_of(connect(autooffset_reset="smallest"), old_world)
+    (second,) = pages_of(connect("two", autooffset_reset="smallest"), old_world)
+    old_world.advance(1000)
+
+    assert [read(first), read(second)] == [["a"], ["b"]]
+
+
+def test_topics_that_were_released_are_not_asked_for(old_world, connect):
+    """Brokers are asked for the metadata of those that are read."""
+    old_world.add_topic("mail", {0: 0})
+    connect("b").create_message_streams({"pages": 1, "mail": 1})
+    old_world.advance(1000)
+    connect("a").create_message_streams({"pages": 1, "mail": 1})
+    old_world.advance(1000)
+    before = [len(broker.requests) for broker in old_world.cluster.brokers.values()]
+    old_world.advance(400_000)
+
+    asked = {
+        frozenset(topic.name for topic in request.topics)
+        for count, broker in zip(before, old_world.cluster.brokers.values(), strict=True)
+        for request, _ in broker.requests[count:]
+        if isinstance(request, MetadataRequest)
+    }
+    assert asked == {frozenset({"pages", "mail"}), frozenset({"pages"})}
+
+
+def test_name_of_another_member_is_waited_for_and_given_up(old_world, connect):
+    """Its session would have ended after so long."""
+    pages_of(connect("first"), old_world)
+    began_ms = old_world.runtime.clock.monotonic_ms()
+    second = connect("first", zk_sessiontimeout_ms=3000, rebalance_backoff_ms=500)
+    with pytest.raises(KafkaError, match=r"there is another consumer .*, and it did not leave"):
+        second.create_message_streams({"pages": 1})
+
+    assert old_world.runtime.clock.monotonic_ms() == began_ms + 3500
+    assert old_world.names(f"{GROUP}/ids") == ["g_first"]
+
+
+def test_fault_of_the_connector_is_not_waited_for(old_world, connect, monkeypatch):
+    """An error that is none of Kafka's ends the rebalances, and reaches the application."""
+
+    def broken(self, brokers):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ConnectorCore, "on_brokers", broken)
+    with pytest.raises(ZeroDivisionError):
+        connect().create_message_streams({"pages": 1})
 
 
 def test_shutdown_before_there_are_streams(connect, old_world):
@@ -389,10 +481,12 @@ def test_connector_that_cannot_join_is_shut_down(connect, old_world):
     """Another, which is no member, holds the partition and does not release it."""
     old_world.run(ensure_path(old_world.registry, f"{GROUP}/owners/pages"))
     old_world.run(old_world.registry.create(f"{GROUP}/owners/pages/0", b"g_other-0"))
-    connector = connect()
+    connector = connect(rebalance_backoff_ms=500)
+    began_ms = old_world.runtime.clock.monotonic_ms()
     with pytest.raises(KafkaError, match="cannot take its partitions after 4 retries"):
         connector.create_message_streams({"pages": 1})
 
+    assert old_world.runtime.clock.monotonic_ms() == began_ms + 5 * 500
     with pytest.raises(RuntimeError, match="shut down"):
         connector.commit_offsets()
     assert old_world.names(f"{GROUP}/ids") == []

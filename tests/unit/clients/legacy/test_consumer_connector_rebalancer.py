@@ -181,6 +181,26 @@ def test_one_that_hears_nothing_stops_reading(make_world):
     cluster.settle()
 
 
+def test_silence_that_is_over_has_no_further_effect(make_world):
+    """Once all partitions were released for it, later rebalances move only what they must."""
+    cluster = make_world(11, {"pages": 6})
+    first, second = cluster.join("a", PAGES), cluster.join("b", PAGES)
+    cluster.world.run_until(lambda: first.has_joined and second.has_joined, 60_000)
+    cluster.settle()
+    cluster.cut_off(first)
+    assert cluster.world.run_until(lambda: len(second.reading) == 6, 20_000)
+    cluster.world.network.heal_all()
+    assert cluster.world.run_until(lambda: counts(first, second) == [3, 3], 20_000)
+    cluster.settle()
+    first.released.clear()
+    third = cluster.join("c", PAGES)
+    cluster.world.run_until(lambda: third.has_joined, 60_000)
+    cluster.settle()
+
+    assert counts(first, second, third) == [2, 2, 2]
+    assert not set(first.released) & set(first.reading)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_partition_is_ever_read_twice(make_world, seed):
     """Members come, leave and die, connections break, topics grow: one reader each."""

@@ -6,12 +6,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.clients.legacy.group_nodes import WRITES_AT_ONCE, ConsumerNodes
+from ottla.clients.legacy.group_nodes import (
+    WRITES_AT_ONCE,
+    ConsumerNodes,
+    live_brokers,
+    registry_of,
+)
+from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import NodeExistsError, NoNodeError, delete_tree, ensure_path
-from ottla.registry.znodes import ConsumerRegistration
-from ottla.structs import TopicPartition
+from ottla.registry.znodes import BrokerNode, ConsumerRegistration
+from ottla.structs import Node, TopicPartition
 from ottla.testing import mock_runtime
 
 P0, P1 = TopicPartition("pages", 0), TopicPartition("pages", 1)
@@ -123,3 +129,72 @@ def test_offsets_are_made_written_and_made_again(play):
         assert (await registry.get("/consumers/g/offsets/pages/1"))[0] == b"2"
 
     play(scenario)
+
+
+def test_offsets_that_are_known_are_written_at_once(play, monkeypatch):
+    """Whether there is one is looked up once, and what was deleted is not taken for known."""
+
+    async def scenario(nodes: ConsumerNodes) -> None:
+        registry, looks, writes, place = nodes.registry, [], [], paths.group_offset("g", *P0)
+        exists, multi = registry.exists, registry.multi
+
+        async def look(path: str):
+            looks.append(path)
+            return await exists(path)
+
+        async def write(operations):
+            writes.extend(each.path for each in operations)
+            return await multi(operations)
+
+        monkeypatch.setattr(registry, "exists", look)
+        monkeypatch.setattr(registry, "multi", write)
+
+        async def cost(offset: int) -> tuple[int, int]:
+            before = len(looks), len(writes)
+            await nodes.commit({P0: offset})
+            return looks[before[0] :].count(place), writes[before[1] :].count(place)
+
+        assert await nodes.offsets([P0]) == {}
+        assert [await cost(1), await cost(2)] == [(1, 1), (0, 1)]
+        await delete_tree(registry, "/consumers/g/offsets")
+        assert await nodes.offsets([P0]) == {}
+        assert await cost(3) == (1, 1)
+        assert await nodes.offsets([P0]) == {P0: 3}
+        assert await cost(4) == (0, 1)
+
+        other = ConsumerNodes(registry, "g", "other")
+        await other.register(REGISTRATION)
+        before = len(looks)
+        assert await other.offsets([P0]) == {P0: 4}
+        await other.commit({P0: 5})
+        assert place not in looks[before:]
+
+    play(scenario)
+
+
+def test_brokers_are_those_that_the_old_clients_can_speak_to(play):
+    """One without a plaintext listener, or that goes meanwhile, is none of them."""
+
+    async def scenario(nodes: ConsumerNodes) -> None:
+        registry = nodes.registry
+        assert await live_brokers(registry) == {}
+        await ensure_path(registry, paths.BROKER_IDS)
+        for broker_id, host in ((3, "h"), (4, None)):
+            protocol = "PLAINTEXT" if host else "SSL"
+            endpoint = f"{protocol}://h:9092"
+            node = BrokerNode((endpoint,), {protocol: protocol}, host, 9092 if host else -1, 0)
+            await registry.create(paths.broker(broker_id), node.encode())
+
+        assert await live_brokers(registry) == {3: Node(3, "h", 9092)}
+
+    play(scenario)
+
+
+def test_registry_is_the_one_of_the_settings():
+    """Servers, chroot and times."""
+    given = {"zk.connect": "a:1,b:2/root", "groupid": "g", "zk.sessiontimeout.ms": 1234}
+    registry = registry_of(mock_runtime(), ZooKeeperConsumerConfig.parse(given))
+
+    assert registry.settings.servers == ("a:1", "b:2")
+    assert registry.settings.chroot == "/root"
+    assert registry.settings.session_timeout_ms == 1234

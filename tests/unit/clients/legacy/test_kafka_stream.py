@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import pytest
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
 from ottla.clients.legacy.kafka_stream import OwnedPartition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.io_thread import stack_of
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 
 def records(*offsets: int) -> list[ConsumerRecord]:
@@ -80,6 +85,47 @@ def test_a_full_stream_asks_for_more_once_it_has_room():
     assert (calls, stream.is_full) == ([stream], False)
     next(stream)
     assert calls == [stream]
+
+
+def test_a_stream_has_room_again_when_a_partition_is_lost():
+    """Unless what is left fills it."""
+    stream, partition, _ = stream_and_partition(max_chunks=1)
+    other = OwnedPartition(TopicPartition("pages", 1), stream, 0)
+    stream.put(partition, records(4))
+    stream.lose(other)
+    assert stream.is_full
+    stream.lose(partition)
+    assert not stream.is_full
+
+
+NEWS = {
+    "messages": (lambda stream, partition: stream.put(partition, records(4)), [4]),
+    "error": (lambda stream, partition: stream.fail(KafkaError(ErrorCode.CORRUPT_MESSAGE)), []),
+    "end": (lambda stream, partition: stream.close(), []),
+}
+
+
+@pytest.mark.parametrize(("tell", "expected"), NEWS.values(), ids=NEWS)
+def test_reader_that_waits_hears_of_what_comes(tell, expected):
+    """Messages, an error or the end wake it, although it may wait without a limit."""
+    stream, partition, _ = stream_and_partition(timeout_ms=-1)
+    found = []
+
+    def read() -> None:
+        with contextlib.suppress(KafkaError):
+            found.extend(message.offset for message in stream)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    wait_until(lambda: "wait_for" in stack_of(thread.ident or 0), "the reader waits")
+    tell(stream, partition)
+    if expected:
+        wait_until(lambda: found == expected, "the messages")
+        stream.close()
+    thread.join(20)
+
+    assert not thread.is_alive()
+    assert found == expected
 
 
 def test_what_goes_wrong_is_raised_after_what_has_arrived():

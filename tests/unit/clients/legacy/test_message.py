@@ -16,7 +16,8 @@ from ottla.clients.legacy import (
     Whitelist,
 )
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.record.batch_builder import build_batch
+from ottla.record.batch_builder import build_batch, build_end_transaction_marker
+from ottla.record.record_batch import ControlRecordType, EndTransactionMarker, assign_offset
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:
@@ -33,6 +34,36 @@ def test_a_message_set_begins_at_the_offset_that_was_asked_for():
         (b"d", 13, 14),
     ]
     assert messages.next_offset == 14
+
+
+@pytest.mark.parametrize("offset", [2, 3])
+def test_batches_before_the_offset_and_markers_of_transactions_are_passed_over(offset):
+    """A set goes on behind a marker, and does not look at what was read before."""
+    damaged = bytearray(batch(0, b"old", b"old"))
+    damaged[-2] ^= 1
+    commit = EndTransactionMarker(ControlRecordType.COMMIT, 0)
+    marker = bytearray(build_end_transaction_marker(commit, 1000, 7, 0))
+    assign_offset(marker, 0, 4, 0)
+    messages = MessageSet(bytes(damaged) + batch(2, b"a", b"b") + bytes(marker), offset)
+
+    assert [m.message.payload for m in messages] == [b"a", b"b"][offset - 2 :]
+    assert messages.next_offset == 5
+    assert messages.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (Message(None), 0),
+        (Message(b"abc"), 3),
+        (Message(None, b"k"), 1),
+        (Message(b"abc", b"key"), 6),
+    ],
+)
+def test_size_of_a_message_is_that_of_its_key_and_payload(message, size):
+    """A message without a payload has the checksum of nothing."""
+    assert message.size == size
+    assert message.checksum == zlib.crc32(b"abc" if message.payload else b"")
 
 
 def test_a_batch_that_is_cut_off_is_left_out():
@@ -80,6 +111,7 @@ def test_coders_turn_data_into_messages_and_back():
     assert StringDecoder().to_event(Message(None)) is None
     assert DefaultEncoder().to_message(message) is message
     assert DefaultEncoder().to_message(b"x") == Message(b"x")
+    assert DefaultEncoder().to_message(None) == Message(None)
     assert message.checksum == zlib.crc32("grün".encode())
     with pytest.raises(KafkaError, match=r"serializer\.class"):
         DefaultEncoder().to_message(7)

@@ -13,6 +13,8 @@ from ottla.clients.legacy import Producer, ProducerData, StringEncoder
 from ottla.errors import ErrorCode
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.produce import ProduceRequest
+from ottla.registry import paths
+from ottla.registry.znodes import BrokerNode
 from ottla.structs import Node
 
 
@@ -233,6 +235,48 @@ def test_session_that_has_expired_is_followed_by_a_look_at_everything(producer, 
     producer.send(ProducerData("pages", 2, ["b"]))
 
     assert old_world.sent()[-1] == (1, "pages", 2, [b"b"])
+
+
+def test_connection_to_the_old_address_of_a_broker_is_closed(producer, old_world):
+    """As soon as the brokers are looked at again, and not when something is sent."""
+    producer.send(ProducerData("pages", 0, ["a"]), ProducerData("pages", 1, ["b"]))
+    node = BrokerNode(("PLAINTEXT://mock:9500",), {}, "mock", 9500, 0)
+    old_world.run(old_world.registry.set(paths.broker(0), node.encode()))
+    old_world.add_broker(7, 9007)
+    old_world.advance()
+
+    assert [len(old_world.cluster[n].connections) for n in (0, 1)] == [0, 1]
+
+
+def test_topics_that_are_known_are_not_read_again(producer, old_world, monkeypatch):
+    """Several beside each other; one that is deleted is known no longer."""
+    (registry,) = old_world.registries
+    reads, get = [], registry.get
+
+    async def count(path: str):
+        reads.append(path)
+        return await get(path)
+
+    old_world.add_topic("orders", {0: 0})
+    monkeypatch.setattr(registry, "get", count)
+    for _ in range(3):
+        producer.send(ProducerData("pages", 0, ["a"]), ProducerData("orders", 0, ["b"]))
+    assert reads.count(paths.topic("pages")) == reads.count(paths.topic("orders")) == 1
+
+    old_world.run(old_world.remove_topic("orders"))
+    old_world.advance()
+    producer.send(ProducerData("pages", 0, ["c"]))
+    with pytest.raises(KafkaError, match="topic orders"):
+        producer.send(ProducerData("orders", 0, ["d"]))
+
+
+def test_brokers_of_the_list_are_asked_in_any_order(old_world):
+    """They share the questions of all producers."""
+    for _ in range(10):
+        with Producer({"broker.list": "0:mock:9000,1:mock:9001"}) as producer:
+            producer.send(ProducerData("pages", None, [b"a"]))
+
+    assert all(broker.sent(MetadataRequest) for broker in old_world.cluster.brokers.values())
 
 
 def test_closed_producer_leaves_nothing_behind(producer, old_world):

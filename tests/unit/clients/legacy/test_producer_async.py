@@ -6,10 +6,13 @@ import logging
 import threading
 
 import pytest
+from virtual_thread import virtual_threads
 
 from ottla.clients.legacy import CallbackHandler, QueueClosedError, QueueFullError, QueueItem
 from ottla.clients.legacy.producer import AsyncProducer
 from ottla.config.legacy_config import LegacyProducerConfig
+from ottla.runtime.io_thread import stack_of
+from ottla.testing import wait_until
 
 LIMIT_S = 60
 
@@ -167,3 +170,101 @@ def test_callbacks_see_and_change_what_passes():
         "before_sending_data 3",
         "close",
     ]
+
+
+class TimedHandler:
+    """Notes when each batch came, in virtual time."""
+
+    def __init__(self, runtime) -> None:
+        self.runtime = runtime
+        self.batches: list[tuple[int, list[object]]] = []
+
+    def __call__(self, events) -> None:
+        now_ms = self.runtime.clock.monotonic_ms()
+        self.batches.append((now_ms, [event.data for event in events]))
+
+
+@pytest.fixture
+def timed(runtime, monkeypatch):
+    """Makes a queue in virtual time: batches of two events, and a queue.time of 1000 ms."""
+    virtual_threads(monkeypatch, runtime, "ottla.clients.legacy.producer")
+
+    def make(callbacks: CallbackHandler, **settings):
+        handler = TimedHandler(runtime)
+        given = {"batch.size": 2, "queue.time": 1000, **settings}
+        return AsyncProducer(config(**given), handler, callbacks), handler
+
+    return make
+
+
+def test_queue_time_begins_anew_when_a_full_batch_was_sent(timed, runtime):
+    """Events after that wait for as long again, and not for what is left of the time."""
+    producer, handler = timed(CallbackHandler())
+    runtime.advance(600)
+    for data in "ab":
+        producer.send(item(data))
+    runtime.advance(300)
+    assert handler.batches == [(600, ["a", "b"])]
+    producer.send(item("c"))
+    runtime.advance(699)
+    assert len(handler.batches) == 1
+    runtime.advance(1)
+    producer.send(item("d"))
+    runtime.advance(2500)
+
+    assert handler.batches[1:] == [(1600, ["c"]), (2600, ["d"])]
+
+
+def test_part_of_a_batch_waits_no_longer_than_queue_time(timed, runtime):
+    """What is left when a full batch was sent does not begin the time anew."""
+    producer, handler = timed(CallbackHandler())
+    runtime.advance(600)
+    for data in "abc":
+        producer.send(item(data))
+    runtime.advance(1400)
+
+    assert handler.batches == [(600, ["a", "b"]), (1000, ["c"])]
+
+
+def test_closed_queue_does_nothing_more(timed, runtime):
+    """Neither when queue.time has passed, nor when it is closed again."""
+    recorder = Recorder()
+    producer, handler = timed(recorder)
+    runtime.advance(400)
+    producer.close()
+    producer.close()
+    runtime.advance(5000)
+
+    assert handler.batches == [(400, ["last"])]
+    assert recorder.calls.count("close") == 1
+    assert runtime.scheduler.loop.next_due_ms() is None
+
+
+def test_event_that_waits_for_room_is_refused_when_the_producer_is_closed():
+    """Its thread would otherwise wait for ever; what is queued is still handled."""
+    handler, outcomes = Handler(), []
+    handler.gate.clear()
+    settings = {"queue.size": 1, "batch.size": 1, "queue.enqueueTimeout.ms": -1}
+    producer = AsyncProducer(config(**settings), handler, CallbackHandler())
+    producer.send(item(0))
+    handler.wait_for(1)
+    producer.send(item(1))
+
+    def send() -> None:
+        try:
+            producer.send(item(2))
+        except QueueClosedError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (send, producer.close)]
+    threads[0].start()
+    wait_until(lambda: "wait_for" in stack_of(threads[0].ident or 0), "the event waits")
+    threads[1].start()
+    threads[0].join(20)
+    assert len(outcomes) == 1
+    handler.gate.set()
+    threads[1].join(20)
+
+    assert not threads[1].is_alive()
+    assert handler.batches == [[0], [1]]
+    assert not any(t.name == "ProducerSendThread" for t in threading.enumerate())
