@@ -119,9 +119,7 @@ def test_topic_is_waited_for(runtime, cluster, metadata):
     assert 700 <= runtime.clock.monotonic_ms() < 2000
 
 
-def test_answer_that_is_an_error_is_not_taken_for_an_empty_cluster(
-    runtime, cluster, metadata, monkeypatch
-):
+def test_answer_that_is_an_error_is_not_taken_for_an_empty_cluster(runtime, cluster, monkeypatch):
     """Version 13 may say that the client must ask elsewhere (KIP-1102): it asks again."""
     works, errors = cluster.metadata, [ErrorCode.REBOOTSTRAP_REQUIRED]
 
@@ -130,7 +128,7 @@ def test_answer_that_is_an_error_is_not_taken_for_an_empty_cluster(
 
     monkeypatch.setattr(cluster, "metadata", answer)
     known = []
-    metadata.on_update = known.append
+    metadata = metadata_of(runtime, cluster, on_update=known.append)
     info = runtime.scheduler.run(metadata.topic("pages", Deadline(runtime.clock, 5000)))
 
     assert list(info.partitions) == [0, 1]
@@ -155,6 +153,7 @@ def test_topic_is_not_waited_for_where_it_cannot_come(runtime, cluster):
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             runtime.scheduler.run(metadata.topic("later", Deadline(runtime.clock, 5000)))
     assert asked(cluster) == 2
+    assert metadata.topics == set()
     cluster.topics["later"] = 1
     runtime.scheduler.run(metadata.topic("later", Deadline(runtime.clock, 5000)))
 
@@ -231,6 +230,7 @@ def test_closed_metadata_are_not_refreshed(runtime, cluster, metadata):
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
     metadata.request_update()
     metadata.close()
+    runtime.advance(0)
     metadata.request_update(is_urgent=True)
     runtime.advance(1_000_000)
 

@@ -485,6 +485,21 @@ def test_connection_to_a_broker_that_has_left_or_moved_is_closed(runtime, left, 
     assert [len(cluster[n].connections) for n in (stays, moved, left)] == [1, 0, 0]
 
 
+def test_connection_to_an_address_stays_as_long_as_the_address(runtime):
+    """What any broker can answer is asked at the new addresses."""
+    cluster = MockCluster(runtime, 2)
+    first, second = cluster.bootstrap_servers
+    client = NetworkClient(runtime, AdminConfig.parse({"bootstrap.servers": [first]}))
+    runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+    for servers, count in (([first, second], 1), ([second], 0)):
+        client.update_bootstrap(servers)
+        runtime.advance(100)
+        assert len(cluster[0].connections) == count
+    found = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    assert found.node.port == cluster[1].port
+
+
 def test_bootstrap_addresses_may_change(runtime):
     """Connections to addresses that are gone are closed; to those that stay, and brokers, not."""
     cluster = MockCluster(runtime, 3)

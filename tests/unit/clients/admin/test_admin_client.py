@@ -159,12 +159,12 @@ def test_closed_client_leaves_nothing_behind(runtime, cluster, monkeypatch):
     with admin_of(runtime, cluster, monkeypatch) as admin:
         admin.list_topics()
     runtime.advance(1000)
+    assert runtime.scheduler.loop.next_due_ms() is None
     requests = len(asked(cluster, MetadataRequest))
     runtime.advance(3_600_000)
 
     assert not any(broker.connections for broker in cluster.brokers.values())
     assert len(asked(cluster, MetadataRequest)) == requests
-    assert runtime.scheduler.loop.next_due_ms() is None
 
 
 BROKERS = (0, 1, 2)

@@ -50,6 +50,7 @@ def test_linger_waits_for_more(runtime, cluster):
 )
 def test_batch_is_sent_again_after_what_may_pass(world, cluster, answer):
     """The retry has the same sequence number, and comes after a pause."""
+    world.run(100_000)
     refusal = answer if answer is HANG_UP else world.refuse(answer)
     cluster[0].on(ProduceRequest, refusal, world.append)
     future = world.send("a")
@@ -300,14 +301,14 @@ def test_producer_id_is_asked_for_once(runtime, cluster):
     """However many batches become ready before it is there."""
     world = ProducerWorld(runtime, cluster)
     cluster[0].on(InitProducerIdRequest, "hold")
-    for value in "abc":
-        world.send(value)
+    for partition in (0, 1):
+        world.send("a", partition)
         world.run(10)
     (held,) = cluster[0].held
     held.answer(InitProducerIdResponse(producer_id=42))
     world.run(10)
 
-    assert world.batches == [(0, 0, 3)]
+    assert world.batches == [(0, 0, 1), (0, 0, 1)]
 
 
 def test_fenced_producer_gets_a_new_id(world, cluster):
