@@ -224,7 +224,7 @@ def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: 
         count = max((n for n, (_, time) in enumerate(starts, 1) if time <= timestamp_ms), default=0)
         wanted = starts[:count]
     newest_first = [offset for offset, _ in reversed(wanted)][: max(0, max_count)]
-    visible = [offset for offset in newest_first if offset <= log.high_watermark]
+    visible = [offset for offset in newest_first if offset < log.high_watermark]
     if len(visible) < len(newest_first):
         visible.insert(0, log.high_watermark)
     return visible

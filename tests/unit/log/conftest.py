@@ -2,7 +2,7 @@
 
 import pytest
 from cleaner_world import CleanerWorld
-from log_world import LogWorld
+from log_world import LogWorld, write_eventfully
 
 
 @pytest.fixture
@@ -15,3 +15,11 @@ def world() -> LogWorld:
 def compacted() -> CleanerWorld:
     """A broker with one compacted topic of small segments, compacted when it is told to be."""
     return CleanerWorld()
+
+
+@pytest.fixture
+def eventful() -> LogWorld:
+    """A log of many segments, epochs, times and transactions."""
+    world = LogWorld()
+    write_eventfully(world)
+    return world

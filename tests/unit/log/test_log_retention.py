@@ -35,6 +35,17 @@ def test_record_that_is_just_old_enough_stays(world: LogWorld):
     assert retain(world) == 0
 
 
+def test_records_may_be_kept_for_no_time_at_all(world: LogWorld):
+    """retention.ms=0: what is older than now goes."""
+    world.configure(retention_ms=0)
+    world.append_many(60, timestamp_ms=NOW_MS)
+    assert retain(world) == 0
+    world.runtime.advance(1)
+
+    assert retain(world) > 3
+    assert world.log().size_in_bytes == 0
+
+
 def test_active_segment_expires_as_well(world: LogWorld):
     """A partition that nobody writes to any more ends up empty."""
     world.configure(retention_ms=HOUR_MS)
@@ -60,6 +71,17 @@ def test_oldest_segments_go_while_the_rest_is_large_enough(world: LogWorld):
     assert 2500 <= log.size_in_bytes < 2500 + first
     assert log.size_in_bytes < before
     assert values(read_all(log)) == numbers(log.log_start_offset, 100)
+
+
+@pytest.mark.parametrize(("less", "count"), [(0, 2), (1, 1)])
+def test_oldest_segments_go_down_to_the_size_itself(world: LogWorld, less, count):
+    """One byte more is wanted, and a segment more stays."""
+    world.append_many(100)
+    log = world.log()
+    first, second = log.segments.items[:2]
+    world.configure(retention_bytes=log.size_in_bytes - first.size - second.size + less)
+
+    assert retain(world) == count
 
 
 def test_size_and_age_are_no_reason_on_a_compacted_topic():
@@ -194,6 +216,18 @@ def test_active_segment_without_timestamps_stays_while_it_is_written_to(world: L
     world.runtime.advance(HOUR_MS // 2)
 
     assert retain(world) == 0
+
+
+@pytest.mark.parametrize(("ahead_ms", "is_reported"), [(HOUR_MS, False), (HOUR_MS + 1, True)])
+def test_clocks_that_differ_a_little_are_not_reported(
+    world: LogWorld, caplog, ahead_ms, is_reported
+):
+    """By an hour they may."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(3, timestamp_ms=NOW_MS + ahead_ms)
+    retain(world)
+
+    assert ("of the future" in caplog.text) is is_reported
 
 
 def test_record_of_the_future_is_reported_once(world: LogWorld, caplog):

@@ -47,6 +47,8 @@ def test_nothing_above_the_high_watermark_is_given_away(world):
     world.log().high_watermark = 3
 
     assert segment_offsets_before(world.log(), -1, 100, NOW_MS + 9000) == [3, 2, 0]
+    world.log().high_watermark = 4
+    assert segment_offsets_before(world.log(), -1, 100, NOW_MS + 9000) == [4, 2, 0]
 
 
 def test_deleted_records_are_not_listed(world):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, read_all
+from log_world import (
+    DIR,
+    PARTITION,
+    WRITER,
+    LogWorld,
+    new_batch,
+    parts,
+    parts_of_live,
+    read_all,
+)
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.log import Log
-from ottla.log.log_segment import LogSegment, Segments
-from ottla.log.log_validator import AppendOrigin
 from ottla.log.producer_state_manager import ProducerStateManager
 from ottla.log.recovery import (
     WIDEST_LOSS,
@@ -20,77 +25,8 @@ from ottla.log.recovery import (
     load_log,
     restore_producers,
 )
-from ottla.record.batch_builder import build_batch
 
-WRITER = {"producer_id": 7, "producer_epoch": 0}
-DEALER = {"producer_id": 8, "producer_epoch": 1, "is_transactional": True}
 DIRECTORY = f"{DIR}/{PARTITION}"
-
-
-def end_transaction(log: Log, is_commit: bool) -> None:
-    record = (NOW_MS, struct.pack(">hh", 0, is_commit), bytes(6), ())
-    marker = build_batch([record], is_control=True, **DEALER)
-    epoch = log.leader_epoch_cache.latest_epoch
-    log.append_as_leader(memoryview(marker), epoch, now_ms=0, origin=AppendOrigin.COORDINATOR)
-
-
-@pytest.fixture
-def eventful(world: LogWorld) -> LogWorld:
-    """Batches with times to and fro in many epochs, and transactions: one is still open."""
-    for number in range(76):
-        time_ms = NOW_MS + number * 37 % 50 if number % 9 else -1
-        world.append(
-            b"v" * (number % 5), epoch=number // 5, timestamp_ms=time_ms, base_sequence=number,
-            **WRITER,
-        )  # fmt: skip
-        if number % 6 == 0:
-            world.append(b"d", base_sequence=number // 6, **DEALER)
-        if number % 6 == 4 and number < 74:
-            end_transaction(world.log(), is_commit=number % 12 == 4)
-    return world
-
-
-def parts(
-    segments: Segments, producers: ProducerStateManager, epochs: object, is_closed: bool
-) -> dict[str, object]:
-    """What a log knows of itself; the active segment as it is when it is closed."""
-
-    def of(segment: LogSegment) -> tuple[object, ...]:
-        times = list(segment.time_index.entries())
-        latest = (segment.max_timestamp_ms, segment.offset_of_max_timestamp)
-        if not is_closed and latest > (times or [(-1, 0)])[-1]:
-            times.append(latest)
-        return (
-            segment.base_offset,
-            segment.size,
-            latest,
-            list(segment.offset_index.entries()),
-            times,
-            segment.txn_index.entries(),
-        )
-
-    active = segments.active
-    return {
-        "segments": [of(segment) for segment in segments],
-        "tail": (active.first_timestamp_ms, active.bytes_since_last_index_entry),
-        "epochs": list(epochs.entries),
-        "open": dict(producers.ongoing_txns),
-        "producers": {
-            each.producer_id: (
-                each.producer_epoch,
-                each.coordinator_epoch,
-                each.current_txn_first_offset,
-                each.last_sequence,
-                each.last_timestamp_ms,
-                list(each.batches),
-            )
-            for each in producers.producers.values()
-        },
-    }
-
-
-def parts_of_live(log: Log) -> dict[str, object]:
-    return parts(log.segments, log.producer_state_manager, log.leader_epoch_cache, False)
 
 
 def parts_of_loaded(loaded: LoadedLog) -> dict[str, object]:

@@ -1,0 +1,185 @@
+"""A log that was cut is as one that was never longer; so are its files after a loss of power."""
+
+from __future__ import annotations
+
+import pytest
+from log_world import LogWorld, parts_of_live, read_all, values, write_eventfully
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log import Log
+from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
+
+
+def parts_without_empty_end(log: Log) -> dict[str, object]:
+    """The parts of a log; it makes no difference whether the last segment has begun already."""
+    parts = parts_of_live(log)
+    segments = [each for each in parts["segments"] if each[1]]
+    return {**parts, "segments": segments, "tail": parts["tail"] if log.segments.active.size else 0}
+
+
+def borders(log: Log) -> list[int]:
+    """Offsets around the beginnings of segments, and some others."""
+    found = {base + each for base in log.segments.base_offsets for each in (-1, 0, 1)}
+    return sorted({*found, 5, 33, 77, log.log_end_offset - 1} & set(range(1, log.log_end_offset)))
+
+
+def test_cut_log_is_as_one_that_was_never_longer(eventful: LogWorld):
+    """Segments, indexes, producers, transactions and epochs, wherever it is cut."""
+    log = eventful.log()
+    offsets = borders(log)
+    expected: dict[int, dict[str, object]] = {}
+    for offset in offsets:
+        shorter = LogWorld()
+        write_eventfully(shorter, until=offset)
+        expected[offset] = parts_without_empty_end(shorter.log())
+    eventful.runtime.scheduler.run_ready()
+    for offset in reversed(offsets):
+        truncate_to(log, offset)
+        found = parts_without_empty_end(log)
+        assert found["segments"] == expected[offset]["segments"]
+        assert found["tail"] in (0, expected[offset]["tail"])
+        for name in ("epochs", "open", "producers"):
+            assert found[name] == expected[offset][name]
+        assert (log.log_end_offset, log.high_watermark) == (offset, offset)
+        assert log.recovery_point <= offset
+        assert max(log.producer_state_manager.snapshot_offsets, default=0) <= offset
+    again = parts_without_empty_end(eventful.restart())
+    assert again["segments"][0][:3] == expected[offsets[0]]["segments"][0][:3]
+
+
+@pytest.mark.parametrize("offset", [5, 27, 42, 77])
+def test_cut_log_is_the_same_after_a_loss_of_power(eventful: LogWorld, offset):
+    """Also where all of it had been on disk: nothing that was cut comes back."""
+    log = eventful.log()
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
+    eventful.disk.sync_all()
+    eventful.runtime.scheduler.run(eventful.manager.truncate(log, offset))
+    expected = parts_without_empty_end(log)
+    eventful.append(b"new", epoch=50)
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
+    eventful.kill()
+    eventful.disk.crash()
+    log = eventful.restart()
+
+    assert log.log_end_offset == offset + 1
+    assert values(read_all(log))[-1] == b"new"
+    assert log.leader_epoch_cache.entries == [*expected["epochs"], (50, offset)]
+
+
+def test_cut_at_or_behind_the_end_only_drops_epochs_without_records(eventful: LogWorld):
+    """Their leader may be of the past."""
+    log = eventful.log()
+    end, before = log.log_end_offset, parts_of_live(log)
+    for offset in (end, end + 5):
+        log.leader_epoch_cache.assign(99, offset)
+        truncate_to(log, offset)
+        assert parts_of_live(log) == before
+        assert log.log_end_offset == end
+
+
+@pytest.mark.parametrize("where", ["start", "cleaned"])
+def test_cut_before_an_offset_of_the_log_takes_it_back(eventful: LogWorld, where):
+    """A log begins, and is clean, no further than it goes."""
+    log = eventful.log()
+    if where == "start":
+        log.maybe_increment_log_start_offset(40)
+    else:
+        log.cleaned_offset = 40
+    truncate_to(log, 60)
+    assert (log.log_start_offset, log.cleaned_offset) == ((40, 0) if where == "start" else (0, 40))
+    truncate_to(log, 30)
+
+    assert (log.log_start_offset, log.cleaned_offset) == ((30, 0) if where == "start" else (0, 30))
+
+
+@pytest.mark.parametrize("begin_at", [0, 27, 30, 500])
+def test_log_that_begins_anew_has_nothing_but_its_start(eventful: LogWorld, begin_at):
+    """Whether a segment begins there already or not; also after a loss of power."""
+    log = eventful.log()
+    assert 27 in log.segments.base_offsets
+    eventful.disk.sync_all()
+    revision = max(segment.revision for segment in log.segments)
+    kept = [segment for segment in log.segments if segment.base_offset == begin_at]
+    truncate_fully_and_start_at(log, begin_at)
+    (segment,) = log.segments
+
+    assert kept in ([], [segment])
+    assert not kept or segment.revision > revision
+    assert (segment.base_offset, segment.size, segment.file.size()) == (begin_at, 0, 0)
+    assert segment.bytes_since_last_index_entry == 0
+    assert (len(segment.offset_index), len(segment.time_index)) == (0, 0)
+    assert segment.txn_index.entries() == []
+    assert segment.position_of(begin_at) is None
+    state = log.producer_state_manager
+    assert (state.producers, state.ongoing_txns, state.snapshot_offsets) == ({}, {}, ())
+    assert log.leader_epoch_cache.entries == []
+    assert {log.log_start_offset, log.log_end_offset, log.cleaned_offset} == {begin_at}
+    assert (log.high_watermark, log.recovery_point <= begin_at) == (begin_at, True)
+    eventful.append(b"new", epoch=50)
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
+    eventful.runtime.advance(2000)
+    assert [name for name in eventful.names() if name.endswith(".log")] == [f"{begin_at:020d}.log"]
+    eventful.manager.checkpoints.write_log_start_offsets()
+    eventful.runtime.scheduler.run_ready()
+    eventful.kill()
+    eventful.disk.crash()
+    log = eventful.restart()
+    assert (log.log_start_offset, values(read_all(log))) == (begin_at, [b"new"])
+
+
+@pytest.mark.parametrize("begin_at", [0, 27, 30])
+def test_names_of_a_log_that_begins_anew_are_on_disk_at_once(eventful: LogWorld, begin_at):
+    """An old segment that came back would be taken for a part of it."""
+    log = eventful.log()
+    eventful.disk.sync_all()
+    truncate_fully_and_start_at(log, begin_at)
+    eventful.kill()
+    eventful.disk.crash()
+
+    assert [n for n in eventful.names() if n.endswith(".log")] == [f"{begin_at:020d}.log"]
+
+
+@pytest.mark.parametrize("offset", [5, 27])
+def test_names_of_cut_segments_are_gone_from_the_disk_at_once(eventful: LogWorld, offset):
+    """They would leave a hole behind what is appended next."""
+    log = eventful.log()
+    eventful.disk.sync_all()
+    truncate_to(log, offset)
+    eventful.kill()
+    eventful.disk.crash()
+
+    names = [int(name[:20]) for name in eventful.names() if name.endswith(".log")]
+    assert max(names) <= offset
+
+
+def test_cut_before_the_first_segment_begins_anew_there(eventful: LogWorld):
+    """A follower whose leader is far behind it."""
+    log = eventful.log()
+    log.maybe_increment_log_start_offset(45)
+    log.remove_segments(log.segments.items[:3])
+    truncate_to(log, 30)
+    assert (log.segments.base_offsets, log.log_end_offset) == ((30,), 30)
+    truncate_to(log, 20)
+
+    assert (log.segments.base_offsets, log.log_end_offset) == ((20,), 20)
+    assert log.log_start_offset == 20
+
+
+@pytest.mark.parametrize("cut", [truncate_to, truncate_fully_and_start_at])
+def test_cut_that_fails_half_way_takes_the_directory_offline(eventful: LogWorld, cut):
+    """Neither what was there nor what should be can be relied on; nothing more is cut then."""
+    log = eventful.log()
+    eventful.disk.fail("fsync_dir")
+    with pytest.raises(KafkaError) as caught:
+        cut(log, 30)
+    assert (caught.value.error, log.log_dir.is_offline) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
+    before = log.log_end_offset
+    with pytest.raises(KafkaError) as caught:
+        cut(log, 3)
+
+    assert (caught.value.error, log.log_end_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, before)
+    with pytest.raises(KafkaError):
+        cut(log, before + 10)
