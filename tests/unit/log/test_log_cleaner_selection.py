@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
@@ -79,6 +80,73 @@ def test_old_records_are_compacted_at_any_ratio(compacted):
     assert look(compacted).compaction_delay_ms == 7_000
     compacted.clean()
     assert len(compacted.records()) == 1
+
+
+def test_clean_segments_are_never_too_young(compacted):
+    """Only dirty ones wait: those before them are copied as they are."""
+    now_ms = compacted.runtime.clock.now_ms()
+    compacted.put((b"a", b"1"), (b"b", b"1"))
+    compacted.roll_and_clean()
+    compacted.configure(min_compaction_lag_ms=1000)
+    compacted.put((b"a", b"2", now_ms - 5000))
+    compacted.roll_and_clean()
+
+    assert values(compacted.records()) == [b"1", b"2"]
+
+
+def test_records_of_the_future_wait_for_a_lag_only(compacted):
+    """Without min.compaction.lag.ms the time of a record does not matter."""
+    for number in range(2):
+        compacted.put((b"k", b"%d" % number, compacted.runtime.clock.now_ms() + 99_999))
+    compacted.roll_and_clean()
+
+    assert values(compacted.records()) == [b"1"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("times", "delay_ms"), [((5_000, 6_000), 3_000), ((0, -1), 8_000), ((-1, -1), 0), ((9_000,), 0)]
+)
+def test_lag_is_that_of_the_oldest_dirty_record(times, delay_ms, restarts):
+    """Of a closed segment; a record without a time has no age, and one of 1970 has."""
+    compacted = CleanerWorld()
+    compacted.configure(max_compaction_lag_ms=2_000)
+    for time_ms in times:
+        compacted.put((b"k", b"v", time_ms))
+        compacted.roll()
+    compacted.put((b"k", b"v", 1))  # in the active segment
+    if restarts:
+        compacted.restart(clean=True)
+    for _ in range(2):
+        assert examine(compacted.log(), 10_000, 1 << 62).compaction_delay_ms == delay_ms
+
+
+def test_lag_alone_is_no_work(compacted):
+    """What is not committed cannot be cleaned, however old it is."""
+    compacted.configure(max_compaction_lag_ms=60_000, min_cleanable_dirty_ratio=1)
+    put_and_roll(compacted, b"k")
+    log = compacted.log()
+    log.high_watermark = 0
+    compacted.runtime.advance(70_000)
+    assert look(compacted).compaction_delay_ms > 0
+    assert not look(compacted).should_be_cleaned
+    compacted.clean()
+
+    assert compacted.cleaner.uncleanable == {}
+
+
+def test_horizon_counts_where_there_is_something_to_remove(compacted):
+    """However much of it is dirty; segments without a byte hold no tombstone."""
+    compacted.configure(min_cleanable_dirty_ratio=1)
+    put_and_roll(compacted, b"a")
+    compacted.log().cleaned_offset = 1
+    put_and_roll(compacted, b"b", b"c", b"d")
+    assert look(compacted).dirty_ratio > 0.5
+    assert look(compacted, 0).should_be_cleaned
+    for segment in compacted.log().segments.items[:-1]:
+        segment.size = 0
+
+    assert not look(compacted, 0).should_be_cleaned
 
 
 def test_old_active_segment_is_closed_for_compaction(compacted):

@@ -484,3 +484,116 @@ def test_open_transactions_are_in_the_snapshot():
     manager.load_snapshot(0, 11)
 
     assert manager.first_unstable_offset == 10
+
+
+def test_state_of_a_log_that_begins_anew_is_empty():
+    """No producer, no transaction, and no answer of a coordinator is left."""
+    manager = new_manager()
+    assert manager.end_offset == 0
+    for producer_id, base_offset in ((7, 0), (8, 5)):
+        header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        sent = RecordBatch(new_batch(b"v", is_transactional=True, **header))
+        manager.append(sent, base_offset, NOW_MS, NOW_MS)
+    manager.unreplicated_txns[3] = 4
+    manager.begin_verification(9, 0, 0).is_confirmed = True
+    manager.clear(50)
+
+    assert (manager.producers, manager.end_offset) == ({}, 50)
+    assert manager.first_unstable_offset is None
+    assert not manager.begin_verification(9, 0, 0).is_confirmed
+
+
+def test_snapshot_replaces_the_state_with_its_transactions_in_order():
+    """The oldest one is open first, whatever the ids; what was known beside is forgotten."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    for producer_id, base_offset in ((9, 3), (7, 10), (8, 12)):
+        header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        sent = RecordBatch(new_batch(b"v", is_transactional=True, **header))
+        manager.append(sent, base_offset, NOW_MS + base_offset, NOW_MS)
+    manager.producers = dict(sorted(manager.producers.items()))
+    manager.take_snapshot(20)
+    assert manager.end_offset == 20
+    manager.unreplicated_txns[1] = 2
+    manager.begin_verification(5, 0, 0).is_confirmed = True
+    manager.load_snapshot(0, 20)
+
+    assert list(manager.ongoing_txns.items()) == [(3, 9), (10, 7), (12, 8)]
+    assert manager.first_unstable_offset == 3
+    assert [manager.producers[each].last_timestamp_ms - NOW_MS for each in (9, 7)] == [3, 10]
+    assert not manager.begin_verification(5, 0, 0).is_confirmed
+    assert disk.open_files == []
+
+
+def test_snapshot_that_is_taken_again_is_as_long_as_its_state():
+    """A producer has expired meanwhile."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    append(manager, 0)
+    manager.take_snapshot(101)
+    size = disk.file_size(manager.snapshot_path(101))
+    manager.producers.clear()
+    manager.take_snapshot(101)
+
+    assert disk.file_size(manager.snapshot_path(101)) < size
+    assert manager.snapshot_offsets == (101,)
+    manager.load_snapshot(0, 101)
+    assert (manager.producers, manager.end_offset) == ({}, 101)
+
+
+def test_snapshots_are_found_among_the_files_of_a_log():
+    """Not those that are being deleted, and no other files."""
+    manager = new_manager()
+    names = [f"{9:020d}.snapshot", f"{5:020d}.snapshot", f"{7:020d}.log", "partition.metadata"]
+    manager.find_snapshots([*names, f"{8:020d}.snapshot.deleted"])
+
+    assert manager.snapshot_offsets == (5, 9)
+
+
+def test_duplicate_is_told_its_offsets():
+    """Of its first record and of its last."""
+    manager = new_manager()
+    append(manager, 0, 5)
+    known = manager.check(batch(0, 5))
+
+    assert (known.first_offset, known.last_offset) == (100, 104)
+    assert known.first_sequence == 0
+
+
+def test_batches_of_an_older_epoch_are_no_duplicates():
+    """A newer one counts from 0 again, and has no batch with the number of an old one."""
+    manager = new_manager()
+    for sequence in range(5):
+        append(manager, sequence)
+    append(manager, 0, epoch=1)
+
+    assert error_of(manager, 3, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_coordinator_writes_within_a_confirmed_transaction_only():
+    """Offsets that a transaction commits are not numbered, and checked all the same."""
+    manager = new_manager()
+    offsets = batch(0, is_transactional=True)
+    for is_confirmed in (False, True):
+        manager.begin_verification(7, 0, 0).is_confirmed = is_confirmed
+        if is_confirmed:
+            manager.check_coordinator(offsets)
+        else:
+            with pytest.raises(KafkaError) as caught:
+                manager.check_coordinator(offsets)
+            assert caught.value.error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_answer_of_the_coordinator_is_used_up():
+    """By the batch that opens the transaction, or with the producer that has expired."""
+    manager = new_manager()
+    manager.begin_verification(7, 0, 0).is_confirmed = True
+    manager.append(batch(0, is_transactional=True), 0, NOW_MS, NOW_MS)
+    assert manager.verifications == {}
+
+    manager = new_manager()
+    append(manager, 0)
+    manager.remove_expired(NOW_MS + DAY_MS - 1)
+    manager.begin_verification(7, 0, 1)
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+    assert manager.verifications == {}
