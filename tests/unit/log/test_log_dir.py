@@ -64,6 +64,19 @@ def test_damaged_meta_properties_are_refused(text):
         log_dir.read_meta_properties()
 
 
+def test_directory_that_was_let_go_is_not_let_go_again():
+    """Another broker has it by then."""
+    disk = MemoryDisk()
+    first, second, third = (LogDir(disk, "/var/data") for _ in range(3))
+    first.acquire()
+    first.release()
+    second.acquire()
+    first.release()
+
+    with pytest.raises(ConfigError, match="locked"):
+        third.acquire()
+
+
 def test_clean_mark_lasts_until_the_directory_is_used():
     """Its removal is on disk before anything else changes."""
     log_dir = new_dir()

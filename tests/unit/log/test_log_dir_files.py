@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
@@ -9,10 +11,13 @@ from ottla.log.log_dir import (
     deleted_dir_name,
     parse_partition_dir,
     parse_segment_name,
+    read_topic_id,
     segment_path,
     validate_topic_name,
+    write_topic_id,
 )
 from ottla.structs import TopicPartition
+from ottla.testing import MemoryDisk
 
 
 def test_segment_path_has_twenty_digits():
@@ -80,3 +85,24 @@ def test_bad_names_are_refused(name):
 
     assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(("length", "shown"), [(64, "ä" * 64), (65, "ä" * 64 + "...")])
+def test_refusal_of_a_long_name_shows_its_beginning(length, shown):
+    """All of it where it is short enough for a line of the log."""
+    with pytest.raises(KafkaError) as caught:
+        validate_topic_name("ä" * length)
+
+    assert f"{shown!r} cannot be" in caught.value.message
+
+
+def test_topic_id_takes_the_place_of_a_longer_text():
+    """Somebody has edited the file; nothing of it is left behind the id, and it is closed."""
+    disk = MemoryDisk()
+    disk.replace("/partition.metadata", b"version: 0\n" * 20 + b"topic_id: x\n")
+    topic_id = UUID("01234567-89ab-cdef-0123-456789abcdef")
+    write_topic_id(disk, "/partition.metadata", topic_id)
+
+    assert read_topic_id(disk, "/partition.metadata") == topic_id
+    assert disk.contents("/partition.metadata").count(b"\n") == 2
+    assert disk.open_files == []
