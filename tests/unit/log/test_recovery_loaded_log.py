@@ -70,16 +70,19 @@ def test_loaded_log_is_the_one_that_was_left(eventful: LogWorld, is_clean):
     check_files(eventful, loaded)
 
 
-@pytest.mark.parametrize("is_clean", [False, True])
-def test_loaded_log_without_its_side_files_is_the_one_that_was_left(eventful: LogWorld, is_clean):
+@pytest.mark.parametrize(("is_clean", "scanned_from"), [(True, 0), (False, 0), (False, 3)])
+def test_loaded_log_without_its_side_files_is_the_one_that_was_left(
+    eventful: LogWorld, is_clean, scanned_from
+):
     """The batches tell everything, and the files are made anew."""
     before = parts_of_live(eventful.log())
+    recovery_point = eventful.log().segments.base_offsets[scanned_from]
     eventful.stop() if is_clean else eventful.kill()
     for name in eventful.names():
         if name.endswith((".index", ".timeindex", ".snapshot")) or name.startswith("leader"):
             eventful.disk.unlink(eventful.path(name))
     eventful.disk.end_process()
-    loaded = reload(eventful, is_clean=is_clean)
+    loaded = reload(eventful, is_clean=is_clean, recovery_point=recovery_point)
 
     assert parts_of_loaded(loaded) == before
     assert (eventful.disk.contents(eventful.path("leader-epoch-checkpoint"))) == (
@@ -246,7 +249,7 @@ def test_swap_without_batches_takes_the_place_of_its_segment(eventful: LogWorld)
     eventful.kill()
     eventful.disk.end_process()
     eventful.disk.open(f"{second.path}.swap", create=True).close()
-    loaded = reload(eventful, cleaned_offset=log.log_end_offset)
+    loaded = reload(eventful, recovery_point=log.log_end_offset)
 
     assert loaded.segments.base_offsets == log.segments.base_offsets
     assert (loaded.segments.items[1].size, loaded.segments.items[1].txn_index.entries()) == (0, [])
@@ -276,6 +279,21 @@ def test_producers_are_restored_up_to_any_offset(eventful: LogWorld):
         last = max(offset for offset in sequences if offset < end)
         known = manager.producers[7].batches[-1]
         assert (known.last_offset, known.last_sequence) == (last, sequences[last])
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_producer_whose_batches_were_deleted_is_known_from_the_snapshot(eventful, is_clean):
+    """Its number goes on, wherever the log begins by now."""
+    log = eventful.log()
+    header = {"producer_id": 99, "producer_epoch": 0, "base_sequence": 0}
+    eventful.append(b"once", **header)
+    for _ in range(40):
+        eventful.append(b"other")
+    log.remove_segments(log.segments.items[:-1])
+    eventful.stop() if is_clean else eventful.kill()
+    loaded = reload(eventful, is_clean=is_clean)
+
+    assert loaded.producer_state_manager.producers[99].last_sequence == 0
 
 
 def test_start_reads_no_more_of_the_log_for_producers_than_its_last_stretch(world: LogWorld):
