@@ -15,6 +15,8 @@ RECORD = bytes.fromhex("0c 00 00 00 01 01 00")
 def test_a_good_batch_is_accepted():
     """Nothing is returned, nothing is raised."""
     assert validate_batch(RecordBatch(sealed(RECORD, 1))) is None
+    first = {"producer_id": 0, "producer_epoch": 0, "base_sequence": 0}
+    assert validate_batch(RecordBatch(sealed(RECORD, 1, **first))) is None
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,59 @@ def test_offset_is_unstable_from_the_write_of_its_transaction_on():
     assert offsets.get(T0) == CommittedOffset(3)
 
 
+def test_record_that_is_known_by_its_place_changes_nothing():
+    """A deletion or an end takes what stands before it, and a place has one record."""
+    offsets = GroupOffsets()
+    for value in (1, 2):
+        offsets.put(5, T0, CommittedOffset(value))
+        offsets.stage(6, 7, T1, CommittedOffset(value))
+    assert offsets.all() == {T0: CommittedOffset(1)}
+    offsets.delete(6, T1)
+    offsets.end_transaction(6, 7, commit=True)
+    assert offsets.staged() == {7: {T1: CommittedOffset(1)}}
+    write = offsets.begin_in_transaction(producer(8), {U0: CommittedOffset(3)})
+    offsets.end_transaction(9, 8, commit=True)
+    offsets.settle(write, 9)
+
+    assert offsets.staged()[8] == {U0: CommittedOffset(3)}
+    assert (T0 in offsets, T1 in offsets, len(offsets)) == (True, False, 1)
+
+
+def test_tombstone_that_stands_at_or_behind_an_orphan_is_enough():
+    """None is owed for it then."""
+    offsets = GroupOffsets()
+    write = offsets.begin(OffsetsWrite({U0: CommittedOffset(1)}))
+    offsets.remove_deleted(lambda partition: partition.topic == "u")
+    offsets.delete(12, U0)
+    offsets.settle(write, 12)
+
+    assert offsets.owed_tombstones == {}
+
+
+def test_group_with_a_commit_under_way_is_not_over():
+    """Whatever partitions are about to be deleted: the log may get another one."""
+    offsets = GroupOffsets()
+    write = offsets.begin(OffsetsWrite({T0: CommittedOffset(1)}))
+    assert not offsets.has_nothing_but(())
+    assert not offsets.has_nothing_but((T0, T1))
+    offsets.settle(write, 1)
+
+    assert not offsets.has_nothing_but(())
+    assert offsets.has_nothing_but((T0,))
+    assert offsets.has_nothing_but((T0, T1))
+
+
+def test_connection_is_forgotten_with_the_topics_of_its_transaction():
+    """The transaction has nothing of this group any more."""
+    offsets = GroupOffsets()
+    write = offsets.begin_in_transaction(producer(session=5), {T0: CommittedOffset(1)})
+    offsets.settle(write, 1)
+    assert offsets.is_late(producer(session=4))
+    offsets.remove_deleted(lambda partition: partition.topic == "t")
+
+    assert not offsets.is_late(producer(session=4))
+
+
 class InRegistry:
     """Offsets of old clients over a registry in memory."""
 

@@ -212,7 +212,6 @@ class GroupMigration:
         classic = self._manager.create_classic_group(group)
         for member in _classic_members(group.members.values()):
             classic.add(member)
-        classic.protocol_type = CONSUMER_PROTOCOL_TYPE
         classic.protocol_name = classic.select_protocol()
         classic.state = GroupState.STABLE
         classic.subscribed_topics = classic.compute_subscribed_topics()

@@ -500,6 +500,22 @@ def test_epochs_go_on_where_generations_ended(world):
     assert world.group().subscribed_topics == {"t"}
 
 
+def test_members_of_a_group_that_is_classic_again_do_not_wait_for_others(world):
+    """It was stable: its next generation begins when all have joined, and not after a delay."""
+    peers = classic_group(world)
+    c = Peer("c")
+    world.join(c)
+    settle(world, *peers, c)
+    world.quit(c)
+    until_classic(world, *peers)
+    joins = [peer.join() for peer in peers]
+
+    assert [join.is_open for join in joins] == [False, False]
+    assert [peer.take(join) for peer, join in zip(peers, joins, strict=True)] == [
+        ErrorCode.NONE
+    ] * 2
+
+
 def test_members_of_either_protocol_are_missed_after_the_group_has_changed(world):
     """Sessions begin anew with it: who died before is not waited for without end."""
     classic_group(world)
