@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from log_world import read_all
+from log_world import NOW_MS, parts_of_live, read_all
 
 from ottla.errors import KafkaError
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
@@ -49,6 +49,22 @@ def test_run_of_batches_is_written_by_one_call(world, monkeypatch):
     assert log.leader_epoch_cache.entries == [(0, 0), (1, 2), (3, 7)]
     data = log.read(0, 1 << 20, max_offset=9, min_one_message=True)
     assert data.records.read() == b"".join(run)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 300, 700, 100_000])
+def test_log_of_a_follower_is_as_that_of_its_leader(eventful, world, max_bytes):
+    """Segments, indexes, producers, transactions and epochs, however much comes at a time."""
+    leader, log = eventful.log(), world.log()
+    while log.log_end_offset < leader.log_end_offset:
+        data = leader.read(
+            log.log_end_offset, max_bytes, max_offset=leader.log_end_offset, min_one_message=True
+        )
+        taken = append_as_follower(log, data.records.read(), 99, NOW_MS)
+        assert taken == data.records.size
+        log.update_high_watermark(log.log_end_offset)
+
+    assert parts_of_live(log) == parts_of_live(leader)
+    assert log.last_stable_offset == leader.last_stable_offset
 
 
 def test_run_that_does_not_fit_goes_on_in_the_next_segment(world):
