@@ -482,7 +482,6 @@ class NamePattern:
     def __init__(self, text: str) -> None:
         self.pattern = text
         self._automaton = Automaton(text)
-        self._steps_left = 0
         self._kept_steps = 0
         self._sets: dict[tuple[frozenset[int], str], PlaceSet] = {}
 

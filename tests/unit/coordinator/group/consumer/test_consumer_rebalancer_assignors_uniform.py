@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from uuid import UUID
+
+import pytest
 
 from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
 from ottla.coordinator.group.consumer.consumer_rebalancer import (
@@ -155,3 +158,26 @@ def test_partition_moves_only_where_two_fewer_are():
     )
 
     assert assign_uniform(spec) == {"x": parts(A, 0, 1), "y": parts(A, 2)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_members_that_read_the_same_share_all_whatever_they_had(seed):
+    """Evenly, and nobody is given what another member keeps."""
+    chance = random.Random(seed)
+    counts = {A: chance.randrange(9), B: chance.randrange(9)}
+    partitions = [TopicIdPartition(topic, n) for topic in counts for n in range(counts[topic])]
+    chance.shuffle(partitions)
+    members = [f"m{number}" for number in range(chance.randrange(1, 6))]
+    had: dict[str, set[TopicIdPartition]] = {member: set() for member in members}
+    for partition in partitions[: chance.randrange(len(partitions) + 1)]:
+        had[chance.choice(members)].add(partition)
+    specs = {each: MemberSpec(frozenset({A, B}), frozenset(had[each])) for each in members}
+    targets = assign_uniform(GroupSpec(specs, counts))
+    quota, rest = divmod(len(partitions), len(members))
+
+    assert sizes(targets) == [quota] * (len(members) - rest) + [quota + 1] * rest
+    assert frozenset().union(*targets.values()) == set(partitions)
+    moved = sum(len(had[each] - targets[each]) for each in members)
+    most = sorted((len(had[each]) for each in members), reverse=True)
+    limits = [quota + (place < rest) for place in range(len(members))]
+    assert moved == sum(max(0, size - limit) for size, limit in zip(most, limits, strict=True))

@@ -111,3 +111,44 @@ def test_changed_subscription_makes_a_new_epoch(world):
 
     assert a.epoch == 2
     assert a.owned == {("u", 0)}
+
+
+def test_new_topics_that_a_group_has_noticed_are_in_the_log():
+    """The next coordinator begins with the epoch that members have been told."""
+    world = ConsumerWorld({"t": 2})
+    (peer,) = world.members("a", topics=("t", "u"))
+    world.create("u", 3)
+    world.coordinator.consumer_rebalancer.notice_topics(world.consumers)
+    epoch = world.consumers.group_epoch
+    world.reload()
+
+    assert world.consumers.group_epoch == epoch > peer.epoch
+    before = world.consumers.group_epoch
+    world.coordinator.consumer_rebalancer.notice_topics(world.consumers)
+    assert world.consumers.group_epoch == before
+
+
+def test_later_time_limit_takes_the_place_of_an_earlier_one():
+    """What a member was asked first no longer counts."""
+    world = ConsumerWorld({"t": 2})
+    world.members("a")
+    group, rebalancer = world.consumers, world.coordinator.consumer_rebalancer
+    member = group.members["a"]
+    member.details = member.details._replace(rebalance_timeout_ms=10_000)
+    for _ in range(2):
+        rebalancer.expect(group, member, "answer")
+        world.advance(6_000)
+        assert "a" in group.members
+    world.advance(4_000)
+
+    assert "a" not in group.members
+
+
+def test_group_of_a_coordinator_that_ends_is_dead():
+    """Whoever still has it sees that."""
+    world = ConsumerWorld({"t": 2})
+    world.members("a")
+    group = world.consumers
+    world.coordinator.shutdown()
+
+    assert group.state_name == "Dead"

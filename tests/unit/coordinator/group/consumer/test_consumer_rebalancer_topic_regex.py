@@ -43,6 +43,7 @@ def test_expression_of_the_usual_kind_is_taken(text):
     "text",
     [
         *("(", "*", "x" * 5000, "x{1001}", "(x{100}){100}", "x{99999999999}", "(" * 4000),
+        *("x{1001,}", "x{0,1001}", "(?:){1001}"),
         *(r"(x)\1", "(?=a)b", "(?<!a)b", "(?>a)", "a++"),
     ],
 )
@@ -124,6 +125,39 @@ def expression(chance: random.Random, depth: int) -> str:
     if kind == 8:
         return f"(?:{inner})" + chance.choice(["*", "+", "?", "{2}", "{1,3}", "*?", "{0,2}?"])
     return f"({chance.choice(['', '?i:', '?s:', '?-i:'])}{inner})"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "steps"),
+    [("a", "a", 5), ("[a-c]", "a", 6), ("[a-cx-z]", "a", 7), ("ab", "ab", 8), ("a|b", "b", 5)],
+)
+def test_step_is_a_place_or_a_range_that_is_looked_at(monkeypatch, text, name, steps):
+    """And each set of places that is made: a search that needs one more is refused."""
+    monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", steps)
+    assert NamePattern(text).fullmatch(name)
+    monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", steps - 1)
+    pattern = NamePattern(text)
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="too long to match"):
+            pattern.fullmatch(name)
+        pattern = NamePattern(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("(?m)a\n^b", "a\nb", True),
+        ("(?m)a$\nb", "a\nb", True),
+        ("(?m)a-^b", "a-b", False),
+        (r"a\n\bb", "a\nb", True),
+        ("a", "A", False),
+        ("[^a]", "A", True),
+        ("(?i)[^a]", "A", False),
+    ],
+)
+def test_case_and_ends_of_lines_are_those_of_the_expression(text, name, matches):
+    """Also where a name could not have them."""
+    assert NamePattern(text).fullmatch(name) is matches is bool(re.fullmatch(text, name))
 
 
 def test_sets_of_an_expression_are_forgotten_when_they_are_many():
