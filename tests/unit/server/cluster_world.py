@@ -82,7 +82,7 @@ class ClusterWorld:
         if isinstance(body, ApiVersionsRequest):
             keys = [
                 ApiVersion(api_key=key, min_version=cls.min_version, max_version=cls.max_version)
-                for key in (4, 5, 6, 7, 19, 24, 27, 56)
+                for key in (4, 5, 6, 7, 10, 19, 24, 27, 56)
                 for cls in (request_class(key),)
             ]
             return ApiVersionsResponse(api_keys=keys)

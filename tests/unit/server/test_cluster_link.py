@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from uuid import UUID
+
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.leader_and_isr import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from ottla.protocol.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
-from ottla.server.cluster_link import ClusterLink
+from ottla.server.broker_connections import Purpose
+from ottla.server.cluster_link import CREATION_TIMEOUT_MS, METADATA_TIMEOUT_MS, ClusterLink
+from ottla.structs import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    LeaderAndIsr,
+    MetadataUpdate,
+    PartitionState,
+    TopicPartition,
+)
 
 BROKER_EPOCH = 11
 LED = ControlledShutdownResponse(
@@ -127,3 +147,176 @@ def test_controlled_shutdown_may_be_switched_off(leaving):
 
     assert task.done()
     assert world.asked == []
+
+
+# What a broker knows of the others, and the topics that it has made
+
+
+def test_live_brokers_are_those_of_the_metadata(leaving):
+    """They are asked for with every change of leaders, and put together after an update alone."""
+    world = leaving()
+    live = world.link.replication().live_brokers
+    first = live()
+    assert first.keys() == {1, 2}
+    assert live() is first
+    world.cluster.cache.update([], [world.cluster.broker(2)])
+
+    assert live().keys() == {2}
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_broker_waits_for_its_first_metadata_within_limits(leaving, caplog, is_told):
+    """It serves in any case, and says so if no controller has told it anything."""
+    world = leaving()
+    world.cluster.cache.update([], [])
+    told = world.runtime.scheduler.spawn(world.link.until_told(), "wait")
+    waiting = world.runtime.scheduler.spawn(world.link.wait_for_metadata(), "wait")
+    world.runtime.advance(METADATA_TIMEOUT_MS - 1)
+    assert not told.done()
+    if is_told:
+        world.cluster.cache.update([], [world.cluster.broker(1)])
+    world.runtime.advance(1)
+
+    assert (told.result(), waiting.done()) == (is_told, True)
+    assert ("no controller has told this broker" in caplog.text) is not is_told
+
+
+class Controller:
+    """The controller in this broker, where it is one."""
+
+    def __init__(self, *, is_active=False):
+        self.is_active = is_active
+        self.made = []
+        self.refusal = None
+
+    async def auto_create_topic(self, name):
+        if self.refusal is not None:
+            raise self.refusal
+        self.made.append(name)
+
+
+def known(name):
+    """A partition of a topic."""
+    state = LeaderAndIsr(2, 0, (2,))
+    return [PartitionState(TopicPartition(name, 0), UUID(int=5), 1, state, (2,))]
+
+
+def create(world, name, controller=None):
+    world.link.serve(controller or Controller())
+    task = world.runtime.scheduler.spawn(world.link.create_topic(name), "create")
+    world.runtime.advance(100)
+    return task
+
+
+def created(error=ErrorCode.NONE, message=None):
+    result = CreatableTopicResult(name="t", error_code=int(error), error_message=message)
+    return lambda broker_id, body: CreateTopicsResponse(topics=[result])
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS])
+def test_topic_is_created_by_the_controller_and_waited_for(leaving, error):
+    """A client that asks again finds it, whoever was faster to have it made."""
+    world = leaving()
+    world.cluster.answers[CreateTopicsRequest] = created(error)
+    task = create(world, "t")
+    assert not task.done()
+    world.cluster.cache.update(known("t"), [world.cluster.broker(2)])
+    world.runtime.advance(0)
+
+    assert task.exception() is None
+    ((_, body),) = world.cluster.asked
+    (topic,) = body.topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", -1, -1)
+
+
+def test_client_asks_again_for_a_topic_that_does_not_come(leaving):
+    """It is not kept waiting for ever."""
+    world = leaving()
+    world.cluster.answers[CreateTopicsRequest] = created()
+    task = create(world, "t")
+    world.runtime.advance(CREATION_TIMEOUT_MS)
+
+    assert task.exception() is None
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [("no room", "no room"), (None, "The request breaks a policy of the cluster.")],
+)
+def test_refusal_of_a_topic_is_handed_on(leaving, message, told):
+    """With the words of the controller, where it has any."""
+    world = leaving()
+    world.cluster.answers[CreateTopicsRequest] = created(ErrorCode.POLICY_VIOLATION, message)
+    error = create(world, "t").exception()
+
+    assert error.error is ErrorCode.POLICY_VIOLATION
+    assert error.message == told
+
+
+@pytest.mark.parametrize(("name", "key_type"), [(OFFSETS_TOPIC, 0), (TRANSACTIONS_TOPIC, 1)])
+def test_internal_topic_is_made_for_those_who_ask_for_a_coordinator(leaving, name, key_type):
+    """Clients cannot create it themselves."""
+    world = leaving()
+    world.cluster.answers[FindCoordinatorRequest] = lambda *_: FindCoordinatorResponse()
+    create(world, name)
+
+    ((_, body),) = world.cluster.asked
+    assert (body.key_type, body.coordinator_keys) == (key_type, [name])
+
+
+def test_controller_in_this_broker_makes_topics_itself(leaving):
+    """It asks nobody, and does not wait: it knows them at once."""
+    world, controller = leaving(), Controller(is_active=True)
+
+    assert create(world, "t", controller).exception() is None
+    assert (controller.made, world.cluster.asked) == (["t"], [])
+
+
+@pytest.mark.parametrize("refusal", [None, KafkaError(ErrorCode.POLICY_VIOLATION, "no room")])
+def test_broker_that_has_become_the_controller_answers_what_it_asked(leaving, refusal):
+    """The election came between the question and the answer."""
+    world, controller = leaving(), Controller()
+    controller.refusal = refusal
+    world.link.serve(controller)
+    own, run = world.link.ask_controller.own, world.runtime.scheduler.run
+    body = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    (result,) = run(own[CreateTopicsRequest](body)).topics
+    assert result.name == "t"
+    if refusal is None:
+        run(own[FindCoordinatorRequest](FindCoordinatorRequest(coordinator_keys=["x"])))
+        assert (result.error_code, controller.made) == (0, ["t", "x"])
+    else:
+        assert result.error_code == ErrorCode.POLICY_VIOLATION
+        assert result.error_message == "no room"
+
+
+def test_link_that_is_closed_sends_nothing_more(leaving):
+    """Neither orders, nor changes of in-sync replicas, nor anything on a kept connection."""
+    world = leaving()
+    orders = world.link.orders_to_brokers(SimpleNamespace(broker_id=1))
+    orders.add_broker(world.cluster.broker(2))
+    world.answer(ControlledShutdownResponse())
+    task = world.leave()
+    world.runtime.advance(10)
+    assert task.done()
+    world.cluster.delays_ms[2] = 10_000
+    node = world.link.connections.node(2)
+    request = ControlledShutdownRequest()
+    waiting = world.runtime.scheduler.spawn(
+        world.link.connections.ask(node, Purpose.CONTROLLER, request), "ask"
+    )
+    world.runtime.advance(10)
+    before = len(world.cluster.asked)
+    world.link.close()
+    orders.update_metadata(1, 2, MetadataUpdate())
+    state = LeaderAndIsr(1, 4, (1,), 8)
+    world.link.isr_requests.alter_isr(TopicPartition("t", 0), UUID(int=7), state, {}, print)
+    looks, watch_data = [], world.registry.watch_data
+    world.registry.watch_data = lambda *arguments: (looks.append(1), watch_data(*arguments))[1]
+    world.runtime.advance(1_000)
+    assert waiting.done()
+    assert len(world.cluster.asked) == before
+    world.leave()
+    world.runtime.advance(10)
+
+    assert looks == [1]

@@ -300,3 +300,176 @@ def test_outcome_that_a_leader_fails_with_holds_up_no_other(world, isr, caplog):
 
     assert done == [LeaderAndIsr(1, 4, (1,), 9)]
     assert "t-0 cannot be taken over" in caplog.text
+
+
+def test_controller_that_answers_with_an_error_is_looked_up_again(world):
+    """It may be a former one, which does not know it yet; the answer is handed on all the same."""
+    world.elect(2)
+    refusal = ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    world.answer(
+        ControlledShutdownRequest,
+        lambda broker_id, _: refusal if broker_id == 2 else ControlledShutdownResponse(),
+    )
+    first = world.ask()
+    world.runtime.advance(100)
+    world.registry.watch_data = None
+    looked_up, get = [], world.registry.get
+
+    async def look(path):
+        looked_up.append(path)
+        return await get(path)
+
+    world.registry.get = look
+    second = world.ask()
+    world.runtime.advance(100)
+
+    assert first.result() == second.result() == refusal
+    assert paths.CONTROLLER in looked_up
+
+
+def test_answer_without_an_error_needs_no_further_look_at_the_registry(world):
+    """It is asked when a broker is elected, or does not answer."""
+    world.elect(2)
+    world.ask()
+    world.runtime.advance(100)
+    world.registry.get = None
+    task = world.ask()
+    world.runtime.advance(100)
+
+    assert task.result() == ControlledShutdownResponse()
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True),
+        (ErrorCode.NETWORK_EXCEPTION, True),
+        (ErrorCode.UNSUPPORTED_VERSION, False),
+    ],
+)
+def test_failure_that_cannot_pass_is_told_at_once(world, error, may_pass):
+    """Other failures are tried again until the time is over."""
+    world.elect(1)
+    tries = []
+
+    async def fail(body):
+        tries.append(body)
+        raise KafkaError.of(error, "planted")
+
+    world.ask_controller.own[ControlledShutdownRequest] = fail
+    task = world.ask(timeout_ms=300)
+    world.runtime.advance(1_000)
+
+    expected = ErrorCode.REQUEST_TIMED_OUT if may_pass else error
+    assert task.exception().error is expected
+    assert (len(tries) > 1) is may_pass
+
+
+def test_asker_that_was_closed_follows_elections_again_when_it_is_asked(world):
+    """Its watch ends with it, and begins with the next request."""
+    world.elect(2)
+    world.ask()
+    world.runtime.advance(100)
+    world.ask_controller.close()
+    world.ask()
+    world.runtime.advance(100)
+    world.elect(3)
+    world.ask()
+    world.runtime.advance(100)
+
+    assert world.askers == [2, 2, 3]
+
+
+def test_closed_requests_are_not_sent(world, isr):
+    """Neither the one under way is answered, nor those that wait, nor any that come later."""
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    world.cluster.delays_ms[2] = 500
+    done, state = [], LeaderAndIsr(1, 4, (1,), 8)
+    isr.alter_isr(T0, ID, state, {}, done.append)
+    world.runtime.advance(100)
+    isr.alter_isr(TopicPartition("t", 1), ID, state, {}, done.append)
+    isr.close()
+    isr.alter_isr(TopicPartition("t", 2), ID, state, {}, done.append)
+    world.runtime.advance(5_000)
+
+    assert done == []
+    assert len(world.cluster.asked) == 1
+
+
+def test_one_change_at_a_time_is_under_way(world, isr):
+    """What comes meanwhile goes with the next request."""
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    world.cluster.delays_ms[2] = 500
+    done, state = [], LeaderAndIsr(1, 4, (1,), 8)
+    for index in range(3):
+        isr.alter_isr(TopicPartition("t", index), ID, state, {}, done.append)
+        world.runtime.advance(100)
+    assert len(world.cluster.asked) == 1
+    world.runtime.advance(1_000)
+
+    assert [len(body.topics[0].partitions) for _, body in world.cluster.asked] == [1, 2]
+    assert len(done) == 3
+
+
+def test_newer_change_of_a_partition_takes_the_place_of_one_that_failed(world, isr):
+    """The one that failed is sent again where there is none."""
+    failures = [KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, "planted")]
+    world.elect(1)
+    asked = []
+
+    async def own(body):
+        asked.append([p.partition_epoch for topic in body.topics for p in topic.partitions])
+        if failures:
+            newer = LeaderAndIsr(1, 4, (1, 2), 9)
+            isr.alter_isr(T0, ID, newer, {}, done.append)
+            raise failures.pop()
+        return altered(body)
+
+    world.ask_controller.own[AlterPartitionRequest] = own
+    done, state = [], LeaderAndIsr(1, 4, (1,), 8)
+    isr.alter_isr(T0, ID, state, {}, done.append)
+    isr.alter_isr(TopicPartition("t", 1), ID, state, {}, done.append)
+    world.runtime.advance(2_000)
+
+    assert asked == [[8, 8], [9, 8]]
+    assert sorted(each.version for each in done) == [9, 10]
+
+
+def test_change_whose_controller_is_away_when_it_is_asked_for_alone_waits(world, isr, monkeypatch):
+    """It is not the one that is wrong, and goes with the next request."""
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    ask, tries = IsrRequests._ask, []
+
+    async def fail_together(requests, asked):
+        tries.append(len(asked))
+        if len(asked) > 1 and len(tries) == 1:
+            raise ValueError("planted")
+        if len(tries) == 2:
+            raise KafkaError.of(ErrorCode.NETWORK_EXCEPTION, "planted")
+        return await ask(requests, asked)
+
+    monkeypatch.setattr(IsrRequests, "_ask", fail_together)
+    done = []
+    for index in range(2):
+        state = LeaderAndIsr(1, 4, (1,), 8)
+        isr.alter_isr(TopicPartition("t", index), ID, state, {}, done.append)
+    world.runtime.advance(1_000)
+
+    assert tries == [2, 1, 1, 1]
+    assert done == [LeaderAndIsr(1, 4, (1,), 9)] * 2
+
+
+def test_change_that_is_wrong_by_itself_is_tried_once(world, isr, monkeypatch):
+    """Nothing would come of asking for it alone again."""
+    tries = []
+
+    async def fail(requests, asked):
+        tries.append(len(asked))
+        raise ValueError("planted")
+
+    monkeypatch.setattr(IsrRequests, "_ask", fail)
+    done = []
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 4, (1,), 8), {}, done.append)
+    world.runtime.advance(1_000)
+
+    assert (tries, done) == ([1], [ErrorCode.UNKNOWN_SERVER_ERROR])

@@ -8,10 +8,10 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from ottla.replication.replica_requests import FetchPartitionResult
+from ottla.replication.replica_requests import NOTE_AS_CAUGHT_UP_MS, FetchPartitionResult
 from ottla.runtime import FileRegion
 from ottla.server import fetch_session
-from ottla.server.fetch_session import MIN_EVICTION_MS, FetchSessionCache
+from ottla.server.fetch_session import MAX_EPOCH, MIN_EVICTION_MS, FetchSessionCache
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 
@@ -256,6 +256,9 @@ def test_partitions_of_all_sessions_have_a_limit(cache, monkeypatch):
     one = cache.context_for(request(partitions=range(8)), OLD)
     two = cache.context_for(request(partitions=range(8)), OLD)
     assert (one.session_id > 0, two.session_id, len(two.partitions)) == (True, 0, 8)
+    fits = cache.context_for(request(partitions=range(2)), OLD)
+    assert fits.session_id > 0
+    cache.end(fits)
 
     grown = cache.context_for(request(one.session_id, 1, range(8, 12)), OLD)
     assert grown.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -273,3 +276,129 @@ def test_session_that_is_ended_is_forgotten(cache):
     cache.end(following)
     assert following.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
+
+
+def test_partition_that_is_asked_for_from_another_offset_has_no_news_by_that(cache):
+    """Its reader has read on, and knows what it was told."""
+    full = cache.context_for(request(), OLD)
+    named(full)
+    read_on = cache.context_for(request(full.session_id, 1, partitions=(1,), offset=5), OLD)
+
+    assert named(read_on) == []
+
+
+def test_session_that_is_used_is_not_the_first_to_make_room(cache, runtime):
+    """The one that was unused for longest goes; at any hour, none goes that is in use."""
+    runtime.clock.advance(2 * MIN_EVICTION_MS)
+    first = cache.context_for(request(), OLD).session_id
+    second = cache.context_for(request(), OLD).session_id
+    assert cache.context_for(request(), OLD).session_id == 0
+    runtime.clock.advance(MIN_EVICTION_MS - 1)
+    assert cache.context_for(request(first, 1, ()), OLD).session_id == first
+    assert cache.context_for(request(), OLD).session_id == 0
+    runtime.clock.advance(1)
+    assert cache.context_for(request(), OLD).session_id > 0
+
+    assert cache.evicted == 1
+    assert cache.context_for(request(first, 2, ()), OLD).error is ErrorCode.NONE
+    gone = cache.context_for(request(second, 1, ()), OLD)
+    assert gone.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_epochs_of_a_session_begin_again_at_one(cache):
+    """Behind the largest number that the field can have."""
+    context = cache.context_for(request(), OLD)
+    context.session.epoch = MAX_EPOCH
+    assert MAX_EPOCH == 2**31 - 1
+    last = cache.context_for(request(context.session_id, MAX_EPOCH, ()), OLD)
+    assert last.error is ErrorCode.NONE
+
+    assert cache.context_for(request(context.session_id, 1, ()), OLD).error is ErrorCode.NONE
+
+
+def test_number_of_a_closed_session_may_be_used_again(cache, runtime, monkeypatch):
+    """By another connection, whose session is not that of the first any longer."""
+    numbers = iter([5, 5, 6])
+    monkeypatch.setattr(runtime.random, "randrange", lambda *_: next(numbers))
+    cache.context_for(request(), OLD, "one")
+    cache.context_for(request(5, -1), OLD, "one")
+    assert cache.context_for(request(), OLD, "two").session_id == 5
+    assert cache.context_for(request(), OLD, "one").session_id == 6
+
+    assert cache.context_for(request(5, 1, ()), OLD, "two").error is ErrorCode.NONE
+
+
+def test_names_are_looked_up_until_all_are_known(runtime):
+    """Not with each fetch: a follower has thousands of partitions."""
+    names, asked = {}, []
+
+    def name_of(topic_id):
+        asked.append(topic_id)
+        return names.get(topic_id)
+
+    cache = FetchSessionCache(runtime, 2, name_of)
+    session_id = cache.context_for(request(partitions=(0,)), NEW).session_id
+    cache.context_for(request(session_id, 1, partitions=()), NEW)
+    names[ID] = "t"
+    found = cache.context_for(request(session_id, 2, partitions=()), NEW)
+    assert [part.topic_partition for part in found.partitions] == [("t", 0)]
+    count = len(asked)
+    cache.context_for(request(session_id, 3, partitions=()), NEW)
+
+    assert len(asked) == count
+
+
+# Followers
+
+
+def follow(session_id=0, epoch=0, **fields):
+    """The same fetch of a follower."""
+    body = request(session_id, epoch, **fields)
+    body.replica_id = 2
+    return body
+
+
+def indexes(context):
+    return [part.topic_partition.partition for part in context.partitions]
+
+
+def test_follower_is_served_what_may_have_news(cache, runtime):
+    """Partitions wake its session; every so often all are looked at."""
+    runtime.clock.advance(10 * NOTE_AS_CAUGHT_UP_MS)
+    full = cache.context_for(follow(), OLD)
+    first = cache.context_for(follow(full.session_id, 1, partitions=()), OLD)
+    assert indexes(first) == [0, 1]
+    awake = full.session.awake
+    awake.awake.clear()
+    assert indexes(cache.context_for(follow(full.session_id, 2, partitions=()), OLD)) == []
+    partition = full.partitions[1]
+    partition.session.wake(partition)
+    assert indexes(cache.context_for(follow(full.session_id, 3, partitions=()), OLD)) == [1]
+    awake.awake.clear()
+    runtime.clock.advance(NOTE_AS_CAUGHT_UP_MS)
+
+    assert indexes(cache.context_for(follow(full.session_id, 4, partitions=()), OLD)) == [0, 1]
+
+
+def test_partition_that_a_follower_adds_or_forgets_is_looked_at_or_not(cache, runtime):
+    """At once, also between the times at which all are."""
+    runtime.clock.advance(10 * NOTE_AS_CAUGHT_UP_MS)
+    full = cache.context_for(follow(), OLD)
+    cache.context_for(follow(full.session_id, 1, partitions=()), OLD)
+    added = cache.context_for(follow(full.session_id, 2, partitions=(2,)), OLD)
+    assert indexes(added) == [0, 1, 2]
+    left = cache.context_for(follow(full.session_id, 3, partitions=(), forgotten=(1,)), OLD)
+
+    assert indexes(left) == [0, 2]
+
+
+def test_partition_with_records_is_the_last_that_a_follower_reads_again(cache, runtime):
+    """A busy one does not starve the others."""
+    runtime.clock.advance(10 * NOTE_AS_CAUGHT_UP_MS)
+    full = cache.context_for(follow(), OLD)
+    cache.context_for(follow(full.session_id, 1, partitions=()), OLD)
+    again = cache.context_for(follow(full.session_id, 2, partitions=()), OLD)
+    assert named(again, {0: 100})[:1] == [0]
+
+    following = cache.context_for(follow(full.session_id, 3, partitions=()), OLD)
+    assert indexes(following) == [1, 0]

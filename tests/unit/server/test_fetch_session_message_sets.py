@@ -162,3 +162,41 @@ def test_no_more_is_read_than_can_be_converted_soon(largest, read):
     fetch(logs, max_bytes=1 << 30)
 
     assert logs.asked[0].max_bytes == read
+
+
+def test_partition_is_read_once_while_another_is_read_past_its_markers(monkeypatch):
+    """Its file may be gone by then."""
+    reads, read = [], FileRegion.read
+
+    def count(region):
+        reads.append(region.size)
+        return read(region)
+
+    monkeypatch.setattr(FileRegion, "read", count)
+    other = TopicPartition("t", 1)
+    logs = Logs(marker(0), batch(1))
+    stored = {TP: logs.stored, other: (build_batch([(1, b"a" * 300, b"", ())]),)}
+
+    def read_one(request):
+        logs.stored = stored[request.topic_partition]
+        return Logs.read(logs, request)
+
+    logs.read = read_one
+    answers: list = []
+    requests = [PartitionFetch(each, NO_UUID, 0, 1 << 20) for each in (TP, other)]
+    MessageSetFetch(
+        logs, PARAMS, requests, 2, lambda *answer: answers.append(answer), answers.append
+    ).start()
+    logs.runtime.scheduler.run_ready()
+    ((_, message_sets),) = answers
+
+    assert message_sets.keys() == {TP, other}
+    assert len([size for size in reads if size > 300]) == 1
+
+
+def test_batch_that_ends_before_the_wanted_offset_gives_an_empty_answer():
+    """Nothing would come of reading the same again."""
+    logs = Logs(marker(0), batch(0))
+
+    assert fetch(logs, fetch_offset=1)[1] is None
+    assert len(logs.asked) == 1

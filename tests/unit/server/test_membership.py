@@ -25,7 +25,7 @@ from ottla.server.membership import (
     LogDirFailureHandler,
     cluster_registry,
 )
-from ottla.structs import EndPoint
+from ottla.structs import NO_EPOCH, EndPoint
 from ottla.testing import mock_runtime
 
 SESSION_MS = 6000
@@ -48,13 +48,27 @@ class Registry(EmbeddedRegistry):
     """The embedded registry, with a session that can end."""
 
     session_watch = None
+    open_watches = 0
     has_ended = False
     is_of_predecessor = False
     """The broker's node is not of this session."""
 
     def watch_session(self, callback):
         self.session_watch = callback
-        return super().watch_session(callback)
+        return SimpleNamespace(cancel=self.forget_session)
+
+    def forget_session(self):
+        self.session_watch = lambda state: None
+
+    def watch_data(self, path, callback):
+        watch = super().watch_data(path, callback)
+        self.open_watches += 1
+
+        def cancel():
+            self.open_watches -= 1
+            watch.cancel()
+
+        return SimpleNamespace(cancel=cancel)
 
     async def exists(self, path):
         stat = await super().exists(path)
@@ -121,6 +135,92 @@ def test_broker_joins_and_is_the_controller(world):
     assert world.controller.is_active
     stat = world.run(world.registry.exists(paths.broker(0)))
     assert world.membership.broker_epoch == stat.created_id
+
+
+def test_broker_without_a_node_tells_nobody_of_its_listeners(world):
+    """It is none before it joins, and none between two sessions."""
+    moved = ADDRESS._replace(port=9093)
+
+    def told():
+        world.run(world.membership.tell_end_points())
+        return "9093" in str(world.run(world.registry.get(paths.broker(0))))
+
+    world.membership.end_points = [moved]
+    assert (world.membership.is_registered, world.membership.broker_epoch) == (False, NO_EPOCH)
+    world.run(world.membership.tell_end_points())
+    assert world.names() == []
+    world.membership.end_points = [ADDRESS]
+    world.run(world.membership.join())
+    world.membership.end_points = [moved]
+    assert told()
+    world.run(world.registry.expire())
+    assert not world.membership.is_registered
+    world.run(world.membership.tell_end_points())
+    assert world.names() == []
+
+
+def test_broker_that_leaves_follows_no_session(world):
+    """It would come back as a member whose process has ended."""
+    world.run(world.membership.join())
+    world.membership.leave()
+    world.membership.leave()
+    world.run(world.registry.expire())
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(10)
+
+    assert world.names() == []
+
+
+def test_broker_whose_controller_cannot_start_follows_no_session(world, monkeypatch):
+    """Its start fails, whatever the reason."""
+
+    async def fail():
+        raise ValueError("planted")
+
+    monkeypatch.setattr(world.controller, "startup", fail)
+    with pytest.raises(ValueError, match="planted"):
+        world.run(world.membership.join())
+    monkeypatch.undo()
+    world.run(world.registry.expire())
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(10)
+
+    assert world.names() == []
+
+
+def test_predecessor_whose_node_goes_while_it_is_looked_at_is_not_waited_for(world, monkeypatch):
+    """Its session has just expired."""
+    world.leave_node_of_predecessor()
+    get, path = world.registry.get, paths.broker(0)
+
+    async def expire(wanted):
+        if wanted == path and world.registry.is_of_predecessor:
+            world.registry.is_of_predecessor = False
+            await world.registry.delete(path)
+        return await get(wanted)
+
+    monkeypatch.setattr(world.registry, "get", expire)
+    world.run(world.membership.join())
+
+    assert world.controller.is_active
+
+
+def test_what_a_predecessor_was_waited_for_with_is_given_back(world, monkeypatch):
+    """Neither its watch nor its timer outlives the wait."""
+    timers, call_later = [], world.runtime.scheduler.call_later
+
+    def later(delay_ms, callback):
+        timer = call_later(delay_ms, callback)
+        timers.append(delay_ms)
+        return SimpleNamespace(cancel=lambda: (timers.remove(delay_ms), timer.cancel()))
+
+    monkeypatch.setattr(world.runtime.scheduler, "call_later", later)
+    world.leave_node_of_predecessor(ADDRESS._replace(port=9093))
+    before = world.registry.open_watches
+    with pytest.raises(KafkaError):
+        world.run(world.membership.join())
+
+    assert (timers, world.registry.open_watches) == ([], before)
 
 
 def test_predecessor_is_waited_for(world):

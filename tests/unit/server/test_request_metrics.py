@@ -8,9 +8,10 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.metrics.metrics_registry import MetricsRegistry
+from ottla.metrics.sensors import TICK_MS
 from ottla.network.connection import Connection, FrameBuffer, RequestContext
 from ottla.network.processor import Sent
-from ottla.protocol.api_keys import MESSAGES
+from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.protocol.header import RequestHeader
@@ -22,7 +23,13 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.server.apis import Apis
-from ottla.server.request_metrics import RequestLog, RequestMetrics, error_counter
+from ottla.server.request_metrics import (
+    LOOK_EACH,
+    ROWS_AT_ONCE,
+    RequestLog,
+    RequestMetrics,
+    error_counter,
+)
 from ottla.testing.runtime import mock_runtime
 
 
@@ -204,3 +211,74 @@ def test_errors_of_every_response_can_be_counted(key):
     error_counter(response, errors)(response())
 
     assert set(errors) <= {0}
+
+
+def test_request_has_the_throttle_time_and_the_queue_time_of_its_own(world):
+    """However late it is: moments are differences."""
+    world.pass_ms(10**6)
+    world.connection.ready_ns = world.now_ns
+    world.pass_ms(2)
+    context = world.begin(ProduceRequest())
+    context.respond(ProduceResponse(throttle_time_ms=70))
+    world.send()
+    world.send()
+
+    assert world.read("ThrottleTimeMs")[("Produce",)].snapshot(0).mean == 70
+    assert world.read("RequestQueueTimeMs")[("Produce",)].snapshot(0).mean == 2
+    assert world.read("TotalTimeMs")[("Produce",)].count == 1
+
+
+def test_burst_is_timed_less_at_once_and_slow_requests_are_all_timed_again(world):
+    """A tick is five seconds away; what is looked at is how fast the last ones came."""
+    world.registry.start()
+    world.pass_ms(10**6)
+    for _ in range(4 * LOOK_EACH):
+        world.handle(ApiVersionsRequest(), ApiVersionsResponse())
+        world.metrics.on_sent(world.connection)
+    timed = world.read("TotalTimeMs")[("ApiVersions",)]
+    assert timed.shown_count == 4 * LOOK_EACH
+    assert timed.count < 3 * LOOK_EACH
+    world.runtime.scheduler.advance(3 * TICK_MS)
+    before = world.read("TotalTimeMs")[("ApiVersions",)].count
+    for _ in range(50):
+        world.pass_ms(100)
+        world.handle(ApiVersionsRequest(), ApiVersionsResponse())
+        world.metrics.on_sent(world.connection)
+
+    assert world.read("TotalTimeMs")[("ApiVersions",)].count == before + 50
+
+
+def test_requests_that_come_slowly_are_all_timed(world):
+    """However many there have been."""
+    for _ in range(3 * LOOK_EACH):
+        world.pass_ms(50)
+        world.handle(ApiVersionsRequest(), ApiVersionsResponse())
+        world.metrics.on_sent(world.connection)
+
+    assert world.read("TotalTimeMs")[("ApiVersions",)].count == 3 * LOOK_EACH
+
+
+def test_rows_are_folded_before_they_are_too_many(world):
+    """Nobody may read the metrics for days."""
+    kinds = {}
+    for _ in range(ROWS_AT_ONCE):
+        world.pass_ms(50)
+        context = world.begin(ProduceRequest())
+        kinds[context.watch.kind] = None
+        context.respond(ProduceResponse())
+    world.metrics.on_sent(world.connection)
+    (kind,) = kinds
+
+    assert kind.rows == []
+    assert kind.histograms[0].count == ROWS_AT_ONCE
+
+
+def test_fetches_are_looked_at_even_where_they_are_not_timed(world):
+    """Of these it has to be asked who fetches; of others the count is enough."""
+    for _ in range(3):
+        world.begin(FetchRequest(replica_id=2), version=11)
+    world.read("RequestsPerSec")
+
+    assert ApiKey.FETCH not in world.metrics.watches
+    world.begin(ProduceRequest())
+    assert ApiKey.PRODUCE in world.metrics.watches

@@ -12,9 +12,22 @@ from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.otlp import MAX_ATTRIBUTES, MAX_POINTS, MAX_TEXT_BYTES, points
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.message import encode
+from ottla.protocol.telemetry import (
+    GetTelemetrySubscriptionsRequest,
+    PushTelemetryRequest,
+)
 from ottla.record.compression import CompressionType, compress
 from ottla.server.handlers import telemetry
-from ottla.server.handlers.telemetry import ClientTelemetry, Push
+from ottla.server.handlers.telemetry import (
+    CODECS,
+    MIN_EXPIRY_MS,
+    SWEEP_MS,
+    ClientTelemetry,
+    Push,
+    TelemetryHandler,
+)
 from ottla.structs import NO_UUID
 from ottla.testing.runtime import mock_runtime
 
@@ -139,7 +152,8 @@ def test_change_of_the_subscription_is_told(world):
 
 
 def test_client_that_comes_too_early_waits(world):
-    """It has pushed, and the interval is not over."""
+    """It has pushed, and the interval is not over; at any hour."""
+    world.runtime.clock.advance(10**7)
     client, subscription = world.ask()
     world.runtime.clock.advance(1)
     world.push(client, subscription.id)
@@ -223,9 +237,10 @@ def test_connection_has_one_instance(world):
     assert len(world.telemetry._instances) == 2
 
 
-def test_points_have_a_limit(world, monkeypatch):
+@pytest.mark.parametrize("most", [2 * MAX_POINTS, 2_500])
+def test_points_have_a_limit(world, monkeypatch, most):
     """Of one push, and of all: those that have not pushed for longest lose theirs."""
-    monkeypatch.setattr(telemetry, "MAX_POINTS_KEPT", 2_500)
+    monkeypatch.setattr(telemetry, "MAX_POINTS_KEPT", most)
     many = metrics_data(*(number_metric("m", 5, 1.0, attribute("k", str(n))) for n in range(1_500)))
     world.telemetry.max_bytes = len(many)
     for number in range(4):
@@ -251,3 +266,205 @@ def test_names_that_differ_in_their_letters_case_are_one(world):
     world.push(client, subscription.id, metrics_data(*(number_metric(n, 5, 1.0) for n in "aA")))
 
     assert list(world.shown()) == [("a", "app")]
+
+
+def may_ask(world, client, connection):
+    """Whether a client of this connection is told its subscription now."""
+    world.context = world.connection(connection)
+    try:
+        world.ask(client)
+    except KafkaError as error:
+        if error.error is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            raise
+        return False
+    return True
+
+
+def test_subscription_is_told_once_in_an_interval(world):
+    """Also to a client that pushes nothing."""
+    world.runtime.clock.advance(10**7)
+    client, _ = world.ask()
+    assert not may_ask(world, client, "one")
+    world.runtime.clock.advance(299_999)
+    assert not may_ask(world, client, "one")
+    world.runtime.clock.advance(1)
+
+    assert may_ask(world, client, "one")
+
+
+def test_client_that_has_asked_anew_pushes_at_once(world):
+    """The subscription has changed, and its interval with it."""
+    world.runtime.clock.advance(10**7)
+    client, subscription = world.ask()
+    world.push(client, subscription.id)
+    world.subscribe_to(metrics="*", interval_ms="1000")
+    world.runtime.clock.advance(1_000_000)
+    assert world.refusal(client, subscription.id) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    _, subscription = world.ask(client)
+    world.runtime.clock.advance(1)
+    for _ in range(3):
+        world.push(client, subscription.id)
+        world.runtime.clock.advance(999)
+        assert world.refusal(client, subscription.id) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        world.runtime.clock.advance(1)
+    world.push(client, subscription.id)
+    world.runtime.clock.advance(1_000)
+    world.subscribe_to(metrics="*", interval_ms="2000")
+    assert world.refusal(client, subscription.id) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    _, subscription = world.ask(client)
+
+    world.push(client, subscription.id)
+
+
+def test_client_of_another_broker_pushes_here_without_asking(world):
+    """It has moved; the brokers of a cluster have the same subscriptions."""
+    client, subscription = world.ask()
+    here = World()
+    here.runtime.clock.advance(1)
+    here.push(client, subscription.id)
+
+    assert here.shown()
+    here.runtime.clock.advance(299_999)
+    assert here.refusal(client, subscription.id) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    here.runtime.clock.advance(1)
+    here.push(client, subscription.id)
+
+
+def test_metrics_of_the_last_push_take_the_place_of_those_before(world):
+    """What a client no longer measures is not shown any longer."""
+    client, subscription = world.ask()
+    for name in "ab":
+        world.push(client, subscription.id, metrics_data(number_metric(name, 5, 1.0)))
+        world.runtime.clock.advance(300_000)
+
+    assert list(world.shown()) == [("b", "app")]
+
+
+def test_names_have_a_limit_and_say_what_they_are(world, monkeypatch):
+    """Clients make them up, and their descriptions."""
+    monkeypatch.setattr(telemetry, "MAX_FAMILIES", 2)
+    client, subscription = world.ask()
+    silent = metrics_data(number_metric("b", 5, 1.0).replace(b"What it is.", b"           "))
+    named = metrics_data(*(number_metric(name, 5, 1.0) for name in "ac"))
+    world.push(client, subscription.id, silent + named)
+
+    docs = {each.name.name: each.doc for each in world.registry.families.values()}
+    assert docs == {"a": "What it is.", "b": "Pushed by clients."}
+
+
+# Clients that are forgotten
+
+
+def test_clients_have_a_limit(world, monkeypatch):
+    """The one that was heard of first is forgotten, and may ask again."""
+    monkeypatch.setattr(telemetry, "MAX_INSTANCES", 3)
+    world.runtime.clock.advance(10**7)
+    clients = []
+    for number in range(4):
+        world.context = world.connection(str(number))
+        clients.append(world.ask()[0])
+
+    assert [may_ask(world, clients[n], str(n)) for n in (3, 2, 1, 0)] == [False] * 3 + [True]
+
+
+def test_clients_that_are_gone_make_room_first(world, monkeypatch):
+    """They were silent for three intervals; the oldest one is still there."""
+    monkeypatch.setattr(telemetry, "MAX_INSTANCES", 3)
+    world.runtime.clock.advance(10**7)
+    oldest = world.ask()[0]
+    world.context = world.connection("silent")
+    world.ask()
+    world.runtime.clock.advance(620_000)
+    assert may_ask(world, oldest, "one")
+    world.runtime.clock.advance(275_000)
+    world.context = world.connection("third")
+    third = world.ask()[0]
+    world.runtime.clock.advance(5_000)
+    world.context = world.connection("fourth")
+    fourth = world.ask()[0]
+
+    assert not may_ask(world, oldest, "one")
+    assert not may_ask(world, third, "third")
+    assert not may_ask(world, fourth, "fourth")
+
+
+def test_clients_that_are_gone_are_looked_for_at_times(world):
+    """One that has ended is known as such until then."""
+    world.subscribe_to(metrics="*", interval_ms="1000")
+    world.runtime.clock.advance(10**7)
+    client, subscription = world.ask()
+    world.push(client, subscription.id, is_last=True)
+
+    def another():
+        world.context = world.connection(str(world.runtime.clock.now_ms()))
+        world.ask()
+
+    world.runtime.clock.advance(MIN_EXPIRY_MS - 5_000)
+    another()  # looked for now
+    world.runtime.clock.advance(5_000)
+    another()
+    assert world.refusal(client, subscription.id) is ErrorCode.INVALID_REQUEST
+    world.runtime.clock.advance(SWEEP_MS - 5_001)
+    another()
+    assert world.refusal(client, subscription.id) is ErrorCode.INVALID_REQUEST
+    world.runtime.clock.advance(1)
+    another()
+
+    world.push(client, subscription.id)
+
+
+def test_client_is_not_forgotten_a_moment_too_early(world):
+    """It is silent for one of its intervals, or two."""
+    world.subscribe_to(metrics="*", interval_ms="1000")
+    world.runtime.clock.advance(10**7)
+    client, subscription = world.ask()
+    world.push(client, subscription.id, is_last=True)
+    world.runtime.clock.advance(MIN_EXPIRY_MS - 1)
+    world.context = world.connection("two")
+    world.ask()
+
+    assert world.refusal(client, subscription.id) is ErrorCode.INVALID_REQUEST
+
+
+def test_client_that_comes_again_by_another_connection_is_that_ones(world, monkeypatch):
+    """The connection by which it came first may have another client then."""
+    monkeypatch.setattr(telemetry, "MAX_INSTANCES", 2)
+    world.runtime.clock.advance(10**7)
+    client = world.ask()[0]
+    for name in ("two", "three"):
+        world.context = world.connection(name)
+        world.ask()
+    assert may_ask(world, client, "four")
+    world.context = world.connection("one")
+    world.ask()
+
+    assert not may_ask(world, client, "four")
+
+
+# The requests
+
+
+def test_requests_are_answered_in_the_words_of_the_protocol(world):
+    """Errors too: neither of them closes the connection."""
+    handler = TelemetryHandler(world.telemetry)
+    ask = handler.apis()[ApiKey.GET_TELEMETRY_SUBSCRIPTIONS]
+    push = handler.apis()[ApiKey.PUSH_TELEMETRY]
+    answer = ask(world.context, GetTelemetrySubscriptionsRequest())
+    assert encode(answer, 0)
+    assert (answer.error_code, answer.push_interval_ms) == (0, 300_000)
+    assert (answer.telemetry_max_bytes, answer.requested_metrics) == (1_000, [""])
+    assert answer.accepted_compression_types == [int(codec) for codec in CODECS]
+    client = answer.client_instance_id
+    again = ask(world.context, GetTelemetrySubscriptionsRequest(client_instance_id=client))
+    assert again.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    def pushed(data):
+        body = PushTelemetryRequest(
+            client_instance_id=client, subscription_id=answer.subscription_id, metrics=data
+        )
+        found = world.runtime.scheduler.run(push(world.context, body))
+        assert encode(found, 0)
+        return found.error_code
+
+    assert (pushed(b"\x0a\x7f"), pushed(DATA)) == (ErrorCode.INVALID_RECORD, 0)
+    assert world.shown()
