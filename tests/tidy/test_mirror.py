@@ -118,8 +118,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/clients",
         "parts of several clients, tested by what the clients make of them",
-        "clients/committed_offsets clients/topic_offsets clients/group_coordination "
-        "clients/consumer/consumer_core",
+        "clients/committed_offsets clients/topic_offsets clients/group_coordination",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

@@ -100,7 +100,7 @@ class Consumer(ClosedOnExit):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group that assigns them."""
         with self._alone():
-            self._unread = []
+            self._rewind_unread(self.assignment())
             self._call(self._core.assign, [TopicPartition(*partition) for partition in partitions])
 
     def unsubscribe(self) -> None:

@@ -73,7 +73,6 @@ class GroupAssignment:
     def metadata(self) -> list[tuple[str, bytes]]:
         """The subscription, for each assignor; called when the member joins."""
         self._joined_with = self._subscriptions.topics
-        self._group_topics = frozenset()
         self._divided = None
         protocols = []
         for name, assignor in self._assignors.items():
@@ -232,10 +231,7 @@ class ConsumerCoordinator:
 
     def on_metadata(self, cluster: Cluster) -> None:
         """Topics may have been created, deleted or have grown."""
-        # A rebalance looks at the metadata last of all; one that has ended saw only older metadata.
-        is_joining = self._rebalance is not None and not self._rebalance.done()
-        is_idle = not is_joining and not self.member.needs_join
-        if is_idle and self._assignment.is_outdated(cluster):
+        if self._assignment.is_outdated(cluster):
             self.member.request_join()
 
     async def leave(self, reason: str) -> None:
@@ -302,7 +298,6 @@ class ConsumerCoordinator:
             await self._next_poll
             yield
         finally:
-            self._next_poll = None
             self.is_revoking = False
             self._on_change()
 

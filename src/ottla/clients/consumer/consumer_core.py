@@ -148,6 +148,11 @@ class ConsumerCore:
             self._polled_as = self.coordinator.member.membership
 
     @property
+    def _assigning(self) -> ConsumerCoordinator | None:
+        """The member of the group that assigns the partitions; None if none does."""
+        return self.coordinator if self.subscriptions.is_by_group else None
+
+    @property
     def _has_no_partitions(self) -> bool:
         """Whether a rebalance allows none of the assigned partitions to be read now.
 
@@ -155,10 +160,10 @@ class ConsumerCore:
         partitions; and in a transaction, offsets without a generation would be taken for those of
         an application outside the group.
         """
-        coordinator = self.coordinator
-        if coordinator is None or not self.subscriptions.is_by_group:
+        assigning = self._assigning
+        if assigning is None:
             return False
-        return coordinator.is_revoking or coordinator.member.membership.generation == NO_GENERATION
+        return assigning.is_revoking or assigning.member.membership.generation == NO_GENERATION
 
     def acknowledge(self) -> None:
         """The application was told of the event that `poll` returned."""
@@ -171,6 +176,7 @@ class ConsumerCore:
             self._changed.set_result(None)
 
     def unsettle(self) -> None:
+        """Have the next poll, or the one under way, look for work besides fetching."""
         self.is_settled = False
         self.notify()
 
@@ -181,17 +187,17 @@ class ConsumerCore:
 
     def _settle(self) -> RebalanceEvent | None:
         """Do all work but fetching; returns an event that the application must be told of."""
-        coordinator, subscriptions = self.coordinator, self.subscriptions
-        if subscriptions.is_by_group and coordinator is not None:
-            event = coordinator.step()
+        assigning = self._assigning
+        if assigning is not None:
+            event = assigning.step()
             if event is not None:
                 return event
         self._auto_commit_if_due()
         self._find_positions()
         self.is_settled = (
             self._finding is None
-            and subscriptions.has_all_positions
-            and (not subscriptions.is_by_group or coordinator is None or coordinator.is_settled)
+            and self.subscriptions.has_all_positions
+            and (assigning is None or assigning.is_settled)
         )
         return None
 
@@ -215,24 +221,22 @@ class ConsumerCore:
             await within(self.runtime.scheduler, deadline.left_ms, self._changed, "")
         except KafkaTimeoutError:
             pass  # the caller checks the deadline
-        finally:
-            self._changed = None
 
     # Subscribing
 
     def subscribe(self, topics: Collection[str], listener: RebalanceListener | None) -> None:
-        self._require_group()
+        group = self._group()
         self.subscriptions.subscribe(topics, listener)
-        self._rejoin()
+        self.metadata.set_topics(self.subscriptions.topics)
+        group.member.request_join()
 
     async def subscribe_pattern(
         self, pattern: re.Pattern[str], listener: RebalanceListener | None, deadline: Deadline
     ) -> None:
-        self._require_group()
+        self._group()
         self.subscriptions.subscribe_pattern(pattern, listener)
         self.metadata.set_topics(None)
-        self._match(await self.metadata.update(deadline))
-        self._rejoin()
+        await self.metadata.update(deadline)  # `_on_metadata` finds the topics
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         self.subscriptions.assign(partitions)
@@ -241,37 +245,20 @@ class ConsumerCore:
 
     async def unsubscribe(self) -> None:
         """Stop reading, and leave the group if there is one."""
-        if self.subscriptions.is_by_group and self.coordinator is not None:
+        if self.coordinator is not None:
             await self.coordinator.leave("the consumer unsubscribed")
         self._cancel_finding()
         self.subscriptions.unsubscribe()
         self.unsettle()
 
-    def _rejoin(self) -> None:
-        if self.subscriptions.pattern is None:
-            self.metadata.set_topics(self.subscriptions.topics)
-        if self.coordinator is not None:
-            self.coordinator.member.request_join()
-        self.unsettle()
-
-    def _match(self, cluster: Cluster) -> bool:
-        hides_internal = self.config.exclude_internal_topics
-        names = [t.name for t in cluster.topics.values() if not (hides_internal and t.is_internal)]
-        return self.subscriptions.match_topics(names)
-
     def _on_metadata(self, cluster: Cluster) -> None:
         if self.subscriptions.pattern is not None:
-            self._match(cluster)
-        if self.coordinator is not None and self.subscriptions.is_by_group:
-            self.coordinator.on_metadata(cluster)
+            hides = self.config.exclude_internal_topics
+            names = [t.name for t in cluster.topics.values() if not (hides and t.is_internal)]
+            self.subscriptions.match_topics(names)
+        if self._assigning is not None:
+            self._assigning.on_metadata(cluster)
         self.fetcher.send_fetches()
-
-    def _require_group(self) -> None:
-        if self.coordinator is None:
-            raise KafkaError(
-                ErrorCode.INVALID_GROUP_ID,
-                "group.id: must be set to subscribe to topics; without one, assign partitions",
-            )
 
     # Offsets
 
@@ -419,7 +406,8 @@ class ConsumerCore:
             await self.metadata.update(deadline)
         error = self.metadata.cluster.error_of(topic)
         if error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
-            self.metadata.forget(topic)
+            if topic not in self.subscriptions.topics:
+                self.metadata.forget(topic)
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
         return list((await self.metadata.topic(topic, deadline)).partitions.values())
 
@@ -439,7 +427,7 @@ class ConsumerCore:
         try:
             if self.coordinator is not None and self.subscriptions.assigned:
                 await self.coordinator.auto_commit(self.positions(), deadline.left_ms)
-            if self.coordinator is not None and self.subscriptions.is_by_group:
+            if self.coordinator is not None:
                 leaving = self.coordinator.leave("the consumer is closed")
                 await within(self.runtime.scheduler, max(1, deadline.left_ms), leaving, "")
         except KafkaTimeoutError:
@@ -466,6 +454,9 @@ class ConsumerCore:
             self._finding = None
 
     def _group(self) -> ConsumerCoordinator:
-        self._require_group()
-        assert self.coordinator is not None
+        if self.coordinator is None:
+            raise KafkaError(
+                ErrorCode.INVALID_GROUP_ID,
+                "group.id: must be set to subscribe to topics; without one, assign partitions",
+            )
         return self.coordinator

@@ -40,8 +40,6 @@ from ottla.structs import NO_GENERATION, TopicPartition, by_topic
 logger = logging.getLogger(__name__)
 
 
-FIRST_INTERVAL_MS: Final = 1000
-
 # The group continues without this member: it has to join again, and owns nothing.
 LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
@@ -91,7 +89,7 @@ class ConsumerGroupMember:
         self._config = config
         self._subscriptions = subscriptions
         self._on_change = on_change
-        self._interval_ms = FIRST_INTERVAL_MS
+        self._interval_ms: int  # as the coordinator's last response has it
         self._told_topics: frozenset[str] | None = None
         self._told_owned: Partitions | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -152,17 +150,13 @@ class ConsumerGroupMember:
     async def leave(self, reason: str) -> None:
         """Leave at once; a static member announces that it will return (KIP-345)."""
         was_joined = self.is_joined
-        self.stop()
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
         self._forget()
         if was_joined:
             logger.debug("leaving group %s: %s", self._link.group_id, reason)
             await self._send_leave(self.member_id)
-
-    def stop(self) -> None:
-        """Send no more heartbeats."""
-        if self._heart is not None and self._heart is not asyncio.current_task():
-            self._heart.cancel()
-        self._heart = None
 
     async def _beat(self) -> None:
         while True:
@@ -185,8 +179,6 @@ class ConsumerGroupMember:
             await within(self._runtime.scheduler, limit_ms, self._woken, "")
         except KafkaTimeoutError:
             pass  # it is time for the next heartbeat
-        finally:
-            self._woken = None
 
     async def _beat_once(self) -> None:
         deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
@@ -217,14 +209,12 @@ class ConsumerGroupMember:
             member_epoch=self.epoch,
             instance_id=self._config.group_instance_id,
         )
-        if not self.is_joined:
-            self.owned = frozenset()
-        if not self.is_joined or self._told_topics is None:
+        if self._told_topics is None:
             request.rebalance_timeout_ms = self._config.max_poll_interval_ms
             request.server_assignor = self._config.group_remote_assignor
-        if not self.is_joined or self._told_topics != self._subscriptions.topics:
+        if self._told_topics != self._subscriptions.topics:
             request.subscribed_topic_names = sorted(self._subscriptions.topics)
-        if not self.is_joined or self._told_owned != self.owned:
+        if self._told_owned != self.owned:
             request.topic_partitions = wire_partitions(self.owned)
         return request
 

@@ -213,7 +213,9 @@ class GroupMember:
         Static members stay: they are expected to come back (KIP-345).
         """
         member_id = self.member_id
-        self.stop()
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
         self._become_unjoined()
         if member_id == NO_MEMBER_ID or self._config.group_instance_id is not None:
             return
@@ -221,12 +223,6 @@ class GroupMember:
             await self._send_leave(member_id, reason)
         except KafkaError as error:
             logger.info("group %s was not left in order: %s", self._link.group_id, error)
-
-    def stop(self) -> None:
-        """Send no more heartbeats."""
-        if self._heart is not None and self._heart is not asyncio.current_task():
-            self._heart.cancel()
-        self._heart = None
 
     # Joining
 

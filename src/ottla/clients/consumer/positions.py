@@ -118,7 +118,6 @@ class Positions:
         if not states:
             return
         topics = {state.topic_partition.topic for state in states}
-        self._metadata.want(topics)
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
         await self._metadata.ask_again(topics, deadline)
         generations = {state: state.generation for state in states}
@@ -281,18 +280,18 @@ class PositionValidator:
         must_wait = False
         by_leader: dict[int, list[Asked]] = {}
         for state in states:
-            info = self._metadata.cluster.partition(state.topic_partition)
-            if info is None or info.leader == NO_LEADER:
+            leader = self._metadata.cluster.leader(state.topic_partition)
+            leader_epoch = self._metadata.cluster.leader_epoch(state.topic_partition)
+            if leader == NO_LEADER:
                 continue
-            if info.leader_epoch < state.fetched_epoch and not self._is_late(state):
+            if leader_epoch < state.fetched_epoch and not self._is_late(state):
                 # The metadata are outdated: the last records came from a newer leader.
-                self._retry_later(state)
                 self._metadata.request_update()
                 must_wait = True
                 continue
-            epochs = (state.fetched_epoch, info.leader_epoch)
+            epochs = (state.fetched_epoch, leader_epoch)
             asked = Asked(state, state.generation, state.fetch_offset, *epochs)
-            by_leader.setdefault(info.leader, []).append(asked)
+            by_leader.setdefault(leader, []).append(asked)
         for leader, asked_of_it in by_leader.items():
             if leader not in self._under_way:
                 self._under_way.add(leader)

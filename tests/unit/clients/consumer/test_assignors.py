@@ -72,6 +72,8 @@ def test_static_members_keep_their_place_in_the_order():
     }
 
     assert numbers(RangeAssignor().assign({"t": 2}, wanted)) == {"z": [0], "a": [1]}
+    wanted["b"] = MemberSubscription(["t"])
+    assert numbers(RangeAssignor().assign({"t": 3}, wanted)) == {"z": [0], "a": [1], "b": [2]}
 
 
 def test_round_robin_deals_out():
@@ -116,6 +118,21 @@ def test_sticky_gives_a_new_member_its_share():
         "c1": [0, 1],
         "c2": [3, 4],
         "c3": [2, 5],
+    }
+
+
+def test_sticky_gives_away_in_order_what_had_no_owner_and_what_is_surplus():
+    """New members get neighbours, wherever their partitions come from."""
+    wanted = {
+        "c1": MemberSubscription(["t"], partitions("t", 0, 1, 2), 1),
+        "c2": MemberSubscription(["t"]),
+        "c3": MemberSubscription(["t"]),
+    }
+
+    assert numbers(StickyAssignor().assign({"t": 4}, wanted)) == {
+        "c1": [0, 1],
+        "c2": [2],
+        "c3": [3],
     }
 
 
@@ -173,6 +190,20 @@ def test_cooperative_sticky_leaves_out_what_must_be_revoked_first():
         "c2": MemberSubscription(["t"], (), 2),
     }
     assert numbers(CooperativeStickyAssignor().assign({"t": 2}, second)) == {"c1": [0], "c2": [1]}
+
+
+@pytest.mark.parametrize(
+    ("generation", "told", "found"),
+    [(-1, b"\0\0\0\7", 7), (3, b"\0\0\0\7", 3), (-1, b"\0\0\7", -1), (-1, None, -1)],
+)
+def test_cooperative_generation_is_that_of_the_subscription_before_the_user_data(
+    generation, told, found
+):
+    """Members before Kafka 3.2 have it in their user data only."""
+    owned = partitions("t", 0)
+    member = MemberSubscription(["t"], owned, generation, user_data=told)
+
+    assert CooperativeStickyAssignor().ownership(member) == (owned, found)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 
 import pytest
 
@@ -57,12 +58,14 @@ def damaged(batch: bytearray) -> bytearray:
     return batch
 
 
-def fetch(*parts, position: int = 0, aborted=None, **decoding) -> CompletedFetch:
+def fetch(
+    *parts, position: int = 0, aborted=None, check_crcs: bool = True, **decoding
+) -> CompletedFetch:
     """A fetch of these bytes, at a position."""
     state = TopicPartitionState(PARTITION)
     state.position = position
     hidden = None if aborted is None else AbortedTransactions(aborted)
-    how = Decoding(check_crcs=True, **decoding)
+    how = Decoding(check_crcs, **decoding)
     return CompletedFetch(state, split_batches(b"".join(parts)), how, hidden)
 
 
@@ -95,11 +98,12 @@ def test_batches_without_records_for_the_reader_are_passed():
         marker(1, ControlRecordType.ABORT),
         in_transaction(2, b"committed"),
         marker(3, ControlRecordType.COMMIT),
+        stored(4, b"outside of transactions"),
         aborted=[(PRODUCER_ID, 0)],
     )
 
-    assert offsets(found.take_batches()) == [2]
-    assert found.state.position == 4
+    assert offsets(found.take_batches()) == [2, 4]
+    assert found.state.position == 5
 
 
 def test_damaged_batch_comes_after_those_before_it():
@@ -140,6 +144,44 @@ def test_records_are_taken_in_portions_from_the_position_on():
         found.take(10)
     assert found.state.position == 3
     assert not found.is_empty
+
+
+def test_portion_may_span_batches():
+    """It has as many records as were asked for, and no more."""
+    found = fetch(stored(0, b"a", b"b"), stored(2, b"c", b"d"))
+
+    assert [record.offset for record in found.take(3)] == [0, 1, 2]
+    assert found.state.position == 3
+    assert [record.offset for record in found.take(3)] == [3]
+
+
+def compacted(batch: bytearray, last_offset_delta: int, *, is_empty: bool = False) -> bytearray:
+    """The batch after the cleaner has taken its last records, or all of them."""
+    struct.pack_into(">i", batch, 23, last_offset_delta)
+    if is_empty:
+        del batch[61:]
+        struct.pack_into(">i", batch, 8, len(batch) - 12)
+        struct.pack_into(">i", batch, 57, 0)
+    return batch
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_position_moves_over_what_compaction_has_removed(is_empty):
+    """To the end of the batch, whose last records are gone."""
+    batch = compacted(stored(0, b"a"), 4, is_empty=is_empty)
+    found = fetch(batch, stored(5, b"b"), check_crcs=False)
+
+    assert [record.offset for record in found.take(1)] == ([5] if is_empty else [0])
+    assert found.state.position == (6 if is_empty else 5)
+    assert [record.offset for record in found.take(1)] == ([] if is_empty else [5])
+
+
+def test_records_before_the_position_are_left_out():
+    """The position does not move back for a batch of such records."""
+    found = fetch(stored(0, b"a", b"b"), position=9)
+
+    assert found.take(9) == []
+    assert found.state.position == 9
 
 
 def test_fetch_whose_records_are_taken_is_empty():

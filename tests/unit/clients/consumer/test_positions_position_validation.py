@@ -17,6 +17,7 @@ from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -74,7 +75,8 @@ class EpochWorld(ConsumerWorld):
 
 @pytest.fixture
 def world(runtime, cluster) -> EpochWorld:
-    """One that goes on at the earliest offset."""
+    """One that goes on at the earliest offset; the machine has been up for a while."""
+    runtime.advance(3_600_000)
     return EpochWorld(runtime, cluster)
 
 
@@ -241,6 +243,58 @@ def test_validation_is_repeated_after_a_lost_connection(world, cluster):
     world.write("b", epoch=1)
 
     assert world.values(5000) == ["b"]
+
+
+def test_validation_is_repeated_where_the_answer_leaves_the_partition_out(world, cluster):
+    """After a pause."""
+    world.read("a")
+    empty = OffsetForLeaderEpochResponse()
+    cluster[0].on(OffsetForLeaderEpochRequest, empty, empty, epoch_ends(0, 1))
+    world.learn(1)
+    world.write("b", epoch=1)
+    began_ms = world.runtime.clock.monotonic_ms()
+
+    assert world.values(3000) == ["b"]
+    assert len(world.asked()) == 3
+    assert world.runtime.clock.monotonic_ms() - began_ms >= 200
+
+
+def test_consumer_that_is_closed_asks_no_leader_any_more(world, caplog):
+    """The question was about to be sent when it was closed."""
+    world.read("a")
+    world.values(600)
+    world.call(world.core.pause, [PARTITION], True)
+    world.learn(1)
+
+    async def resume_and_close() -> None:
+        world.core.pause([PARTITION], False)
+        await world.core.close(world.deadline())
+
+    world.run(resume_and_close())
+    world.advance(100)
+
+    assert world.asked() == []
+    assert caplog.records == []
+
+
+def test_answer_about_a_place_that_was_left_does_not_count(world, cluster):
+    """More was fetched and read while the leader was asked: it is asked again."""
+    world.read("a")
+    cluster[0].on(FetchRequest, "hold", world.fetch)
+    world.values(600)
+    cluster[0].on(OffsetForLeaderEpochRequest, "hold", epoch_ends(0, 1))
+    world.learn(1)
+    world.values(100)
+    fetch, question = cluster[0].held
+    world.write("cut off")
+    fetch.answer(world.fetched(fetch.request, {}))
+    assert world.values(100) == ["cut off"]
+    world.logs[0].pop()
+    world.write("kept", epoch=1)
+    question.answer(epoch_ends(0, 1))
+
+    assert world.values(3000) == ["kept"]
+    assert world.asked() == [(0, 1)] * 2
 
 
 def test_validation_that_is_not_permitted_is_raised(world, cluster):
@@ -427,8 +481,10 @@ def test_recreation_is_raised_without_a_policy_until_the_application_seeks(runti
     world.read("old")
     world.create_again("new 0", "new 1", "new 2")
     for _ in range(2):
-        with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+        with pytest.raises(TopicRecreatedError, match="deleted and created again") as raised:
             poll_in_vain(world)
+        assert raised.value.topic_partition == PARTITION
+        assert world.values(0) == [], "there is a pause before the error comes again"
     world.call(world.core.seek, PARTITION, 1)
 
     assert world.values() == ["new 1", "new 2"]

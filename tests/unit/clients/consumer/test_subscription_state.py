@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 import pytest
 
-from ottla.clients.consumer.subscription_state import SubscriptionState
+from ottla.clients.consumer.subscription_state import (
+    RebalanceListener,
+    SubscriptionState,
+    TopicPartitionState,
+)
 from ottla.errors import KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -78,3 +83,93 @@ def test_partition_that_is_not_assigned_is_refused(state):
     """The error names it."""
     with pytest.raises(KafkaError, match="t-1 is not assigned"):
         state.state(SECOND)
+
+
+def shown(state: TopicPartitionState) -> dict[str, object]:
+    return {name: getattr(state, name) for name in TopicPartitionState.__slots__}
+
+
+def test_partition_that_was_just_assigned_has_not_been_read():
+    """It has no position, and nothing is known of its log."""
+    unknown = dict.fromkeys(
+        [
+            "position",
+            "outdated_since_ms",
+            "reset_to",
+            "high_watermark",
+            "last_stable_offset",
+            "log_start_offset",
+        ]
+    )
+    none = dict.fromkeys(["fetch_offset", "generation", "fetched", "consumed", "retry_at_ms"], 0)
+    no_epoch = dict.fromkeys(["leader_epoch", "fetched_epoch", "validated_epoch"], NO_EPOCH)
+
+    assert shown(TopicPartitionState(FIRST)) == {
+        "topic_partition": FIRST,
+        "topic_id": NO_UUID,
+        "is_paused": False,
+        "read_replica": NO_REPLICA,
+        **unknown,
+        **none,
+        **no_epoch,
+    }
+
+
+JUMP = {
+    "topic_id": NO_UUID,
+    "generation": 1,
+    "fetched": 0,
+    "consumed": 0,
+    "retry_at_ms": 0,
+    "read_replica": NO_REPLICA,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "new"),
+    [
+        (
+            lambda state: state.seek(9, 2),
+            {
+                **JUMP,
+                "position": 9,
+                "reset_to": None,
+                "fetch_offset": 9,
+                "leader_epoch": 2,
+                "fetched_epoch": 2,
+                "validated_epoch": NO_EPOCH,
+                "outdated_since_ms": None,
+            },
+        ),
+        (lambda state: state.request_reset(-1), {**JUMP, "position": None, "reset_to": -1}),
+        (lambda state: state.validate(6), {"validated_epoch": 6, "outdated_since_ms": None}),
+    ],
+    ids=["seek", "reset", "validation"],
+)
+def test_what_was_known_of_another_place_is_forgotten(change, new):
+    """A jump leaves nothing of where the partition was read before; a validation is no jump."""
+    state = TopicPartitionState(FIRST)
+    for number, name in enumerate(TopicPartitionState.__slots__, 100):
+        if name not in ("topic_partition", "topic_id", "generation"):
+            setattr(state, name, number)
+    state.topic_id = UUID(int=1)
+    before = shown(state)
+    change(state)
+
+    assert {name: each for name, each in shown(state).items() if each != before[name]} == new
+
+
+def test_subscription_by_pattern_is_one_by_the_group_until_it_ends():
+    """Then nothing of it is left."""
+    state, listener = SubscriptionState(), RebalanceListener()
+    state.subscribe_pattern(re.compile("t"), listener)
+    state.match_topics(["t"])
+    state.replace([FIRST])
+    assert (state.is_by_group, state.listener) == (True, listener)
+    with pytest.raises(KafkaError, match="reads a pattern; unsubscribe before it reads partitions"):
+        state.assign([FIRST])
+    state.unsubscribe()
+
+    assert not state.is_by_group
+    assert (state.topics, state.pattern, state.listener) == (frozenset(), None, None)
+    assert state.assigned == {}
