@@ -259,7 +259,6 @@ class ConsumerCoordinator:
         if revoked:  # only under the cooperative protocol: else nothing is owned here
             async with self._during_poll():
                 await self._revoke(revoked)
-                self._subscriptions.replace(assigned)
             # They can be assigned to others in the next round (KIP-429).
             self.member.needs_join = True
         self._subscriptions.replace(assigned)

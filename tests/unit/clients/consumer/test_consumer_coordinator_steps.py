@@ -1,0 +1,317 @@
+"""A member of a classic group in virtual time: each step of a rebalance, and its commits."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from consumer_world import ConsumerWorld
+from mock_kafka import MockCluster
+
+from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.consumer_protocol import decode_subscription
+from ottla.protocol.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+)
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.offsets import OffsetCommitRequest
+from ottla.structs import TopicPartition
+
+FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
+HOUR_MS = 3_600_000
+REBALANCE = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+UNKNOWN_MEMBER = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
+
+
+def member_of(runtime, cluster, listener=None, **settings) -> ConsumerWorld:
+    """The only member of its group, which has both partitions and nothing more to do."""
+    defaults = {"group_id": "g", "auto_commit_interval_ms": HOUR_MS}
+    world = ConsumerWorld(runtime, cluster, **{**defaults, **settings})
+    world.subscribe(listener)
+    poll_until_settled(world)
+    return world
+
+
+def poll_until_settled(world: ConsumerWorld) -> None:
+    for _ in range(30):
+        world.poll(100)
+        if world.core.is_settled:
+            return
+    raise AssertionError("there is always something left to do")
+
+
+def rebalance(world: ConsumerWorld) -> None:
+    """The next heartbeat tells the member to join again."""
+    world.cluster[0].on(HeartbeatRequest, REBALANCE, HeartbeatResponse())
+    world.advance(3_000)
+
+
+def joins(cluster: MockCluster) -> list[tuple[list[str], list[int], int]]:
+    """The topics, partitions and generation with which members have joined so far."""
+    found = []
+    for request in cluster[0].sent(JoinGroupRequest):
+        if request.member_id:
+            told = decode_subscription(request.protocols[0].metadata)
+            owned = [p for topic in told.owned_partitions for p in topic.partitions]
+            found.append((list(told.topics), owned, told.generation_id))
+    return found
+
+
+def test_member_tells_what_it_owns_and_since_which_generation(runtime, cluster):
+    """Nothing after its membership was lost, and nothing after it has left."""
+    world = member_of(runtime, cluster, **COOPERATIVE)
+    rebalance(world)
+    poll_until_settled(world)
+    cluster[0].on(HeartbeatRequest, UNKNOWN_MEMBER, HeartbeatResponse())
+    world.advance(3_000)
+    poll_until_settled(world)
+    world.run(world.core.unsubscribe())
+    world.subscribe()
+    poll_until_settled(world)
+
+    nothing, everything = (["pages"], [], -1), (["pages"], [0, 1], 1)
+    assert joins(cluster) == [nothing, everything, nothing, nothing]
+
+
+def test_partitions_that_move_are_given_up_before_the_next_join(runtime, cluster):
+    """The member joins once more, so that another one can have them (KIP-429)."""
+    world = member_of(runtime, cluster, **COOPERATIVE)
+    cluster[0].on(SyncGroupRequest, world.give(0))
+    rebalance(world)
+    poll_until_settled(world)
+
+    assert [owned for _, owned, _ in joins(cluster)] == [[], [0, 1], [0]]
+    assert list(world.core.subscriptions.assigned) == [FIRST]
+
+
+def test_subscription_that_changes_while_the_member_joins_is_not_lost(runtime, cluster):
+    """It joins again with the new one."""
+    cluster.topics["orders"] = 1
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    cluster[0].on(JoinGroupRequest, world.join, "hold", world.join)
+    world.subscribe()
+    world.poll(100)
+    world.call(world.core.subscribe, ["orders"], None)
+    world.advance(100)
+    held = cluster[0].held.pop()
+    held.answer(world.join(held.request, 9))
+    poll_until_settled(world)
+
+    assert [topics for topics, *_ in joins(cluster)] == [["pages"], ["orders"]]
+    assert list(world.core.subscriptions.assigned) == [TopicPartition("orders", 0)]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_leader_has_its_group_rebalance_when_a_topic_grows(runtime, cluster, leads):
+    """A member that has led before is no leader any more."""
+    world = member_of(runtime, cluster)
+    world.logs[2] = []
+
+    def follow(request, version):
+        response = world.join(request, version)
+        response.leader, response.members = "another", []
+        return response
+
+    if not leads:
+        cluster[0].on(JoinGroupRequest, follow)
+        cluster[0].on(SyncGroupRequest, world.give(0, 1))
+    rebalance(world)
+    poll_until_settled(world)
+    cluster.topics["pages"] = 3
+    world.run(world.core.metadata.update(world.deadline()))
+    poll_until_settled(world)
+
+    assert len(joins(cluster)) == (3 if leads else 2)
+
+
+def test_leader_that_knows_the_topics_asks_for_no_metadata(runtime, cluster):
+    """It divides at once."""
+    world = member_of(runtime, cluster)
+    before = len(cluster[0].sent(MetadataRequest))
+    rebalance(world)
+    poll_until_settled(world)
+
+    assert len(joins(cluster)) == 2
+    assert len(cluster[0].sent(MetadataRequest)) == before
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_member_that_leaves_in_a_rebalance_begins_anew(runtime, cluster, is_told):
+    """Neither an answer that comes late nor an event of before is taken for one of the next."""
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.subscribe(RebalanceListener())
+    if is_told:
+        first = world.run(world.core.poll(world.deadline()))
+        assert isinstance(first, RebalanceEvent)
+        world.run(world.core.unsubscribe())
+        cluster[0].on(SyncGroupRequest, world.give(1))
+        world.subscribe(RebalanceListener())
+    else:
+        cluster[0].on(JoinGroupRequest, "hold")
+        world.poll(100)
+        world.run(world.core.unsubscribe())
+        held = cluster[0].held.pop()
+        held.answer(world.join(held.request, 9))
+        cluster[0].on(JoinGroupRequest, world.join)
+        cluster[0].on(SyncGroupRequest, world.give(1))
+        world.advance(100)
+        assert world.core.subscriptions.assigned == {}
+        assert cluster[0].sent(SyncGroupRequest) == []
+        world.subscribe(RebalanceListener())
+    event = world.run(world.core.poll(world.deadline()))
+
+    assert event.partitions == (SECOND,)
+
+
+def test_polls_return_nothing_while_partitions_are_given_up(runtime, cluster):
+    """What is committed for the application is what it has handled, no more."""
+    world = member_of(runtime, cluster, enable_auto_commit=True)
+    cluster[0].on(OffsetCommitRequest, "hold")
+    rebalance(world)
+    world.poll(0)
+    world.write("a")
+    world.advance(1000)
+
+    assert world.values(500) == []
+    held = cluster[0].held.pop()
+    held.answer(world.commit(held.request, 9))
+    assert world.committed == {FIRST: 0, SECOND: 0}
+
+
+def test_member_that_keeps_its_partitions_reads_on_while_it_joins(runtime, cluster):
+    """A poll that waits goes on as soon as what was read is committed."""
+    world = member_of(runtime, cluster, enable_auto_commit=True, **COOPERATIVE)
+    cluster[0].on(JoinGroupRequest, "hold")
+    rebalance(world)
+    world.poll(0)
+    world.write("a")
+    world.advance(1000)
+    began_ms = runtime.clock.monotonic_ms()
+
+    assert world.values(5000) == ["a"]
+    assert runtime.clock.monotonic_ms() - began_ms < 100
+    assert len(cluster[0].held) == 1
+
+
+def test_refusal_that_nobody_asks_for_is_no_noise(runtime, cluster, caplog):
+    """The application closes its consumer before the next poll would raise."""
+    caplog.set_level(logging.ERROR)
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    cluster[0].on(JoinGroupRequest, refusal)
+    world.subscribe()
+    world.poll(0)
+    world.advance(1000)
+    world.run(world.core.close(world.deadline()))
+
+    assert caplog.records == []
+
+
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+OFFSETS = {FIRST: OffsetAndMetadata(5)}
+
+
+@pytest.mark.parametrize("code", [ILLEGAL, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_commit_that_is_refused_for_good_is_not_repeated(runtime, cluster, code):
+    """The membership is the same, so that the next commit would be refused as well."""
+    world = member_of(runtime, cluster)
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(code))
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit(OFFSETS, world.deadline(60_000)))
+
+    assert caught.value.error is code
+    assert len(cluster[0].sent(OffsetCommitRequest)) == 1
+
+
+def test_commit_is_repeated_until_its_time_is_over(runtime, cluster):
+    """Then the error is that of the last answer."""
+    world = member_of(runtime, cluster)
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(code))
+    began_ms = runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit(OFFSETS, world.deadline(5_000)))
+
+    assert caught.value.error is code
+    assert 5_000 <= runtime.clock.monotonic_ms() - began_ms < 6_500
+    assert 5 < len(cluster[0].sent(OffsetCommitRequest)) < 15
+
+
+def test_commit_of_a_member_without_a_generation_is_not_sent(runtime, cluster):
+    """It is refused at once: others may have the partitions."""
+    world = member_of(runtime, cluster)
+    cluster[0].on(HeartbeatRequest, UNKNOWN_MEMBER)
+    world.advance(3_000)
+    began_ms = runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError, match="given the partitions to others") as caught:
+        world.run(world.core.commit(OFFSETS, world.deadline(60_000)))
+
+    assert caught.value.error is ILLEGAL
+    assert runtime.clock.monotonic_ms() == began_ms
+    assert cluster[0].sent(OffsetCommitRequest) == []
+
+
+@pytest.mark.parametrize("code", [ILLEGAL, ErrorCode.REBALANCE_IN_PROGRESS])
+def test_commit_that_a_join_has_overtaken_is_made_in_the_next_generation(runtime, cluster, code):
+    """A cooperative member has kept what it commits."""
+    world = member_of(runtime, cluster, **COOPERATIVE)
+    cluster[0].on(OffsetCommitRequest, "hold", world.commit)
+    commit = world.runtime.scheduler.spawn(
+        world.core.commit(OFFSETS, world.deadline(60_000)), "commit"
+    )
+    world.advance(100)
+    rebalance(world)
+    poll_until_settled(world)
+    held = cluster[0].held.pop()
+    held.answer(world.commit_answer(held.request, code))
+    world.advance(2_000)
+
+    assert commit.result() is None
+    commits = cluster[0].sent(OffsetCommitRequest)
+    assert [each.generation_id_or_member_epoch for each in commits] == [1, 2]
+    assert world.committed == {FIRST: 5}
+
+
+def test_commit_while_the_member_joins_waits_for_the_next_generation(runtime, cluster):
+    """The coordinator refuses the one before, as it has begun the next."""
+    world = member_of(runtime, cluster, **COOPERATIVE)
+    cluster[0].on(JoinGroupRequest, "hold", world.join)
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(ILLEGAL), world.commit)
+    rebalance(world)
+    for _ in range(3):
+        world.poll(10)
+    commit = world.runtime.scheduler.spawn(
+        world.core.commit(OFFSETS, world.deadline(60_000)), "commit"
+    )
+    world.advance(50)
+    held = cluster[0].held.pop()
+    held.answer(world.join(held.request, 9))
+    world.advance(2_000)
+
+    assert commit.result() is None
+    assert world.committed == {FIRST: 5}
+
+
+def test_commit_goes_to_the_coordinator_that_is_there(runtime):
+    """One that refuses the partitions, as it is none any more, is asked no more."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+
+    def move(request, version):
+        cluster.coordinator = 1
+        return world.commit_answer(request, ErrorCode.NOT_COORDINATOR)
+
+    cluster[0].on(OffsetCommitRequest, move)
+    world.assign(0)
+    world.run(world.core.commit(OFFSETS, world.deadline(5_000)))
+
+    assert world.committed == {FIRST: 5}
+    assert len(cluster[0].sent(OffsetCommitRequest)) == 1
