@@ -8,6 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from breadth import examples
 
 from ottla.errors import RemoteProtocolError
 from ottla.protocol.__main__ import messages
@@ -98,7 +99,7 @@ def test_damaged_bytes_are_refused_or_read(cls: type[Message], version: int, fil
     draw = random.Random(f"{cls.__name__} {version}")
     data = encode(fill(cls, version, 3, longest=20), version)
 
-    for _ in range(40):
+    for _ in range(examples(40)):
         damaged = bytearray(data or b"\0")
         for _ in range(draw.randrange(1, 4)):
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)

@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ WIDE = Context(prec=200)
 
 
 @given(MOMENTS, st.sampled_from(["UTC", "Asia/Tokyo", "America/New_York"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_times_are_moments_or_errors(moment, zone):
     """Never another moment: what UTC cannot have is refused."""
     read = timestamp_reader(ZoneInfo(zone))
@@ -40,7 +41,7 @@ def test_times_are_moments_or_errors(moment, zone):
 
 
 @given(st.integers(-(2**62), 2**62), st.integers(0, 30), st.integers(0, 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_decimals_keep_all_digits_or_are_refused(unscaled, digits, scale):
     """Whatever the precision of Python's decimals is."""
     number = Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -digits))
@@ -54,14 +55,14 @@ def test_decimals_keep_all_digits_or_are_refused(unscaled, digits, scale):
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-1e9, max_value=1e9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_floats_stand_for_the_decimals_that_they_were(number):
     """SQLite stores decimals as floats."""
     assert decimal_reader(3)(float(number)) == number
 
 
 @given(MOMENTS, st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_postgresqls_times_are_read_in_any_year(moment, is_zoned):
     """Microseconds and ISO 8601, as Python has them for its own years."""
     text = f"{moment.year:04d}{moment.isoformat(' ')[4:]}"

@@ -6,6 +6,7 @@ when things have calmed down, every partition that somebody subscribes to has ex
 
 from __future__ import annotations
 
+from breadth import examples
 from consumer_group_world import REVOCATION_MS, SESSION_MS, ConsumerWorld, Peer, named
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -221,5 +222,5 @@ def assert_same(before: ConsumerGroup, after: ConsumerGroup | None) -> None:
 
 TestConsumerGroupSequences = ConsumerGroupSequences.TestCase
 TestConsumerGroupSequences.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=examples(60), stateful_step_count=40, deadline=None
 )

@@ -6,6 +6,7 @@ calmed down every partition has one holder, and the group is of the protocol of 
 
 from __future__ import annotations
 
+from breadth import examples
 from consumer_group_world import (
     HEARTBEAT_MS,
     REVOCATION_MS,
@@ -252,5 +253,5 @@ class GroupMigrationSequences(RuleBasedStateMachine):
 
 TestGroupMigrationSequences = GroupMigrationSequences.TestCase
 TestGroupMigrationSequences.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None
+    max_examples=examples(50), stateful_step_count=40, deadline=None
 )

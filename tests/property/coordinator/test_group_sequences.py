@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from breadth import examples
 from group_world import IN_THE_LOG, INITIAL_DELAY_MS, MemoryOffsetsLog, Reply, World
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -262,4 +263,6 @@ class GroupSequences(RuleBasedStateMachine):
 
 
 TestGroupSequences = GroupSequences.TestCase
-TestGroupSequences.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestGroupSequences.settings = settings(
+    max_examples=examples(100), stateful_step_count=30, deadline=None
+)

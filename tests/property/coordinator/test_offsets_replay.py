@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 
+from breadth import examples
 from group_world import MemoryOffsetsLog, World
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -163,4 +164,6 @@ class OffsetSequences(RuleBasedStateMachine):
 
 
 TestOffsetSequences = OffsetSequences.TestCase
-TestOffsetSequences.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestOffsetSequences.settings = settings(
+    max_examples=examples(150), stateful_step_count=30, deadline=None
+)

@@ -7,6 +7,7 @@ two outcomes, and when all is well again none is open or half done.
 
 from __future__ import annotations
 
+from breadth import examples
 from coordinator_world import T0, T1, TIMEOUT_MS, TransactionWorld
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -161,5 +162,5 @@ class TransactionSequences(RuleBasedStateMachine):
 
 TestTransactionSequences = TransactionSequences.TestCase
 TestTransactionSequences.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
+    max_examples=examples(150), stateful_step_count=40, deadline=None
 )

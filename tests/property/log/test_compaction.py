@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from breadth import examples
 from cleaner_world import CleanerWorld
 from compaction_model import Entry, Model, check_answers, dictionary_of
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -178,7 +179,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 CompactionMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=examples(60), stateful_step_count=40, deadline=None
 )
 TestCompaction = CompactionMachine.TestCase
 

@@ -6,6 +6,7 @@ import random
 from bisect import bisect_left, bisect_right
 
 import pytest
+from breadth import examples
 
 from ottla.mirror.checkpoint import GroupCheckpoints
 from ottla.mirror.failover import backwards
@@ -21,7 +22,7 @@ from ottla.mirror.offset_sync import (
 from ottla.structs import TopicPartition
 
 SOURCE, TARGET = TopicPartition("pages", 0), TopicPartition("a.pages", 0)
-HISTORIES = 1000
+HISTORIES = 10 * examples(100)
 LAGS = (0, 1, 10, 100)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 from itertools import islice
 
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from ottla.pipelines.topics import RowsFile
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\ufeff"), max_size=8)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(rows=st.lists(st.tuples(TEXT, st.integers(-99, 99)), max_size=6), at=st.integers(0, 6))
 def test_what_python_writes_as_csv_is_read(tmp_path_factory, rows, at):
     """Commas, quotes and ends of lines within cells; also when it is read in two parts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ VERSIONED = [
     for cls in messages().values()
     for version in range(cls.min_version, cls.max_version + 1)
 ]
-common = settings(derandomize=True, max_examples=250, deadline=None, database=None)
+common = settings(derandomize=True, max_examples=examples(250), deadline=None, database=None)
 
 
 def values(type: Any, version: int) -> st.SearchStrategy[Any]:

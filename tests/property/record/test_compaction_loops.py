@@ -6,6 +6,7 @@ from itertools import product
 from types import ModuleType
 
 import pytest
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from ottla.record.plain_compaction import ENTRY_BYTES, shift_timestamps
 from ottla.record.record import CorruptRecordError
 from ottla.record.record_batch import RecordBatch
 
-common = settings(derandomize=True, max_examples=200, deadline=None, database=None)
+common = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 SECRET = bytes(range(16))
 # Every second record has no key. A time and a key together are drawn faster than each by itself.
 KEYS = [b"key-%d" % number * (number + 1) for number in range(10)]

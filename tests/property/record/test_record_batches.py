@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from breadth import examples
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from ottla.record.compression import CompressionType, compress, decompress
 from ottla.record.record import CorruptRecordError, encode_varint
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch, batches
 
-common = settings(derandomize=True, max_examples=300, deadline=None, database=None)
+common = settings(derandomize=True, max_examples=examples(300), deadline=None, database=None)
 needs_compiled_kernel = pytest.mark.skipif(
     not kernel.COMPILED, reason="the record kernel has not been compiled here"
 )
@@ -266,7 +267,7 @@ def survey_one_by_one(batch: RecordBatch, payload: bytes) -> object:
     return survey.run()
 
 
-@settings(common, max_examples=150)
+@settings(common, max_examples=examples(150))
 @given(
     before,
     st.lists(shapes, min_size=1, max_size=4),

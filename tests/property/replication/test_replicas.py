@@ -6,6 +6,7 @@ import random
 from functools import partial
 
 import pytest
+from breadth import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -194,7 +195,9 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.world.close()
 
 
-ReplicaMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+ReplicaMachine.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=30, deadline=None
+)
 TestReplicas = ReplicaMachine.TestCase
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ def reference(
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     bindings,
     bindings,
@@ -110,7 +111,7 @@ def test_decisions_are_those_of_the_reference(acls, more, open_, questions):
                 assert decision.binding in known
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(bindings, st.sampled_from(USERS), st.sampled_from(HOSTS), st.sampled_from(TYPES))
 def test_any_resource_may_be_used_if_one_may(acls, user, host, type_):
     """A name that the ACLs leave to the user is found by trying; with denials of names apart."""

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from breadth import examples
 from request_fuzzer import (
     MEMORY_BYTES,
     MEMORY_FACTOR,
@@ -59,7 +60,9 @@ def test_no_step_has_more_work_than_a_step_may_have(broker, principal):
     assert too_long == []
 
 
-@pytest.mark.parametrize(("sizes", "count"), [(SIZES, REQUESTS), (HUGE, 25)], ids=["many", "huge"])
+@pytest.mark.parametrize(
+    ("sizes", "count"), [(SIZES, REQUESTS), (HUGE, examples(25))], ids=["many", "huge"]
+)
 def test_no_request_takes_more_memory_than_it_may(broker, sizes, count):
     """Four times its bytes and 16 MB, with its answer and what is kept of it."""
     fuzzer = RequestFuzzer(2, broker.broker.apis.supported(), sizes)

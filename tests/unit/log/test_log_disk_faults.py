@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
+from breadth import rounds
 from cleaner_world import CleanerWorld
 from log_world import NOW_MS, PARTITION, LogWorld, new_batch, read_all, values
 
@@ -26,8 +27,9 @@ from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 
 ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFILE", "EIO")}
-SHORT = {"SHORT": 0}
+SHORT = 0
 """The disk takes the first bytes of a write, and has no room for the rest."""
+ROUNDS = rounds({**ERRORS, "SHORT": SHORT})
 TWO_DIRS = "/data/a,/data/b"
 OLD_ID, NEW_ID = UUID(int=5), UUID(int=6)
 
@@ -256,11 +258,11 @@ def prepared(change: Callable[[LogWorld], None]) -> LogWorld:
     return another_life(world, copy_of(world.disk))
 
 
-def outcomes(change: Callable[[LogWorld], None], error: int):
+def outcomes(change: Callable[[LogWorld], None], errors: list[int]):
     """The world after each call of the disk in a change has failed, one after the other."""
     for number in count(1):
         world = prepared(change)
-        fault = world.disk.on_call = OneFault(number, error)
+        fault = world.disk.on_call = OneFault(number, errors[number % len(errors)])
         refused = None
         try:
             change(world)
@@ -294,9 +296,9 @@ def check_same(log: Log, found: Log, struck: str) -> None:
         assert positions == sorted(set(positions)), struck
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *SHORT])
+@pytest.mark.parametrize("errors", ROUNDS.values(), ids=ROUNDS)
 @pytest.mark.parametrize("name", CHANGES)
-def test_log_is_what_its_files_say_or_its_directory_is_offline(name, error):
+def test_log_is_what_its_files_say_or_its_directory_is_offline(name, errors):
     """Whichever call fails, and with whichever error: that passes, or it is the end."""
     change = CHANGES[name]
     before = state_of(prepared(change).log())
@@ -304,7 +306,7 @@ def test_log_is_what_its_files_say_or_its_directory_is_offline(name, error):
     change(done)
     after = state_of(done.log())
     known = dict(before.records) | dict(after.records)
-    for world, struck, refused in outcomes(change, (ERRORS | SHORT)[error]):
+    for world, struck, refused in outcomes(change, errors):
         offline = [each for each in world.manager.dirs if each.is_offline]
         log = world.manager.get_log(PARTITION)
         found = another_life(world, copy_of(world.disk)).log()
@@ -330,14 +332,14 @@ def check_it_goes_on(log: Log, struck: str) -> None:
     assert (info.first_offset, values(read_all(log))[-1]) == (before, b"more"), struck
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *SHORT])
-def test_refused_change_is_made_by_the_next_attempt(error):
+@pytest.mark.parametrize("errors", ROUNDS.values(), ids=ROUNDS)
+def test_refused_change_is_made_by_the_next_attempt(errors):
     """A truncation that was said to be done by a second attempt has left nothing of the end."""
     for change in (truncate, truncate_at_once, restart_elsewhere, retain):
         done = prepared(change)
         change(done)
         wanted = state_of(done.log())
-        for world, struck, _ in outcomes(change, (ERRORS | SHORT)[error]):
+        for world, struck, _ in outcomes(change, errors):
             if any(each.is_offline for each in world.manager.dirs):
                 continue
             change(world)
@@ -345,8 +347,8 @@ def test_refused_change_is_made_by_the_next_attempt(error):
             check_same(world.log(), another_life(world, copy_of(world.disk)).log(), struck)
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *SHORT])
-def test_topic_that_is_made_again_has_no_record_of_the_older_one(error):
+@pytest.mark.parametrize("errors", ROUNDS.values(), ids=ROUNDS)
+def test_topic_that_is_made_again_has_no_record_of_the_older_one(errors):
     """However the deletion or the creation fails, and after a restart as well."""
     done = []
 
@@ -359,7 +361,7 @@ def test_topic_that_is_made_again_has_no_record_of_the_older_one(error):
         world.append(b"new", epoch=0)
         done.append("made")
 
-    for world, struck, _ in outcomes(change, (ERRORS | SHORT)[error]):
+    for world, struck, _ in outcomes(change, errors):
         restarted = another_life(world, copy_of(world.disk))
         for each in (world, restarted):
             log = each.manager.get_log(PARTITION)
@@ -376,8 +378,8 @@ def test_topic_that_is_made_again_has_no_record_of_the_older_one(error):
             assert values(read_all(world.log())) == [b"newest"], struck
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *SHORT])
-def test_compaction_that_fails_loses_no_last_value(error):
+@pytest.mark.parametrize("errors", ROUNDS.values(), ids=ROUNDS)
+def test_compaction_that_fails_loses_no_last_value(errors):
     """Whatever call of it: the last value of each key stays, before and after a restart."""
     fault_number = 0
     while True:
@@ -387,7 +389,7 @@ def test_compaction_that_fails_loses_no_last_value(error):
             world.put((b"%d" % (number % 3), b"%d" % number))
         world.roll()
         world.runtime.scheduler.run_ready()
-        fault = world.disk.on_call = OneFault(fault_number, (ERRORS | SHORT)[error])
+        fault = world.disk.on_call = OneFault(fault_number, errors[fault_number % len(errors)])
         world.cleaner.clean_filthiest()
         world.runtime.advance(10_000)
         world.disk.on_call = None
@@ -402,10 +404,10 @@ def test_compaction_that_fails_loses_no_last_value(error):
     assert fault_number > 30
 
 
-@pytest.mark.parametrize("error", [*ERRORS, *SHORT])
-def test_directory_is_clean_only_when_all_of_it_is_on_disk(error):
+@pytest.mark.parametrize("errors", ROUNDS.values(), ids=ROUNDS)
+def test_directory_is_clean_only_when_all_of_it_is_on_disk(errors):
     """A stop that meets a failing disk is followed by a recovery, and loses nothing."""
-    for world, struck, _ in outcomes(LogWorld.stop, (ERRORS | SHORT)[error]):
+    for world, struck, _ in outcomes(LogWorld.stop, errors):
         disk = copy_of(world.disk)
         found = another_life(world, disk).log()
         assert values(read_all(found)) == [b"%d" % number for number in range(24)], struck
