@@ -49,7 +49,8 @@ from ottla.server.access_checks import Asking, checks, put_checks
 from ottla.server.apis import Apis
 from ottla.server.authorizer import Authorizer
 from ottla.server.handlers.fetch import MAX_FETCHED, MAX_USELESS
-from ottla.testing import InProcessBroker, mock_runtime
+from ottla.structs import INTERNAL_TOPICS
+from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
 AUTHORIZED = BrokerConfig(
     authorizer_class_name="kafka.security.authorizer.AclAuthorizer", super_users="User:admin"
@@ -91,6 +92,9 @@ def broker() -> Iterator[InProcessBroker]:
         delegation_token_secret_key="of all brokers",
     ) as broker:
         broker.create_topic(THERE)
+        for name in INTERNAL_TOPICS:  # coordinators are there for any of the tests, alone too
+            broker.run(broker.broker.controller.auto_create_topic(name))
+        wait_until(lambda: not broker.broker.coordinators.groups.manager.is_loading, "coordinators")
         yield broker
 
 

@@ -331,7 +331,8 @@ def test_denial_that_was_only_logged_says_so(world):
     world.audit.note_denial(world.context(), AclOperation.READ, ORDERS, served=True)
     world.audit.note_denial(world.context(), AclOperation.READ, AUDIT, served=True)
 
-    assert [record["decision"] for record in world.records] == ["logged"]
+    (record,) = world.records
+    assert (record["decision"], record["denied"]) == ("logged", ["Read Topic:orders"])
     world.deny(resource=AUDIT)
     assert world.records[-1]["decision"] == "denied"
 
@@ -342,7 +343,7 @@ def test_who_poses_as_a_broker_has_a_record(world):
 
     (record,) = world.records
     assert record["denied"] == ["ClusterAction Cluster:kafka-cluster"]
-    assert record["api"] == "StopReplica"
+    assert (record["api"], record["decision"]) == ("StopReplica", "denied")
 
 
 def test_refused_login_has_a_record(world):
@@ -370,6 +371,79 @@ def test_what_a_client_makes_up_cannot_fill_the_topic(world):
     assert len(record["resources"]) == MAX_LISTED + 1
     assert record["resources"][-1] == "and 105 in all"
     assert len(record["resources"][0]) == MAX_TEXT + 3
+
+
+def test_text_and_list_that_just_fit_are_whole(world):
+    """Nothing says that there would be more."""
+    names = ["g" * MAX_TEXT] + ["g"] * (MAX_LISTED - 1)
+    world.ask(DeleteGroupsRequest(groups_names=names), lambda context, body: None)
+    context = world.context()
+    for number in range(MAX_LISTED + 5):
+        world.deny(context, Resource(ResourceType.TOPIC, str(number)))
+    whole, denied = world.records
+
+    assert whole["resources"] == [f"Group:{'g' * MAX_TEXT}"[:MAX_TEXT] + "..."] + ["Group:g"] * (
+        MAX_LISTED - 1
+    )
+    assert len(denied["denied"]) == MAX_LISTED
+    context = world.context(client_id="c" * MAX_TEXT)
+    world.deny(context)
+    assert world.records[-1]["client_id"] == "c" * MAX_TEXT
+
+
+def test_request_that_is_denied_again_after_its_record_was_written_has_another(world):
+    """A fetch may wait for long, and the first record is not changed any more."""
+    context = world.context()
+    for _ in range(2):
+        world.deny(context)
+        assert world.records[-1]["denied"] == ["Read Topic:orders"]
+
+    assert len(world.records) == 2
+
+
+def test_topic_that_takes_nothing_is_named_once_in_the_log(world, caplog):
+    """It is asked again and again."""
+    world.error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "x")
+    world.deny()
+    for _ in range(10):
+        world.runtime.scheduler.advance(MAX_RETRY_MS)
+
+    assert world.attempts > 3
+    assert caplog.text.count("audit records cannot be written") == 1
+
+
+def test_single_record_that_is_too_large_is_lost(world):
+    """It cannot be cut; the next one is written."""
+    world.max_bytes = 10
+    world.deny()
+    for _ in range(3):
+        world.runtime.scheduler.advance(MAX_RETRY_MS)
+    assert world.audit.dropped_count == 1
+    world.max_bytes = 10**6
+    world.deny()
+    world.runtime.scheduler.advance(MAX_RETRY_MS)
+
+    assert [each.get("missing") for each in world.records] == [None, 1]
+
+
+def test_batch_that_cannot_be_written_now_is_not_lost(world):
+    """However many records it has."""
+    world.error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "x")
+    for _ in range(MAX_QUEUED):
+        world.deny()
+    for _ in range(5):
+        world.runtime.scheduler.advance(MAX_RETRY_MS)
+    world.error = None
+    world.runtime.scheduler.advance(MAX_RETRY_MS)
+
+    assert [len(batch) for batch in world.batches] == [MAX_QUEUED]
+
+
+def test_log_without_a_record_ends_at_once(world):
+    """There is nothing that it would wait for."""
+    world.runtime.scheduler.run(world.audit.close())
+
+    assert world.attempts == 0
 
 
 def test_records_are_kept_in_order_until_they_can_be_written(world):

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.change_notifications import NOTIFICATION_RETENTION_MS
 from ottla.registry.embedded import EmbeddedRegistry
@@ -301,3 +302,110 @@ def test_unreadable_values_of_a_client_leave_those_in_force(world, caplog):
 
     assert world.dynamic.client_overrides(alice) == {"producer_byte_rate": "1"}
     assert "settings of ClientEntity(user='alice'" in caplog.text
+
+
+def test_subscription_to_metrics_of_clients_goes_with_its_settings(world):
+    """A client pushes no longer what nobody wants."""
+    world.write("client-metrics", "a", {"metrics": "x.", "interval.ms": "500"})
+    assert world.dynamic.client_metrics["a"].interval_ms == 500
+    world.write("client-metrics", "a", {})
+    assert world.dynamic.client_metrics == {}
+    world.write("client-metrics", "a", {"metrics": "x."})
+    world.write("client-metrics", "a", {"interval.ms": "nothing"})
+
+    assert world.dynamic.client_metrics == {}
+
+
+def test_unclean_leaders_are_allowed_by_the_topic_itself(world):
+    """What holds for all topics is looked at elsewhere."""
+    key = "unclean.leader.election.enable"
+    for value in ("true", "TRUE", "false"):
+        world.write("topics", value, {key: value})
+
+    found = [world.dynamic.allows_unclean_election(each) for each in ("true", "TRUE", "false", "x")]
+    assert found == [True, True, False, False]
+
+
+KEY_STORE = "listener.name.plaintext.ssl.keystore.location"
+
+
+def test_files_of_keys_are_read_again_when_they_are_named_again(world):
+    """Also if nothing else has changed: an operator says so that the files have."""
+    told = []
+    world.dynamic.on_key_store_change(lambda: told.append(True))
+    world.write("brokers", "3", {KEY_STORE: "/a.pem"})
+    assert len(told) == 1
+    world.write("brokers", "3", {KEY_STORE: "/a.pem"})
+    assert len(told) == 2
+    world.write("brokers", "3", {})
+    assert len(told) == 3
+    world.write("brokers", "3", {"log.retention.ms": "7"})
+
+    assert len(told) == 3
+
+
+def test_overrides_of_listeners_that_do_not_fit_together_have_no_effect(world, caplog):
+    """The others are in force; somebody else may have written the registry."""
+    world.write(
+        "brokers",
+        "3",
+        {"listeners": "NOWHERE://:9092", KEY_STORE: "/a.pem", "log.retention.ms": "7"},
+    )
+
+    assert "overrides of listeners have no effect" in caplog.text
+    assert world.dynamic.broker_overrides("3") == {"log.retention.ms": "7"}
+    assert world.dynamic.broker_config.log_retention_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_checked"),
+    [
+        ({KEY_STORE: "/a.pem"}, True),
+        ({"listeners": "PLAINTEXT://localhost:9092"}, True),
+        ({"log.retention.ms": "7"}, False),
+    ],
+)
+def test_key_stores_are_tried_before_they_are_taken(world, overrides, is_checked):
+    """And with listeners that may bring such; nothing else is a reason to read files."""
+    checked = []
+    world.dynamic.check_key_stores = checked.append
+    world.dynamic.validate_broker("3", overrides)
+
+    assert len(checked) == int(is_checked)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_hinted"),
+    [
+        ("ssl.keystore.location", True),
+        ("ssl.client.auth", True),
+        ("sasl.jaas.config", True),
+        ("num.partitions", False),
+    ],
+)
+def test_setting_that_cannot_change_says_how_it_can_where_it_can(world, name, is_hinted):
+    """Those of listeners can, for a listener."""
+    with pytest.raises(KafkaError, match="cannot be changed while the broker runs") as caught:
+        world.dynamic.validate_broker("3", {name: "x"})
+
+    assert (f"as listener.name.<name>.{name}" in caught.value.message) is is_hinted
+
+
+def test_rules_of_a_login_are_fixed_while_their_listener_stays():
+    """They may come with a listener that is added."""
+    world = World()
+    static = BrokerConfig.parse(
+        {
+            "listeners": "A://:9092,B://:9093",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:SASL_PLAINTEXT,C:SASL_PLAINTEXT",
+            "inter.broker.listener.name": "A",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        }
+    )
+    dynamic = DynamicConfig(world.runtime, world.registry, static, 3)
+    name = "listener.name.{}.sasl.enabled.mechanisms"
+    with pytest.raises(KafkaError, match="cannot change while listener B is there"):
+        dynamic.validate_broker("3", {name.format("b"): "SCRAM-SHA-512"})
+
+    added = {"listeners": "A://:9092,B://:9093,C://:9094", name.format("c"): "SCRAM-SHA-512"}
+    dynamic.validate_broker("3", added)

@@ -100,3 +100,25 @@ def test_all_brokers_have_what_was_set_for_them(dynamic):
     assert [(entry.name, entry.value, entry.source) for entry in entries] == [
         ("log.segment.bytes", "60", ALL_BROKERS)
     ]
+
+
+def test_all_brokers_have_settings_that_no_file_has_too():
+    """Those that Kafka can change and that do nothing here are shown, as they were set."""
+    runtime = mock_runtime()
+    registry = EmbeddedRegistry(runtime, "/data/registry")
+    dynamic = DynamicConfig(runtime, registry, BrokerConfig.parse({}), 0)
+
+    async def start() -> None:
+        await registry.start()
+        await ensure_persistent_paths(registry)
+        unused = {"num.io.threads": "9", "log.retention.ms": "5"}
+        await dynamic.entities.write("brokers", "<default>", unused)
+        await dynamic.start()
+
+    runtime.scheduler.run(start())
+    entries = by_name(default_broker_entries(dynamic))
+
+    assert {name: entry.value for name, entry in entries.items()} == {
+        "num.io.threads": "9",
+        "log.retention.ms": "5",
+    }
