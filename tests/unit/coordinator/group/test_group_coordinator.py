@@ -3,6 +3,7 @@
 import pytest
 from group_world import COMPLETING, EMPTY, PREPARING, STABLE, World
 
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.errors import ErrorCode
 from ottla.protocol.group import ListGroupsRequest
 
@@ -218,6 +219,7 @@ def test_names_and_subscriptions_that_records_cannot_hold_are_refused(world):
     assert world.join(protocols=(("range", long_data),)).error is ErrorCode.MESSAGE_TOO_LARGE
     assert world.join(protocols=()).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.listed() == []
+    assert world.join(protocols=(("range", long_data[1:]),)).is_open
 
 
 def test_other_protocol_is_refused_by_a_group_with_members(world):
@@ -272,6 +274,29 @@ def test_coordinator_that_shuts_down_is_not_available(world):
     assert world.join().error is gone
     assert world.coordinator.list_groups(ListGroupsRequest()).error_code == gone
     assert world.coordinator.describe_groups(["g"])[0].error_code == gone
+
+
+def test_coordinator_that_was_not_started_can_be_shut_down(world):
+    """As can one that was shut down already."""
+    other = GroupCoordinator(world.runtime, world.config, world.log, world.topics)
+    for coordinator in (other, world.coordinator, world.coordinator):
+        coordinator.shutdown()
+
+    assert world.join().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_coordinator_that_was_shut_down_expires_nothing(world):
+    """Even if it is told of its partitions once more."""
+    world.commit(5)
+    world.coordinator.shutdown()
+    world.coordinator.on_election(0)
+    with world.log.replicated():
+        world.advance(0)
+    assert "g" in [group.group_id for group in world.coordinator.manager.groups()]
+    before = len(world.log.records())
+    world.advance(30 * 86_400_000)
+
+    assert len(world.log.records()) == before
 
 
 def test_full_group_takes_nobody_more():

@@ -52,6 +52,21 @@ def test_too_long_metadata_fails_alone(world):
     assert (world.committed(), world.committed(partition=1)) == (None, 2)
 
 
+def test_commit_of_which_nothing_is_kept_leaves_no_group(world):
+    """Neither a refused one nor one that does not fit; in a transaction as well."""
+    too_long = {T0: CommittedOffset(1, metadata="x" * 5_000)}
+    ignored = []
+    world.coordinator.commit_offsets("g", Committer(), too_long, ignored.append)
+    assert world.coordinator.manager.group("g") is None
+    producer = TxnProducer("x", 7, 0, 1)
+    world.coordinator.commit_offsets_in_transaction(
+        "g", Committer(), producer, too_long, ignored.append
+    )
+
+    assert world.coordinator.manager.group("g") is None
+    assert ignored == [{T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}] * 2
+
+
 def test_commit_is_seen_only_when_replicas_have_it(world):
     """Until the log acknowledges, readers get the offset before."""
     world.commit(5)
