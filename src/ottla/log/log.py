@@ -67,10 +67,9 @@ class LogRoller:
 
     __slots__ = ("_log", "_roll_ms", "_runtime", "_segment_bytes")
 
-    def __init__(self, runtime: Runtime, log: Log, config: TopicConfig) -> None:
+    def __init__(self, runtime: Runtime, log: Log) -> None:
         self._runtime = runtime
         self._log = log
-        self.update_config(config)
 
     def update_config(self, config: TopicConfig) -> None:
         """Follow a changed configuration from the next append on."""
@@ -220,7 +219,6 @@ class ReadableLog:
         self.producer_state_manager = loaded.producer_state_manager
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.high_watermark = self.log_start_offset
         self.is_deleted = False
 
     def __repr__(self) -> str:
@@ -711,7 +709,7 @@ class Log(ReadableLog):
         self.cleaned_offset = min(loaded.source.cleaned_offset, loaded.log_end_offset)
         self._flusher = LogFlusher(runtime, self, loaded.recovery_point, loaded.has_new_names)
         self.on_flushed: Callable[[], object] = lambda: None
-        self.roller = LogRoller(runtime, self, loaded.source.config)
+        self.roller = LogRoller(runtime, self)
         self.update_config(loaded.source.config)
         self.update_high_watermark(high_watermark)
 

@@ -478,6 +478,16 @@ def test_changed_configuration_counts_from_the_next_append(world: LogWorld):
     assert [segment.size <= 300 for segment in world.log().segments] == [True] * 4
 
 
+def test_changed_interval_of_the_index_counts_from_the_next_batch(world: LogWorld):
+    """Also in the segment that is written to."""
+    world.append_many(3)
+    entries = len(world.log().segments.active.offset_index)
+    world.configure(index_interval_bytes=0)
+    world.append_many(5)
+
+    assert len(world.log().segments.active.offset_index) == entries + 5
+
+
 def test_directory_is_the_one_of_the_partition(world: LogWorld):
     """Kafka's name, and the files of one segment."""
     log = world.log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from uuid import UUID
 
 import pytest
 from log_world import LogWorld, numbers, read_all, values
@@ -49,6 +50,9 @@ def test_flush_ms_counts_from_the_first_unflushed_record(world: LogWorld):
 
     world.runtime.advance(1)
     assert world.log().recovery_point == 2
+    world.append_many(1)
+    world.runtime.advance(500)
+    assert world.log().recovery_point == 3
     world.disk.fail("fsync", times=99)
     world.runtime.advance(10_000)
     assert not world.log().log_dir.is_offline
@@ -222,3 +226,63 @@ def test_directory_that_cannot_be_synced_is_offline(world: LogWorld):
     world.runtime.scheduler.run_ready()
 
     assert world.log().log_dir.is_offline
+
+
+def test_flush_touches_what_is_new_since_the_last_one(world: LogWorld):
+    """Names, epochs and snapshots that are on disk are not brought there again."""
+    world.append_many(30)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    world.append_many(1)
+    calls: list[tuple[str, str]] = []
+    world.disk.on_call = lambda name, path: calls.append((name, path))
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+
+    assert world.log().recovery_point == 31
+    synced = [call for call in calls if call[0] in ("fsync", "fsync_dir", "replace")]
+    assert synced == [("fsync", world.active_path())]
+
+
+def test_new_file_beside_the_log_is_on_disk_with_its_next_flush(world: LogWorld):
+    """Its bytes and its name."""
+    world.append_many(3)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    world.log().set_topic_id(UUID(int=9))
+    world.append_many(1)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    world.kill()
+    world.disk.crash()
+
+    assert b"topic_id" in world.disk.contents(world.path("partition.metadata"))
+
+
+def test_who_waits_for_a_flush_is_told_that_it_has_failed(world: LogWorld):
+    """Nothing more is claimed to be on disk, and the directory says what is wrong."""
+    world.append_many(3)
+    log = world.log()
+    told: list[bool] = []
+    log.on_flushed = lambda: told.append(log.log_dir.is_offline)
+    world.disk.fail("fsync")
+    log.flush()
+    world.runtime.scheduler.run_ready()
+
+    assert told == [True]
+    assert log.recovery_point == 0
+
+
+def test_cut_takes_back_what_was_flushed_or_asked_for(world: LogWorld):
+    """Other records may come in the place of those."""
+    world.append_many(60)
+    log = world.log()
+    log.flush()
+    world.runtime.scheduler.run_ready()
+    assert (log.recovery_point, log.scan_point) == (60, log.segments.active.base_offset)
+    log.lower_recovery_point(20)
+    assert (log.recovery_point, log.scan_point) == (20, 20)
+    assert not log.awaits_flush(20)
+    log.flush()
+
+    assert [log.awaits_flush(offset) for offset in (19, 20, 59, 60)] == [False, True, True, False]

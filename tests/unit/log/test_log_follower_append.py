@@ -214,6 +214,8 @@ def test_batch_that_could_not_be_written_behind_a_gap_leaves_the_way_free_for_an
     assert log.log_end_offset == 2
 
     take(log, batch(2), batch(4))
+    assert [name for name in world.names() if name.startswith(f"{3 * FAR:020d}")] == []
+    assert max(log.producer_state_manager.snapshot_offsets, default=0) <= log.log_end_offset
     take(log, batch(3 * FAR))
     wanted = [*range(6), 3 * FAR, 3 * FAR + 1]
     assert [each.offset for each in read_all(log)] == wanted
@@ -262,3 +264,34 @@ def test_part_of_a_fetch_that_was_written_is_flushed_before_it_counts(world):
     assert (log.log_end_offset, log.safe_end_offset) == (4, 0)
     world.runtime.scheduler.run_ready()
     assert log.safe_end_offset == 4
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_run_is_not_written_where_an_index_cannot_be_read(eventful, suffix):
+    """Once it is written, indexing it must need no disk."""
+    log = eventful.restart(clean=True)
+    end, size = log.log_end_offset, log.segments.active.file.size()
+    log.segments.active.release_indexes()
+    eventful.disk.fail("read_bytes", f"*{suffix}", error=errno.EMFILE)
+    with pytest.raises(KafkaError):
+        take(log, batch(end, 50), epoch=99)
+    assert (log.log_end_offset, log.segments.active.file.size()) == (end, size)
+
+    assert take(log, batch(end, 50), epoch=99) > 0
+
+
+@pytest.mark.parametrize("ask", ["roll", "time", "end", "start"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_log_that_is_not_there_answers_nothing(world, ask, is_deleted):
+    """Nor is anything made of it."""
+    log = world.log()
+    take(log, batch(0))
+    if is_deleted:
+        log.is_deleted = True
+    else:
+        log.log_dir.fail(OSError("gone"))
+    times = {"time": 1_000, "end": -1, "start": -2}
+    with pytest.raises(KafkaError):
+        log.roller.roll() if ask == "roll" else log.fetch_offset_by_timestamp(times[ask])
+
+    assert len(log.segments) == 1

@@ -277,7 +277,7 @@ def test_producers_are_restored_up_to_any_offset(eventful: LogWorld):
         manager = restored(log, end)
         assert manager.end_offset == end
         last = max(offset for offset in sequences if offset < end)
-        known = manager.producers[7].batches[-1]
+        known = manager.producers[0].batches[-1]
         assert (known.last_offset, known.last_sequence) == (last, sequences[last])
 
 
@@ -306,7 +306,7 @@ def test_start_reads_no_more_of_the_log_for_producers_than_its_last_stretch(worl
     world.disk.on_call = lambda name, path: read.add(path) if name == "pread" else None
     manager = restored(log, log.log_end_offset)
 
-    assert len(manager.producers[7].batches) == 5
+    assert len(manager.producers[0].batches) == 5
     assert len([path for path in read if path.endswith(".log")]) == WINDOW_INDEX_ENTRIES
 
 
@@ -323,5 +323,5 @@ def test_damaged_header_among_the_flushed_batches_does_not_keep_a_log_from_loadi
     loaded = reload(eventful, recovery_point=log.segments.active.base_offset)
 
     assert loaded.log_end_offset == log.log_end_offset
-    assert loaded.producer_state_manager.producers[7].last_sequence == 75
+    assert loaded.producer_state_manager.producers[0].last_sequence == 75
     assert f"Some producers of {flushed.path} are not known" in caplog.text
