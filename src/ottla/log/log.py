@@ -452,8 +452,8 @@ class LogFlusher:
 
     @property
     def safe_end_offset(self) -> int:
-        """Before this offset everything is as safe as flush.messages asks for."""
-        if self.wanted > self.recovery_point and self._log.config.flush_messages < LONG_MAX:
+        """While a flush is awaited: before this all is as safe as flush.messages asks for."""
+        if self._log.config.flush_messages < LONG_MAX:
             return self.recovery_point
         return self._log.log_end_offset  # flushes for other reasons are not waited for
 

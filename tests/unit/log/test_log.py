@@ -435,6 +435,17 @@ def test_roll_that_failed_leaves_no_segment_behind(world: LogWorld, path):
         assert values(read_all(world.restart(clean=clean))) == numbers(0, 13)
 
 
+def test_roll_that_cannot_be_undone_takes_the_directory_offline(world: LogWorld):
+    """After a restart the new segment would hide what the old one gets next."""
+    world.append_many(3)
+    world.disk.fail("open", "*.timeindex", error=errno.ENOSPC, skip=1)
+    world.disk.fail("unlink", error=errno.EMFILE)
+    with pytest.raises(KafkaError):
+        world.log().roller.roll()
+
+    assert world.log().log_dir.is_offline
+
+
 def test_producers_that_cannot_be_read_after_a_cut_take_the_directory_offline(world: LogWorld):
     """Those of what was cut off stayed: a batch that is lost counted as a repetition."""
     for sequence in range(40):

@@ -286,3 +286,19 @@ def test_cut_takes_back_what_was_flushed_or_asked_for(world: LogWorld):
     log.flush()
 
     assert [log.awaits_flush(offset) for offset in (19, 20, 59, 60)] == [False, True, True, False]
+
+
+def test_records_that_no_setting_asks_to_flush_are_safe_at_once(world: LogWorld):
+    """A flush for another reason is not waited for; one of flush.messages is, by its records."""
+    world.append_many(3)
+    log = world.log()
+    log.flush()
+    assert (log.awaits_flush(2), log.safe_end_offset) == (True, 3)
+    world.configure(flush_messages=3)
+    assert log.safe_end_offset == 0
+    world.runtime.scheduler.run_ready()
+    world.append_many(2)
+    assert (log.recovery_point, log.safe_end_offset) == (3, 5)
+    world.append_many(1)
+
+    assert log.safe_end_offset == 3
