@@ -8,11 +8,26 @@ from group_world import Reply
 from ottla.coordinator.group.group import (
     NEXT_STATES,
     ClassicGroup,
+    ClientContext,
+    Committer,
     GroupState,
+    JoinAttempt,
     MemberMetadata,
     SupportedProtocol,
+    differences,
+    group_key,
+    is_too_long,
+    is_valid_group_id,
 )
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
+from ottla.protocol.group import JoinGroupRequest
+from ottla.protocol.message import encode_versioned
+from ottla.structs import TopicPartition
+
+READS_T = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 0)
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 def make_member(member_id="m", instance=None, protocols=("range",), metadata=b""):
@@ -189,3 +204,217 @@ def test_member_ids_carry_the_name_and_are_never_long():
     assert group.new_member_id("app", None, uuid) == f"app-{uuid}"
     assert group.new_member_id("app", "i", uuid) == f"i-{uuid}"
     assert len(group.new_member_id("x" * 30_000, None, uuid)) == 255 + 37
+
+
+# -- what a group is without its members
+
+
+def stable_group(now_ms=1):
+    """Two members that both read topic t."""
+    group = make_group(make_member("a", metadata=READS_T), make_member("b", "i", metadata=READS_T))
+    group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
+    group.init_next_generation(now_ms)
+    group.transition_to(GroupState.STABLE, now_ms)
+    return group
+
+
+def emptied_group(now_ms=1):
+    """All have left."""
+    group = stable_group()
+    for member_id in ("a", "b"):
+        group.remove(member_id)
+    group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
+    group.init_next_generation(now_ms)
+    return group
+
+
+def test_group_without_members_or_offsets_is_over():
+    """Not while a member id is pending, nor while it has offsets beside those to be deleted."""
+    assert make_group().is_over
+    assert make_group().is_unused
+    assert not stable_group().is_over
+    group = emptied_group()
+    assert (group.is_over, group.is_unused) == (True, False), "the log has its generation"
+    group.pending_members.add("p")
+    assert not group.is_over
+    group.pending_members.clear()
+    group.offsets.put(1, T0, CommittedOffset(5))
+    assert not group.is_over
+    assert group.is_over_without({T0})
+    assert not group.is_over_without({T1})
+    owing = make_group()
+    owing.owed_tombstones[b"k"] = None
+    assert not owing.is_unused
+
+
+def test_group_that_is_deleted_owes_tombstones_for_what_the_log_has():
+    """Its own record once there was a generation, and what it has been before."""
+    group = make_group()
+    assert group.tombstone_keys() == []
+    group.owed_tombstones[b"k"] = None
+    assert group.tombstone_keys() == [b"k"]
+    group.generation_id = 1
+    assert group.tombstone_keys() == [b"k", group_key("g")]
+
+
+def test_dead_group_dies_once():
+    """And says so."""
+    group = stable_group()
+    for now_ms in (5, 9):
+        group.die(now_ms)
+
+    assert (group.state_name, group.state_timestamp_ms) == ("Dead", 5)
+
+
+def test_sender_is_the_member_that_it_says_it_is():
+    """An instance is its last member, and a generation the present one."""
+    group = stable_group()
+    fenced, unknown = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
+    found = [group.check_member(*each) for each in (
+        ("a", None), ("b", None), ("b", "i"), ("a", "i"), ("a", "j"), ("x", None), ("x", "i"),
+    )]  # fmt: skip
+    none = ErrorCode.NONE
+    assert found == [none, none, none, fenced, unknown, unknown, fenced]
+    generations = [group.check_generation(Committer("a", each), ()) for each in (0, 1, 2)]
+
+    assert generations == [ErrorCode.ILLEGAL_GENERATION, none, ErrorCode.ILLEGAL_GENERATION]
+    assert group.check_generation(Committer("x", 1), ()) is unknown
+    assert group.check_reader(Committer("x", 1)) is none
+
+
+@pytest.mark.parametrize(
+    ("make", "now_ms", "expired"),
+    [
+        (make_group, 149, []),
+        (make_group, 150, [T0]),
+        (stable_group, 10_000, [U0]),
+        (lambda: emptied_group(200), 299, []),
+        (lambda: emptied_group(200), 300, [T0, U0]),
+    ],
+)
+def test_offsets_expire_by_the_state_of_the_group(make, now_ms, expired):
+    """From their commit, or from when the last member left; never those that members read."""
+    group = make()
+    group.offsets.put(1, T0, CommittedOffset(5, commit_timestamp_ms=50))
+    group.offsets.put(2, U0, CommittedOffset(5, commit_timestamp_ms=70))
+
+    assert group.expired_offsets(now_ms, 100) == expired
+
+
+def test_no_offset_expires_during_a_rebalance_or_where_topics_are_unknown():
+    """An old group without a time of its own goes by its commits."""
+    group = stable_group()
+    group.offsets.put(1, U0, CommittedOffset(5, commit_timestamp_ms=50))
+    group.subscribed_topics = None
+    assert group.expired_offsets(10_000, 100) == []
+    group.transition_to(GroupState.PREPARING_REBALANCE, 1)
+    assert group.expired_offsets(10_000, 100) == []
+    emptied = emptied_group(9_999)
+    emptied.offsets.put(1, U0, CommittedOffset(5, commit_timestamp_ms=50))
+    emptied.state_timestamp_ms = None
+
+    assert emptied.expired_offsets(149, 100) == []
+    assert emptied.expired_offsets(150, 100) == [U0]
+
+
+def test_differences_between_memory_and_log_are_named():
+    """Of members and epochs, offsets, and offsets in transactions; none where both are alike."""
+
+    def of(known, replayed):
+        return list(differences(known, replayed))
+
+    assert of(None, None) == of(stable_group(), stable_group()) == of(make_group(), None) == []
+    assert of(stable_group(), emptied_group())[0].startswith("in memory (")
+    assert of(None, stable_group())[0].startswith("only the log has it: (")
+    assert of(stable_group(), None)[0].startswith("the log does not have it: (")
+    under_way = stable_group()
+    under_way.transition_to(GroupState.PREPARING_REBALANCE, 1)
+    assert of(under_way, emptied_group()) == of(under_way, None) == []
+    one, other = stable_group(), stable_group()
+    one.offsets.put(1, T0, CommittedOffset(5))
+    assert [len(of(*each)) for each in ((one, other), (other, one), (one, one))] == [1, 1, 0]
+    other.offsets.put(9, T0, CommittedOffset(5))
+    other.offsets.stage(10, 7, T0, CommittedOffset(6))
+    assert of(one, other)[0].startswith("in transactions in memory {}")
+    assert len(of(other, None)) == 3
+
+
+# -- requests
+
+
+def attempt(version=9, **fields):
+    values = {"group_id": "g", "session_timeout_ms": 10, "rebalance_timeout_ms": 20, **fields}
+    request = JoinGroupRequest(protocol_type="consumer", protocols=[], **values)
+    return JoinAttempt(request, ClientContext("app", "/10.0.0.1", version), lambda _: None)
+
+
+def test_join_is_read_by_its_version():
+    """Which of them understand member ids, skipped assignments, and times for a rebalance."""
+    assert [attempt(v).needs_member_id for v in (3, 4)] == [False, True]
+    assert not attempt(4, group_instance_id="i").needs_member_id
+    assert [attempt(v).can_skip_assignment for v in (8, 9)] == [False, True]
+    assert [attempt(member_id=each).is_new for each in ("", "m")] == [True, False]
+    timeouts = [attempt(rebalance_timeout_ms=ms).rebalance_timeout_ms for ms in (-1, 0, 5)]
+
+    assert timeouts == [10, 0, 5]
+
+
+def test_commit_claims_membership_with_anything_that_members_have():
+    """A generation, an id, or an instance."""
+    claims = [Committer(), Committer("m"), Committer("", 0), Committer("", -1, "i")]
+
+    assert [each.claims_membership for each in claims] == [False, True, True, True]
+
+
+def test_member_is_kept_alive_while_it_waits_for_an_answer():
+    """Unless it is new: nobody would speak for it."""
+    group = make_group(make_member("a"), make_member("b"))
+    a, b = group.members.values()
+    assert not a.is_kept_alive
+    group.await_join(a, Reply())
+    group.await_sync(b, Reply())
+    assert [a.is_kept_alive, b.is_kept_alive] == [True, True]
+    a.is_new = True
+
+    assert not a.is_kept_alive
+
+
+@pytest.mark.parametrize(
+    ("name", "is_long"),
+    [(None, False), ("x" * 32_767, False), ("x" * 32_768, True), ("é" * 16_384, True)],
+)
+def test_name_is_too_long_by_its_bytes(name, is_long):
+    """As the records of the offsets topic hold it."""
+    assert is_too_long(name) is is_long
+    assert is_valid_group_id(name or "", may_be_empty=True) is not is_long
+
+
+def test_group_id_may_be_empty_where_old_clients_keep_offsets():
+    """Only there."""
+    assert is_valid_group_id("", may_be_empty=True)
+    assert not is_valid_group_id("", may_be_empty=False)
+    assert is_valid_group_id("g", may_be_empty=False)
+
+
+def test_everybody_has_joined_when_each_member_waits_once():
+    """Whoever leaves or is answered no longer counts, and a second join takes the place of one."""
+    group = make_group(make_member("a"), make_member("b", "i"))
+    a, b = group.members.values()
+    group.await_join(a, Reply())
+    group.await_join(a, Reply())
+    assert (group.awaiting_join_count, group.has_all_members_joined) == (1, False)
+    assert group.members_not_joined() == [b]
+    group.await_join(b, Reply())
+    assert group.has_all_members_joined
+    group.replace_static_member(b, "c")
+    assert (group.awaiting_join_count, list(group.members)) == (1, ["a", "c"])
+    group.pending_sync_members.update(("a", "c"))
+    group.replace_static_member(b, "d")
+    assert group.pending_sync_members == {"a", "d"}
+    group.remove("a")
+    assert (group.awaiting_join_count, group.is_leader("d")) == (0, True)
+    assert group.pending_sync_members == {"d"}
+    assert group.rebalance_timeout_ms == 60_000
+    group.remove("d")
+    assert (group.rebalance_timeout_ms, group.static_members) == (0, {})
+    assert group.remove("d") is None
