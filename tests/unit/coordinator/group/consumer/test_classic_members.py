@@ -1,0 +1,192 @@
+"""Which requests of classic members a consumer group takes, by its epochs and their protocols."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from consumer_group_world import ClassicPeer, ConsumerWorld, Peer
+
+from ottla.coordinator.group.consumer.classic_members import (
+    check_protocols,
+    check_sync,
+    find_leaving,
+    should_rejoin,
+)
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    ClassicMembership,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberDetails,
+    MemberState,
+    TopicIdPartition,
+)
+from ottla.coordinator.group.group import ClientContext, JoinAttempt, SupportedProtocol
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+
+P0, P1 = (TopicIdPartition(UUID(int=5), number) for number in range(2))
+STABLE, UNREVOKED, UNRELEASED = MemberState
+
+
+def classic(name, *protocols, instance=None, current=None):
+    membership = ClassicMembership(
+        10_000, tuple(SupportedProtocol(each, b"") for each in protocols or ("range",))
+    )
+    details = MemberDetails("app", "/", instance_id=instance, classic=membership)
+    return ConsumerMember(name, details, current or CurrentAssignment(4, 4))
+
+
+def group_of(*members, epoch=4):
+    group = ConsumerGroup("g")
+    for member in members:
+        group.add(member)
+    group.group_epoch = group.assignment_epoch = epoch
+    return group
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except KafkaError as error:
+        return error.error
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("member_id", "protocol_type", "offers", "error"),
+    [
+        ("", "consumer", ("range",), ErrorCode.NONE),
+        ("", "consumer", ("sticky",), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("", "consumer", (), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("", "connect", ("range",), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("a", "consumer", ("sticky",), ErrorCode.NONE),
+        ("b", "consumer", ("sticky",), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_classic_members_have_a_protocol_in_common(member_id, protocol_type, offers, error):
+    """The sender's own earlier offers do not count, nor do members of the other protocol."""
+    group = group_of(
+        classic("a", "range"),
+        classic("b", "range", "sticky"),
+        ConsumerMember("c", MemberDetails("app", "/")),
+    )
+    protocols = [JoinGroupRequestProtocol(name=name, metadata=b"") for name in offers]
+    request = JoinGroupRequest(
+        group_id="g", member_id=member_id, protocol_type=protocol_type, protocols=protocols
+    )
+    attempt = JoinAttempt(request, ClientContext("app", "/", 9), lambda _: None)
+
+    assert error_of(check_protocols, group, attempt) is error
+
+
+@pytest.mark.parametrize(
+    ("fields", "current", "error"),
+    [
+        ({}, None, ErrorCode.NONE),
+        ({"generation_id": 3}, None, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation_id": 5}, None, ErrorCode.ILLEGAL_GENERATION),
+        ({"protocol_type": "consumer", "protocol_name": "range"}, None, ErrorCode.NONE),
+        ({"protocol_name": "range"}, None, ErrorCode.NONE),
+        ({"protocol_name": "other"}, None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "connect"}, None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"generation_id": 3}, CurrentAssignment(3, 3), ErrorCode.REBALANCE_IN_PROGRESS),
+        ({"generation_id": 3}, CurrentAssignment(3, 3, UNREVOKED), ErrorCode.NONE),
+    ],
+)
+def test_sync_is_of_the_present_generation_and_a_protocol_of_the_member(fields, current, error):
+    """A member that has to give partitions up is told which, whatever the group's epoch is."""
+    member = classic("a", "range", "sticky", current=current)
+    request = SyncGroupRequest(**{"group_id": "g", "member_id": "a", "generation_id": 4, **fields})
+
+    assert error_of(check_sync, group_of(member), member, request) is error
+
+
+@pytest.mark.parametrize(
+    ("current", "others", "rejoins"),
+    [
+        (CurrentAssignment(4, 4, STABLE, frozenset({P0})), (), False),
+        (CurrentAssignment(3, 3, STABLE, frozenset({P0})), (), True),
+        (CurrentAssignment(4, 4, UNREVOKED, frozenset({P0})), (), True),
+        (CurrentAssignment(4, 4, UNRELEASED, frozenset({P0})), (P1,), False),
+        (CurrentAssignment(4, 4, UNRELEASED, frozenset({P0})), (), True),
+        (CurrentAssignment(4, 4, STABLE, frozenset({P0})), (P1,), False),
+    ],
+)
+def test_member_joins_again_where_it_has_something_to_give_or_take(current, others, rejoins):
+    """Or where the group has gone on; not while another one still has what it would take."""
+    member = classic("a", current=current)
+    other = classic("b", current=CurrentAssignment(4, 4, assigned=frozenset(others)))
+    group = group_of(member, other)
+    group.target["a"] = frozenset({P0, P1})
+
+    assert should_rejoin(group, member) is rejoins
+
+
+@pytest.mark.parametrize(
+    ("member_id", "instance", "found"),
+    [
+        ("a", None, "a"),
+        ("", "i", "b"),
+        ("b", "i", "b"),
+        ("a", "i", ErrorCode.FENCED_INSTANCE_ID),
+        ("", "j", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("x", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("c", None, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_member_that_leaves_is_named_by_its_id_or_instance(member_id, instance, found):
+    """Those of the other protocol leave in another way."""
+    consumer = ConsumerMember("c", MemberDetails("app", "/"))
+    group = group_of(classic("a"), classic("b", instance="i"), consumer)
+    identity = MemberIdentity(member_id=member_id, group_instance_id=instance)
+    if isinstance(found, ErrorCode):
+        assert error_of(find_leaving, group, identity) is found
+    else:
+        assert find_leaving(group, identity).member_id == found
+
+
+def mixed(world):
+    """A group of one member of either protocol, both with all that they should have."""
+    consumer, peer = Peer("c"), ClassicPeer(world)
+    world.join(consumer)
+    for _ in range(4):
+        peer.live()
+        world.beat(consumer)
+    assert len(peer.owned) == len(consumer.owned) == 2
+    return consumer, peer
+
+
+@pytest.mark.parametrize("answers", ["heartbeat", "sync"])
+def test_classic_member_lives_as_long_as_it_sends_something(answers):
+    """Each request begins its session anew."""
+    world = ConsumerWorld({"t": 4})
+    consumer, peer = mixed(world)
+    for _ in range(6):
+        world.advance(6_000)
+        world.beat(consumer)
+        if answers == "heartbeat":
+            assert peer.beat() is ErrorCode.NONE
+        else:
+            assert peer.receive(peer.sync()) is ErrorCode.NONE
+
+    assert set(world.consumers.members) == {"c", peer.member_id}
+
+
+def test_requests_of_classic_members_that_are_refused_are_answered():
+    """Each with its error; an open one would be waited for."""
+    world = ConsumerWorld({"t": 4})
+    _, peer = mixed(world)
+    peer.generation += 1
+    assert peer.sync().error is ErrorCode.ILLEGAL_GENERATION
+    assert peer.beat() is ErrorCode.ILLEGAL_GENERATION
+    assert world.leave("nobody", peer.member_id) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+
+    assert set(world.consumers.members) == {"c"}
