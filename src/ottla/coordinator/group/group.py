@@ -539,29 +539,25 @@ class ClassicGroup(Group):
         member.awaiting_join = callback
         self._awaiting_join_count += callback is not None
 
-    def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> bool:
+    def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> None:
         """Answer the member's open JoinGroup, if it has one."""
         callback = member.awaiting_join
-        if callback is None:
-            return False
-        member.awaiting_join = None
-        self._awaiting_join_count -= 1
-        callback(response)
-        return True
+        if callback is not None:
+            member.awaiting_join = None
+            self._awaiting_join_count -= 1
+            callback(response)
 
     def await_sync(self, member: MemberMetadata, callback: SyncCallback) -> None:
         """The member waits for its assignment; an older open request is answered now."""
         self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = callback
 
-    def answer_sync(self, member: MemberMetadata, response: SyncGroupResponse) -> bool:
+    def answer_sync(self, member: MemberMetadata, response: SyncGroupResponse) -> None:
         """Answer the member's open SyncGroup, if it has one."""
         callback = member.awaiting_sync
-        if callback is None:
-            return False
-        member.awaiting_sync = None
-        callback(response)
-        return True
+        if callback is not None:
+            member.awaiting_sync = None
+            callback(response)
 
     @property
     def awaiting_join_count(self) -> int:
@@ -623,7 +619,6 @@ class ClassicGroup(Group):
         """The wait for joins is over: begin the next generation with the present members."""
         # Members compare generations for equality only, so that they may begin again; 0 is none.
         self.generation_id = 1 if self.generation_id >= INT_MAX else self.generation_id + 1
-        self.pending_sync_members.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
             self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)

@@ -184,6 +184,9 @@ def test_pending_members_are_waited_for():
 
     group.remove("p")
     assert group.has_all_members_joined
+    group.pending_members.add("b")
+    group.add(make_member("b"), Reply())
+    assert group.has_all_members_joined
 
 
 def test_topics_are_known_only_of_readable_consumer_subscriptions():
@@ -232,6 +235,7 @@ def test_group_without_members_or_offsets_is_over():
     """Not while a member id is pending, nor while it has offsets beside those to be deleted."""
     assert make_group().is_over
     assert make_group().is_unused
+    assert make_group().subscribed_topics == frozenset()
     assert not stable_group().is_over
     group = emptied_group()
     assert (group.is_over, group.is_unused) == (True, False), "the log has its generation"
