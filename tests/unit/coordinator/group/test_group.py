@@ -1,5 +1,6 @@
 """The group's own rules: states, votes, leaders, static places."""
 
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -422,3 +423,13 @@ def test_everybody_has_joined_when_each_member_waits_once():
     group.remove("d")
     assert (group.rebalance_timeout_ms, group.static_members) == (0, {})
     assert group.remove("d") is None
+
+
+def test_session_of_a_member_ends_with_its_membership():
+    """Nothing of it wakes up later."""
+    cancelled = []
+    member = make_member("a")
+    member.session_timer = SimpleNamespace(cancel=lambda: cancelled.append(True))
+    make_group(member).remove("a")
+
+    assert (cancelled, member.session_timer) == ([True], None)
