@@ -92,6 +92,10 @@ def test_leader_is_replaced_by_a_member_that_joined():
 def test_no_leader_is_elected_when_nobody_joined():
     """Without joined members there is nobody to lead."""
     assert not make_group(make_member("a")).elect_joined_leader()
+    assert not make_group().elect_joined_leader()
+    group = make_group(make_member("a"))
+    group.await_join(group.members["a"], Reply())
+    assert group.elect_joined_leader()
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,11 @@ def test_topics_are_known_only_of_readable_consumer_subscriptions():
     assert group.compute_subscribed_topics() == {"a", "b"}
 
     group.add(make_member("b", metadata=b"\x00\x00\xff"))
+    assert group.compute_subscribed_topics() is None
+    group.remove("b")
+    group.protocol_name = None
+    assert group.compute_subscribed_topics() is None
+    group.protocol_name, group.protocol_type = "range", "connect"
     assert group.compute_subscribed_topics() is None
 
 
