@@ -368,6 +368,8 @@ def test_join_is_read_by_its_version():
     assert not attempt(4, group_instance_id="i").needs_member_id
     assert [attempt(v).can_skip_assignment for v in (8, 9)] == [False, True]
     assert [attempt(member_id=each).is_new for each in ("", "m")] == [True, False]
+    reasons = [attempt(reason=each).reason.rpartition(": ")[2] for each in (None, "", "why")]
+    assert reasons == ["not provided", "not provided", "why"]
     timeouts = [attempt(rebalance_timeout_ms=ms).rebalance_timeout_ms for ms in (-1, 0, 5)]
 
     assert timeouts == [10, 0, 5]
