@@ -84,11 +84,6 @@ ELSEWHERE = (
         "server/own_transactions",
     ),
     Elsewhere(
-        "tests/unit/coordinator/group/consumer/test_group_migration.py",
-        "classic members of a consumer group are there in a migration",
-        "coordinator/group/consumer/classic_members",
-    ),
-    Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",
