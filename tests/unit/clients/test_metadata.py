@@ -229,6 +229,7 @@ def test_closed_metadata_are_not_refreshed(runtime, cluster, metadata):
     """Neither by a request that waits, nor by one that comes later, nor by their age."""
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
     metadata.request_update()
+    runtime.advance(0)
     metadata.close()
     runtime.advance(0)
     metadata.request_update(is_urgent=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import KafkaTimeoutError
 from ottla.runtime.scheduler import within
 from ottla.testing import MockRuntime
 
@@ -24,6 +25,9 @@ class VirtualThread:
             raise RuntimeError("the thread is closed")
         scheduler = self.runtime.scheduler
         if limit_ms is not None:
+            if limit_ms <= 0:
+                call.close()
+                raise KafkaTimeoutError(f"not done within {limit_ms} ms")
             call = within(scheduler, limit_ms, call, "not done")
         return scheduler.run(call)
 

@@ -47,8 +47,14 @@ def test_only_the_topics_named_are_compressed():
 
 def test_a_message_that_is_too_large_is_refused():
     """The error names topic, size and limit."""
+    packing = Packing(max_message_size=10)
+    fitting = [ProducerRequest("t", 0, [Message(bytes(10))])]
+    assert list(packing.message_sets(fitting, lambda topic: 0)) == [
+        {TopicPartition("t", 0): [Message(bytes(10))]}
+    ]
+    too_large = [ProducerRequest("t", 0, [Message(b"a"), Message(bytes(11))])]
     with pytest.raises(KafkaError, match=r"11 bytes for topic t .*max\.message\.size=10"):
-        Packing(max_message_size=10).check("t", [Message(bytes(11))])
+        list(packing.message_sets(too_large, lambda topic: 0))
 
 
 def test_the_default_partitioner_is_the_same_everywhere():
