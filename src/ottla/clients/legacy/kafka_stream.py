@@ -40,12 +40,9 @@ class OwnedPartition:
     reading began; None until that is known.
     """
 
-    __slots__ = ("consumed_offset", "is_lost", "stream", "topic_partition")
+    __slots__ = ("consumed_offset", "is_lost", "stream")
 
-    def __init__(
-        self, topic_partition: TopicPartition, stream: KafkaStream, offset: int | None
-    ) -> None:
-        self.topic_partition = topic_partition
+    def __init__(self, stream: KafkaStream, offset: int | None) -> None:
         self.stream = stream
         self.consumed_offset = offset
         self.is_lost = False
@@ -243,7 +240,7 @@ class StreamFetcher:
         """Fetch these as well."""
         for partition, thread in owners.items():
             stream = self._stream_of(partition.topic, thread.number)
-            self.owned[partition] = OwnedPartition(partition, stream, offsets.get(partition))
+            self.owned[partition] = OwnedPartition(stream, offsets.get(partition))
         self._subscriptions.replace(self.owned)
         for partition in owners:
             if partition in offsets:

@@ -31,6 +31,8 @@ from ottla.protocol.offsets import (
 )
 from ottla.registry import paths
 from ottla.registry.tree import delete_tree, ensure_path
+from ottla.registry.znodes import BrokerNode
+from ottla.runtime.scheduler import pause
 from ottla.structs import Node
 
 Connect = Callable[..., ConsumerConnector]
@@ -189,6 +191,7 @@ def test_shutdown_leaves_nothing_behind(old_world, connect, runtime, caplog):
         (stream,) = pages_of(connector, old_world)
         assert old_world.names(f"{GROUP}/ids") == ["g_one"]
         assert connector.consumer_id == "g_one"
+    assert old_world.names(f"{GROUP}/ids") == []
     connector.shutdown()
     old_world.advance()
     requests = [len(broker.requests) for broker in old_world.cluster.brokers.values()]
@@ -490,6 +493,36 @@ def test_connector_that_cannot_join_is_shut_down(connect, old_world):
     with pytest.raises(RuntimeError, match="shut down"):
         connector.commit_offsets()
     assert old_world.names(f"{GROUP}/ids") == []
+
+
+def test_changes_in_the_cluster_are_no_failures_to_take_partitions(connect, old_world):
+    """Each is followed by another attempt, and only vain waits are counted."""
+    registry, owner = old_world.registry, f"{GROUP}/owners/pages/0"
+    old_world.run(ensure_path(registry, f"{GROUP}/owners/pages"))
+    old_world.run(registry.create(owner, b"g_other-0"))
+    node = BrokerNode(("PLAINTEXT://mock:9000",), {}, "mock", 9000, 0)
+
+    async def change() -> None:
+        for number in range(10, 20):
+            await pause(old_world.runtime.scheduler, 100)
+            await registry.create(paths.broker(number), node.encode(), ephemeral=True)
+        await registry.delete(owner)
+
+    old_world.soon(change())
+    connect(rebalance_backoff_ms=500).create_message_streams({"pages": 1})
+
+    assert old_world.node(owner) == "g_one-0"
+    assert 1000 <= old_world.runtime.clock.monotonic_ms() < 1500
+
+
+def test_full_stream_takes_no_more(old_world, connect):
+    """What the application does not read is not fetched and kept in memory."""
+    for _ in range(20):
+        old_world.world.write(*map(str, range(200)))
+    (stream,) = pages_of(connect(queuedchunks_max=1, autooffset_reset="smallest"), old_world)
+    old_world.advance(5000)
+
+    assert 0 < len(read(stream)) <= 1000
 
 
 def test_messages_are_bytes_where_there_is_no_decoder(connect, old_world):

@@ -9,10 +9,15 @@ import pytest
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
-from ottla.clients.legacy.kafka_stream import OwnedPartition
+from ottla.clients.legacy.group_nodes import ConsumerThreadId
+from ottla.clients.legacy.kafka_stream import OwnedPartition, StreamFetcher
+from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.runtime.io_thread import stack_of
-from ottla.structs import TopicPartition
+from ottla.runtime.scheduler import pause
+from ottla.structs import Node, TopicPartition
 from ottla.testing import wait_until
 
 
@@ -27,7 +32,7 @@ def stream_and_partition(timeout_ms: int = 0, max_chunks: int = 2):
     """A stream, a partition of it, and the list of the calls for more."""
     calls: list[KafkaStream] = []
     stream = KafkaStream("pages-0", StringDecoder(), timeout_ms, max_chunks, calls.append)
-    return stream, OwnedPartition(TopicPartition("pages", 0), stream, 4), calls
+    return stream, OwnedPartition(stream, 4), calls
 
 
 def test_messages_come_decoded_and_count_as_consumed():
@@ -56,7 +61,7 @@ def test_waiting_ends_with_an_error_and_can_begin_again():
 def test_a_partition_that_is_lost_is_not_read_on():
     """Not even what has arrived of it; others are."""
     stream, partition, _ = stream_and_partition()
-    other = OwnedPartition(TopicPartition("pages", 1), stream, 0)
+    other = OwnedPartition(stream, 0)
     stream.put(partition, records(4, 5))
     stream.put(other, records(0))
     next(stream)
@@ -90,7 +95,8 @@ def test_a_full_stream_asks_for_more_once_it_has_room():
 def test_a_stream_has_room_again_when_a_partition_is_lost():
     """Unless what is left fills it."""
     stream, partition, _ = stream_and_partition(max_chunks=1)
-    other = OwnedPartition(TopicPartition("pages", 1), stream, 0)
+    assert not stream.is_full
+    other = OwnedPartition(stream, 0)
     stream.put(partition, records(4))
     stream.lose(other)
     assert stream.is_full
@@ -148,3 +154,34 @@ def test_a_stream_ends_when_its_connector_does():
     stream.put(partition, records(4))
 
     assert list(stream) == []
+
+
+@pytest.mark.parametrize("state", ["reading", "refused", "searching"])
+def test_closed_fetcher_leaves_nothing_to_do(old_world, runtime, caplog, state):
+    """Whatever it was about to do with its partitions, nothing fails for the end of it."""
+    for broker in old_world.cluster.brokers.values():
+        if state == "reading":
+            broker.on(FetchRequest, None)
+        elif state == "refused":
+            broker.on(FetchRequest, old_world.world.refuse_fetch(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif state == "searching":
+            broker.on(ListOffsetsRequest, None)
+    stream = KafkaStream("pages-0", StringDecoder(), 0, 2, lambda stream: None)
+    config = ZooKeeperConsumerConfig.parse({"zk.connect": "zookeeper:2181", "groupid": "g"})
+    brokers = {n: Node(n, "mock", broker.port) for n, broker in old_world.cluster.brokers.items()}
+    owner = {TopicPartition("pages", 0): ConsumerThreadId("g_one", 0)}
+
+    async def play() -> None:
+        fetcher = StreamFetcher(runtime, config, brokers, lambda topic, number: stream)
+        fetcher.take(owner, {})
+        await pause(runtime.scheduler, 1050)
+        fetcher.close()
+
+    old_world.run(play())
+    old_world.advance(0)
+    assert runtime.scheduler.loop.next_due_ms() is None
+    old_world.advance(100_000)
+
+    assert caplog.messages == []
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
