@@ -18,6 +18,7 @@ from ottla.clients.legacy import (
     Whitelist,
 )
 from ottla.clients.legacy.consumer_connector import ConnectorCore, consumer_name
+from ottla.clients.legacy.group_nodes import ConsumerNodes
 from ottla.clients.legacy.kafka_stream import address
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode
@@ -30,8 +31,8 @@ from ottla.protocol.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.registry import paths
-from ottla.registry.tree import delete_tree, ensure_path
-from ottla.registry.znodes import BrokerNode
+from ottla.registry.tree import RegistryFailedError, SessionState, delete_tree, ensure_path
+from ottla.registry.znodes import BrokerNode, ConsumerRegistration
 from ottla.runtime.scheduler import pause
 from ottla.structs import Node
 
@@ -260,9 +261,10 @@ def test_messages_of_a_partition_that_was_released_are_not_handed_out(old_world,
 def test_topics_that_were_released_are_not_asked_for(old_world, connect):
     """Brokers are asked for the metadata of those that are read."""
     old_world.add_topic("mail", {0: 0})
-    connect("b").create_message_streams({"pages": 1, "mail": 1})
-    old_world.advance(1000)
-    connect("a").create_message_streams({"pages": 1, "mail": 1})
+    for name in ("b", "a"):
+        old_world.advance(1000)
+        connector = connect(name, max_fetch_wait_ms=20_000)
+        connector.create_message_streams({"pages": 1, "mail": 1})
     old_world.advance(1000)
     before = [len(broker.requests) for broker in old_world.cluster.brokers.values()]
     old_world.advance(400_000)
@@ -496,7 +498,7 @@ def test_connector_that_cannot_join_is_shut_down(connect, old_world):
 
 
 def test_changes_in_the_cluster_are_no_failures_to_take_partitions(connect, old_world):
-    """Each is followed by another attempt, and only vain waits are counted."""
+    """Each is followed by another attempt, as is a release, and only vain waits are counted."""
     registry, owner = old_world.registry, f"{GROUP}/owners/pages/0"
     old_world.run(ensure_path(registry, f"{GROUP}/owners/pages"))
     old_world.run(registry.create(owner, b"g_other-0"))
@@ -506,13 +508,99 @@ def test_changes_in_the_cluster_are_no_failures_to_take_partitions(connect, old_
         for number in range(10, 20):
             await pause(old_world.runtime.scheduler, 100)
             await registry.create(paths.broker(number), node.encode(), ephemeral=True)
+        await pause(old_world.runtime.scheduler, 100)
         await registry.delete(owner)
 
     old_world.soon(change())
     connect(rebalance_backoff_ms=500).create_message_streams({"pages": 1})
 
     assert old_world.node(owner) == "g_one-0"
-    assert 1000 <= old_world.runtime.clock.monotonic_ms() < 1500
+    assert 1100 <= old_world.runtime.clock.monotonic_ms() < 1200
+
+
+def tell(world: OldWorld, *states: SessionState) -> None:
+    """Have ZooKeeper fall silent, or be heard of again."""
+
+    async def call() -> None:
+        for state in states:
+            for watch in world.registries[0]._session_watches:
+                watch.callback(state)
+
+    world.run(call())
+
+
+def test_silence_of_the_registry_ends_the_reading_when_the_session_may_have_ended(
+    old_world, connect
+):
+    """Where it has not, the partitions are released, taken again and read on."""
+    connector = connect(autooffset_reset="smallest", zk_sessiontimeout_ms=3000)
+    (stream,) = pages_of(connector, old_world)
+    tell(old_world, SessionState.SUSPENDED)
+    old_world.world.write("a")
+    old_world.advance(500)
+    tell(old_world, SessionState.RESUMED)
+    old_world.advance(5000)
+    assert read(stream) == ["a"]
+    connector.commit_offsets()
+    tell(old_world, SessionState.SUSPENDED)
+    old_world.advance(999)
+    old_world.world.write("b")
+    old_world.advance(200)
+    assert read(stream) == []
+    tell(old_world, SessionState.RESUMED)
+    old_world.advance(1000)
+
+    assert read(stream) == ["b"]
+    assert old_world.names(f"{GROUP}/owners/pages") == ["0", "1"]
+
+
+@pytest.mark.parametrize("fault", ["error", "silence"])
+def test_partitions_whose_offsets_could_not_be_read_are_taken_again(
+    old_world, connect, monkeypatch, fault
+):
+    """They are owned by then, and not read: by an error, or as the session may have ended."""
+    old_world.world.write("a")
+    faults, offsets = [fault], ConsumerNodes.offsets
+
+    async def faulty(self, partitions):
+        if faults:
+            if faults.pop() == "error":
+                raise RegistryFailedError("no answer")
+            for state in (SessionState.SUSPENDED, SessionState.RESUMED):
+                for watch in old_world.registries[0]._session_watches:
+                    watch.callback(state)
+        return await offsets(self, partitions)
+
+    monkeypatch.setattr(ConsumerNodes, "offsets", faulty)
+    (stream,) = pages_of(connect(autooffset_reset="smallest"), old_world)
+    old_world.advance(5000)
+
+    assert read(stream) == ["a"]
+
+
+def test_partition_that_could_not_be_released_is_read_again_if_it_stays(
+    old_world, connect, monkeypatch
+):
+    """The member that was to get it has left meanwhile."""
+    (stream,) = pages_of(connect(autooffset_reset="smallest"), old_world)
+    faults, give_up = ["once"], ConsumerNodes.give_up
+
+    async def faulty(self, partitions):
+        if faults:
+            faults.pop()
+            raise RegistryFailedError("no answer")
+        await give_up(self, partitions)
+
+    monkeypatch.setattr(ConsumerNodes, "give_up", faulty)
+    other, path = ConsumerRegistration({"pages": 1}), f"{GROUP}/ids/g_other"
+    old_world.run(old_world.registry.create(path, other.encode()))
+    old_world.advance(100)
+    assert faults == []
+    old_world.run(old_world.registry.delete(path))
+    old_world.world.write("a", partition=1)
+    old_world.advance(5000)
+
+    assert read(stream) == ["a"]
 
 
 def test_full_stream_takes_no_more(old_world, connect):
