@@ -74,7 +74,7 @@ unit-wings: $(READY)
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
 
-simulation: $(READY)  ## 48 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
+simulation: $(READY)  ## 24 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
 	$(NICE) $(VENV)/bin/pytest tests/simulation
 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)

@@ -12,11 +12,12 @@ import sys
 
 import planted_bugs
 import pytest
+from breadth import some
 from worlds import Worlds
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = os.environ.get("OTTLA_SEEDS", "1-48")
+SEEDS = os.environ.get("OTTLA_SEEDS", "1-24")
 """CI runs 240, `make soak` ten thousand."""
 
 
@@ -55,7 +56,7 @@ def test_seed_is_replayed_exactly(worlds):
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", [plant.__name__ for plant in planted_bugs.PLANTS])
+@pytest.mark.parametrize("name", [plant.__name__ for plant in some(planted_bugs.PLANTS)])
 def test_planted_bug_is_noticed(worlds, name):
     """One of 400 seeds goes wrong, in a story of the kind that the bug is about."""
     found = worlds.run(f"import planted_bugs\nplanted_bugs.main({name!r})")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from breadth import examples
 from driver_kills import copy_with_kills, count_with_kills
 
 
 @pytest.mark.spark
 def test_copy_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_path):
-    """Twice, at moments of a seed; the third driver ends what the others began."""
-    servers = start_broker().bootstrap_servers
+    """Once or twice, at moments of a seed; the last driver ends what the others began."""
+    servers, kills = start_broker().bootstrap_servers, examples(2)
 
     killed = copy_with_kills(
-        servers, tmp_path, records=4_000, per_batch=500, kills=2, longest_s=1, seed=6, spark=spark
+        servers,
+        tmp_path,
+        records=4_000,
+        per_batch=500,
+        kills=kills,
+        longest_s=1,
+        seed=6,
+        spark=spark,
     )
 
-    assert killed == 2
+    assert killed == kills
 
 
 @pytest.mark.spark
