@@ -190,14 +190,16 @@ def test_closed_consumer_asks_for_nothing(runtime, cluster):
     assert set(asyncio.all_tasks(runtime.scheduler.loop)) <= tasks
 
 
-def test_closed_consumer_is_let_go_of(runtime, cluster, caplog):
-    """No timer keeps it, and none finds it closed."""
+@pytest.mark.parametrize("answers", [True, False])
+def test_closed_consumer_is_let_go_of(runtime, cluster, caplog, answers):
+    """No timer keeps it, and none finds it closed: whether a fetch is under way or was refused."""
     caplog.set_level(logging.ERROR)
     world = ConsumerWorld(runtime, cluster)
-    cluster[0].on(FetchRequest, world.refuse_fetch(ErrorCode.OFFSET_NOT_AVAILABLE))
+    refusal = world.refuse_fetch(ErrorCode.OFFSET_NOT_AVAILABLE)
+    cluster[0].on(FetchRequest, refusal if answers else None)
     world.assign(0)
-    world.poll(0)
-    runtime.advance(1)
+    world.poll(50)
+    assert len(cluster[0].sent(FetchRequest)) == 1
     world.run(world.core.close(world.deadline()))
     core = world.core
     parts = [weakref.ref(each) for each in (core, core.client, core.metadata, core.fetcher)]
@@ -480,3 +482,21 @@ def test_sharing_of_a_new_partition_comes_with_its_metadata(runtime, cluster):
 
     assert [each.partition for each in world.core.subscriptions.assigned] == [0, 1, 2]
     assert len(cluster[0].sent(SyncGroupRequest)) == 2
+
+
+def test_metrics_count_records_and_name_partitions_whose_lag_is_known(runtime, cluster):
+    """Records that are returned as they are stored count as well."""
+    world = ConsumerWorld(runtime, cluster)
+    world.write("a", "b", "c")
+    cluster.leaders["pages", 1] = -1
+    world.assign(0, 1)
+    world.poll()
+    group = "consumer-fetch-manager-metrics"
+    metrics = world.run(world.core.read_metrics())
+    assert metrics[group]["records-consumed-total"] == 3
+    assert metrics[f"{group}.pages-0"] == {"records-lag": 0}
+    assert f"{group}.pages-1" not in metrics
+    world.write("d", "e")
+    world.run(world.core.poll_for(world.core.fetcher.collect_batches, world.deadline()))
+
+    assert world.run(world.core.read_metrics())[group]["records-consumed-total"] == 5

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import HANG_UP, Later, MockBroker
+from mock_kafka import HANG_UP, Later, MockBroker, MockCluster
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.structs import TopicPartition
 
@@ -317,7 +318,150 @@ def test_records_that_have_arrived_are_read_before_the_logs_are_found_to_part(ru
     assert world.values() == ["a"]
     diverging = world.diverging(3, 1)
     cluster[0].on(FetchRequest, diverging, diverging, diverging, world.fetch)
-    world.advance(200)
+    world.advance(600)
+    assert cluster[0].sent(FetchRequest)[-1].topics[0].partitions[0].fetch_offset == 2
 
     assert world.values() == ["b"]
     assert world.values(5000) == ["b"]
+
+
+def test_paused_partition_keeps_what_has_arrived(runtime, cluster):
+    """In order, for when it is resumed; the others are read meanwhile."""
+    world = ConsumerWorld(runtime, cluster)
+    world.assign(0, 1)
+    assert world.values(100) == []
+    world.write("a")
+    world.advance(600)
+    world.write("b")
+    world.write("x", partition=1)
+    world.advance(600)
+    world.call(world.core.pause, [PARTITION], True)
+    assert world.values() == ["x"]
+    world.call(world.core.pause, [PARTITION], False)
+
+    assert world.values() + world.values() == ["a", "b"]
+
+
+def test_fetch_that_fails_is_repeated_with_pauses_at_the_leader_that_is_there(runtime):
+    """The metadata are fetched again after each failure."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 1
+    world = ConsumerWorld(runtime, cluster)
+    cluster[0].on(FetchRequest, HANG_UP)
+    world.write("a")
+    world.assign(0)
+    assert world.values(2000) == []
+    assert 2 < len(cluster[0].sent(FetchRequest)) <= 21
+    cluster.leaders["pages", 0] = 1
+    cluster.epochs["pages", 0] = 1
+
+    assert world.values(2000) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR],
+)
+def test_replica_that_cannot_be_read_is_left_for_the_leader(runtime, code):
+    """It may be behind; its word about offsets does not count."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 1
+    world = ConsumerWorld(runtime, cluster, auto_offset_reset="none")
+
+    def prefer_broker_1(request, version):
+        response = world.fetched(request, {})
+        data = response.responses[0].partitions[0]
+        data.records, data.preferred_read_replica = b"", 1
+        return response
+
+    world.write("a", "b", "c", epoch=0)
+    cluster[0].on(FetchRequest, world.fetch, prefer_broker_1, world.fetch)
+    cluster[1].on(FetchRequest, world.refuse_fetch(code))
+    world.assign(0)
+    world.call(world.core.seek, PARTITION, 0)
+    assert world.values() == ["a", "b", "c"]
+    world.write("d", epoch=0)
+    assert world.values(5000) == ["d"]
+    (request,) = cluster[1].sent(FetchRequest)
+
+    assert request.topics[0].partitions[0].last_fetched_epoch == -1, "a follower may lag behind"
+
+
+@pytest.mark.parametrize(
+    ("code", "is_raised"),
+    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, True), (ErrorCode.OFFSET_NOT_AVAILABLE, False)],
+)
+def test_error_of_a_partition_pauses_it_alone(runtime, cluster, code, is_raised):
+    """The other one is read on; the error comes again and again, each time once."""
+    world = ConsumerWorld(runtime, cluster)
+    world.assign(0, 1)
+    refused = world.refuse_fetch(code)
+    cluster[0].on(FetchRequest, lambda request, version: Later(20, refused(request, version)))
+    world.write("x", partition=1)
+    found = []
+    for _ in range(10):
+        try:
+            found += world.values(100)
+        except KafkaError:
+            found.append("error")
+    asked = [p.partition for r in cluster[0].sent(FetchRequest) for p in r.topics[0].partitions]
+
+    assert found.count("x") == 1
+    assert 4 <= asked.count(0) <= 12
+    assert asked.count(1) > 2 * asked.count(0)
+    assert found.count("error") in ((asked.count(0) - 1, asked.count(0)) if is_raised else (0,))
+
+
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [(ErrorCode.OFFSET_NOT_AVAILABLE, False), (ErrorCode.UNKNOWN_LEADER_EPOCH, True)],
+)
+def test_metadata_are_fetched_again_where_they_may_be_old(world, cluster, code, asks):
+    """An error that says nothing of the leader is no reason."""
+    world.poll(100)
+    before = len(cluster[0].sent(MetadataRequest))
+    cluster[0].on(FetchRequest, world.refuse_fetch(code), world.fetch)
+    world.values(2000)
+
+    assert (len(cluster[0].sent(MetadataRequest)) > before) is asks
+
+
+def test_fetch_may_wait_for_records_beyond_the_request_timeout(runtime, cluster):
+    """fetch.max.wait.ms comes on top of request.timeout.ms."""
+    settings = {"request_timeout_ms": 1000, "fetch_max_wait_ms": 800}
+    settings |= {"session_timeout_ms": 500, "heartbeat_interval_ms": 100}
+    world = ConsumerWorld(runtime, cluster, **settings)
+    world.write("a")
+    answer = world.fetch
+    cluster[0].on(
+        FetchRequest, lambda request, version: Later(1500, answer(request, version)), None
+    )
+    world.assign(0)
+
+    assert world.values(1700) == ["a"]
+
+
+def test_portions_of_several_partitions_are_bounded_together(runtime, cluster):
+    """max.poll.records is for all that a poll returns."""
+    world = ConsumerWorld(runtime, cluster, max_poll_records=3)
+    world.write("a", "b")
+    world.write("x", "y", "z", partition=1)
+    world.assign(0, 1)
+
+    assert [world.values(), world.values()] == [["a", "b", "x"], ["y", "z"]]
+
+
+def test_broker_that_is_gone_is_looked_for_in_fresh_metadata(runtime):
+    """Its connection cannot be opened; another one leads by now."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 1
+    world = ConsumerWorld(runtime, cluster)
+    world.assign(0)
+    world.poll(100)
+    cluster[0].stop()
+    world.poll(1000)
+    cluster.leaders["pages", 0] = 1
+    cluster.epochs["pages", 0] = 1
+    world.write("a")
+
+    assert world.values(3000) == ["a"]

@@ -6,6 +6,7 @@ import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, MockCluster
 
+from ottla.clients.consumer.group_member import PollWatch
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
@@ -557,3 +558,258 @@ def test_commit_of_a_static_member_needs_a_coordinator_that_knows_instances(runt
 
     assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
     assert cluster[0].sent(OffsetCommitRequest) == []
+
+
+def facts(world) -> dict[str, object]:
+    """What a member tells of itself."""
+    member = world.core.coordinator.member
+    names = ["state", "generation", "member_id", "is_leader", "is_lost", "is_joining", "needs_join"]
+    return {name: getattr(member, name) for name in [*names, "error"]}
+
+
+@pytest.mark.parametrize("end", ["leaves", "is refused", "is lost"])
+def test_member_that_is_not_in_the_group_any_more_is_as_one_that_never_was(world, cluster, end):
+    """Only a lost one knows that it was."""
+    before = facts(world)
+    if end == "is refused":
+        refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        cluster[0].on(JoinGroupRequest, world.join, refusal)
+        with pytest.raises(KafkaError):
+            world.poll()
+    else:
+        join(world)
+        joined = facts(world)
+        assert (joined["generation"], joined["is_leader"], joined["is_joining"]) == (1, True, False)
+        if end == "leaves":
+            world.run(world.core.unsubscribe())
+        else:
+            lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            cluster[0].on(HeartbeatRequest, lost)
+            world.advance(3_000)
+
+    assert facts(world) == {**before, "is_lost": end == "is lost"}
+
+
+def test_lost_member_sends_no_heartbeats_and_a_new_one_does(world, cluster):
+    """Nor does one that has left; each sends one every heartbeat.interval.ms."""
+    join(world)
+    lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    cluster[0].on(HeartbeatRequest, lost, HeartbeatResponse())
+    counts = []
+
+    def count() -> None:
+        before = len(cluster[0].sent(HeartbeatRequest))
+        world.advance(9_100)
+        counts.append(len(cluster[0].sent(HeartbeatRequest)) - before)
+
+    count()
+    join(world)
+    poll_until_stable(world)
+    count()
+    world.run(world.core.unsubscribe())
+    count()
+    world.subscribe()
+    join(world)
+    count()
+
+    assert counts == [1, 3, 0, 3]
+
+
+def poll_until_stable(world) -> None:
+    for _ in range(20):
+        world.poll(10)
+        if not facts(world)["needs_join"]:
+            return
+    raise AssertionError(facts(world))
+
+
+def test_member_that_was_lost_and_is_back_gives_up_as_any_other(world, cluster, journal):
+    """Its partitions are revoked, and not lost once more."""
+    join(world)
+    lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, lost, rebalance, HeartbeatResponse())
+    for _ in range(2):
+        world.advance(3_000)
+        poll_until_stable(world)
+        world.poll(100)
+
+    assert [name for name, _ in journal.events] == [
+        "assigned",
+        "lost",
+        "assigned",
+        "revoked",
+        "assigned",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "ids"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, ["", "member-0", "", "member-1"]),
+        (ErrorCode.ILLEGAL_GENERATION, ["", "member-0", "member-0"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [HeartbeatRequest, SyncGroupRequest])
+def test_member_keeps_the_id_that_the_coordinator_knows(world, cluster, code, ids, kind):
+    """Only a generation that is over leaves it as it was."""
+    if kind is HeartbeatRequest:
+        join(world)
+        cluster[0].on(kind, HeartbeatResponse(error_code=code), HeartbeatResponse())
+        world.advance(3_000)
+    else:
+        cluster[0].on(kind, SyncGroupResponse(error_code=code), world.sync)
+    poll_until_stable(world)
+
+    assert [r.member_id for r in cluster[0].sent(JoinGroupRequest)] == ids
+
+
+def test_id_that_comes_with_the_first_answer_is_used(world, cluster):
+    """Older coordinators ask for no second round."""
+
+    def admit(request, version):
+        request.member_id = request.member_id or "given"
+        return world.join(request, version)
+
+    cluster[0].on(JoinGroupRequest, admit)
+    join(world)
+    world.advance(3_000)
+
+    assert len(cluster[0].sent(JoinGroupRequest)) == 1
+    assert [r.member_id for r in cluster[0].sent(HeartbeatRequest)] == ["given"]
+
+
+def test_member_joins_the_group_of_the_coordinator_that_is_there(runtime, journal):
+    """One that says that it is none any more is asked no more."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+
+    def move(request, version):
+        cluster.coordinator = 1
+        return JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+
+    cluster[0].on(JoinGroupRequest, move)
+    world.subscribe(journal)
+    join(world)
+
+    assert len(cluster[0].sent(JoinGroupRequest)) == 1
+
+
+def test_connection_that_is_lost_in_a_rebalance_costs_no_partition(runtime, cluster, journal):
+    """A cooperative member asks again, and reads on."""
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **strategy)
+    world.subscribe(journal)
+    join(world)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, rebalance, HeartbeatResponse())
+    cluster[0].on(JoinGroupRequest, HANG_UP, world.join)
+    world.advance(3_000)
+    world.poll(1000)
+
+    assert facts(world)["generation"] == 2
+    assert "lost" not in [name for name, _ in journal.events]
+
+
+@pytest.mark.parametrize("kind", [JoinGroupRequest, SyncGroupRequest])
+def test_other_members_may_take_as_long_as_they_may_work(runtime, cluster, kind):
+    """max.poll.interval.ms and a margin, whatever request.timeout.ms is."""
+    settings = {"request_timeout_ms": 1000, "max_poll_interval_ms": 10_000}
+    settings |= {"session_timeout_ms": 6000}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **settings)
+    answer = world.join if kind is JoinGroupRequest else world.sync
+    cluster[0].on(kind, *[answer] * (kind is JoinGroupRequest), "hold", answer)
+    world.subscribe()
+    for _ in range(12):
+        world.poll(1000)
+    (held,) = cluster[0].held
+    held.answer(answer(held.request, 9))
+    join(world)
+
+    assert facts(world)["generation"] == 1
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_static_member_names_its_instance_everywhere(runtime, cluster, instance_id):
+    """By that the coordinator knows it again, and finds out who took its place."""
+    settings = {} if instance_id is None else {"group_instance_id": instance_id}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **settings)
+    world.subscribe()
+    join(world)
+    world.advance(3_100)
+
+    for kind in (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest):
+        assert {r.group_instance_id for r in cluster[0].sent(kind)} == {instance_id}, kind
+
+
+def test_leader_that_is_told_to_skip_the_assignment_sends_none(world, cluster):
+    """A static leader that is back leaves its group as it was (KIP-814)."""
+
+    def skip(request, version):
+        response = world.join(request, version)
+        response.skip_assignment = True
+        return response
+
+    cluster[0].on(JoinGroupRequest, skip)
+    cluster[0].on(SyncGroupRequest, world.give(0))
+    join(world)
+
+    assert [r.assignments for r in cluster[0].sent(SyncGroupRequest)] == [[]]
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_coordinator_is_told_who_leaves_and_why(runtime, cluster, version):
+    """From version 3 on a request has several members."""
+    cluster[0].versions[LeaveGroupRequest.api_key] = (0, version)
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.subscribe()
+    join(world)
+    world.run(world.core.close(world.deadline()))
+
+    (request,) = cluster[0].sent(LeaveGroupRequest)
+    ((member,), group_id) = request.members, request.group_id
+    assert (group_id, member.member_id) == ("g", "member-0")
+    assert member.reason == ("the consumer is closed" if version == 5 else None)
+
+
+@pytest.mark.parametrize("good", [0, 3])
+def test_coordinator_is_looked_for_again_after_a_session_without_an_answer(runtime, cluster, good):
+    """Counted from the join, or from the last heartbeat that was answered."""
+    runtime.advance(3_600_000)
+    world = ConsumerWorld(runtime, cluster, group_id="g", session_timeout_ms=6000)
+    world.subscribe()
+    join(world)
+    before = len(cluster[0].sent(FindCoordinatorRequest))
+    loading = HeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, *[HeartbeatResponse()] * good, loading)
+    counts = []
+    for _ in range(good + 4):
+        world.advance(3_000)
+        counts.append(len(cluster[0].sent(FindCoordinatorRequest)) - before)
+
+    assert counts == [0] * good + [0, 0, 0, 1]
+
+
+def test_poll_that_waits_is_told_of_a_fenced_member_at_once(world, cluster):
+    """Not only when its time is over."""
+    join(world)
+    fenced = HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
+    cluster[0].on(HeartbeatRequest, fenced)
+    began_ms = world.runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
+        world.poll(60_000)
+
+    assert world.runtime.clock.monotonic_ms() - began_ms <= 3_000
+
+
+def test_application_polls_as_long_as_the_last_poll_is_not_too_long_ago(runtime):
+    """The limit itself is inside."""
+    watch = PollWatch(runtime.clock, 1000, "g")
+    runtime.clock.advance(1000)
+    assert not watch.is_over()
+    runtime.clock.advance(1)
+    assert watch.is_over()
+    watch.note()
+
+    assert not watch.is_over()

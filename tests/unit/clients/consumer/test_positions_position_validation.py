@@ -277,6 +277,28 @@ def test_consumer_that_is_closed_asks_no_leader_any_more(world, caplog):
     assert caplog.records == []
 
 
+def test_fetch_follows_the_answer_at_once(world, cluster):
+    """Without another poll."""
+    world.read("a")
+    cluster[0].on(OffsetForLeaderEpochRequest, "hold")
+    world.learn(1)
+    world.values(600)
+    before = len(cluster[0].sent(FetchRequest))
+    cluster[0].held.pop().answer(epoch_ends(0, 1))
+    world.advance(1)
+    assert len(cluster[0].sent(FetchRequest)) == before + 1
+
+
+def test_poll_that_waits_is_told_of_a_truncation_at_once(firm):
+    """Not only when its time is over."""
+    firm.read("a")
+    firm.cut(0, "x", epoch=2)
+    began_ms = firm.runtime.clock.monotonic_ms()
+    with pytest.raises(LogTruncationError):
+        firm.poll(60_000)
+    assert firm.runtime.clock.monotonic_ms() - began_ms < 700
+
+
 def test_answer_about_a_place_that_was_left_does_not_count(world, cluster):
     """More was fetched and read while the leader was asked: it is asked again."""
     world.read("a")
