@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import HANG_UP, MockCluster
+from mock_kafka import HANG_UP, Later, MockCluster
 
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
@@ -142,6 +143,12 @@ def test_fenced_member_joins_anew(world, coordinator, journal, error):
     joins = [r for r in coordinator.requests if r.member_epoch == 0]
     assert len(joins) == 2
     assert joins[0].member_id == joins[1].member_id
+    assert [r.subscribed_topic_names for r in joins] == [["pages"]] * 2
+    assert [r.topic_partitions for r in joins] == [[]] * 2
+    assert all(r.rebalance_timeout_ms > 0 for r in joins)
+    coordinator.target = [0]
+    poll_for(world, {0})
+    assert journal.events[3:] == [("revoked", [1])], "it is a member as any other again"
 
 
 def test_member_says_everything_after_a_lost_answer(world, coordinator):
@@ -305,3 +312,211 @@ def test_metadata_that_do_not_come_are_no_error_of_the_poll(runtime, cluster, co
     world.poll(60_000)
 
     assert {p.partition for p in world.core.subscriptions.assigned} == {0, 1}
+
+
+def facts(world) -> dict[str, object]:
+    """What a member tells of itself."""
+    member = world.core.coordinator.member
+    names = ["epoch", "target", "owned", "is_lost", "needs_join", "error", "is_joined"]
+    generation = {"generation": member.membership.generation, "is_joining": member.is_joining}
+    return {name: getattr(member, name) for name in names} | generation
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_member_that_is_not_in_the_group_any_more_is_as_one_that_never_was(
+    runtime, cluster, coordinator, journal, is_lost
+):
+    """Only a lost one knows that it was."""
+    before = facts(ConsumerWorld(runtime, cluster, group_id="g", group_protocol="consumer"))
+    world = new_world(runtime, cluster, coordinator, journal)
+    joined = facts(world)
+    if is_lost:
+        coordinator.errors.append(ErrorCode.FENCED_MEMBER_EPOCH)
+        world.advance(2 * INTERVAL_MS)
+    else:
+        world.run(world.core.unsubscribe())
+
+    assert (joined["epoch"], joined["generation"], joined["is_joining"]) == (1, 1, False)
+    assert (before["epoch"], before["generation"], before["is_joining"]) == (0, -1, False)
+    assert (before["needs_join"], before["is_lost"]) == (True, False)
+    assert facts(world) == {**before, "is_lost": is_lost}
+
+
+def test_member_that_has_left_sends_no_heartbeats_until_it_is_back(world, coordinator):
+    """Then one in each interval, as before."""
+    counts = []
+
+    def count() -> None:
+        before = len(coordinator.requests)
+        world.advance(10 * INTERVAL_MS)
+        counts.append(len(coordinator.requests) - before)
+
+    count()
+    world.run(world.core.unsubscribe())
+    count()
+    world.subscribe()
+    poll_for(world, {0, 1})
+    world.poll(10)
+    count()
+
+    assert counts[1] == 0
+    assert 10 <= counts[0] <= 11
+    assert 10 <= counts[2] <= 11
+
+
+def subscriptions(coordinator) -> list[list[str]]:
+    """The subscriptions that heartbeats have told, in turn."""
+    return [r.subscribed_topic_names for r in coordinator.requests if r.subscribed_topic_names]
+
+
+@pytest.mark.parametrize("under_way", [False, True], ids=["at rest", "while one is under way"])
+def test_other_subscription_is_told_with_a_heartbeat_at_once(
+    world, coordinator, cluster, under_way
+):
+    """It does not wait for its time, nor for metadata."""
+    cluster[0].on(MetadataRequest, None)
+    world.advance(200)
+    if under_way:
+        cluster[0].on(ConsumerGroupHeartbeatRequest, "hold")
+        world.advance(INTERVAL_MS)
+    world.call(world.core.subscribe, ["orders"], None)
+    assert not world.core.is_settled
+    assert world.core.coordinator.member.needs_join
+    cluster[0].on(ConsumerGroupHeartbeatRequest, coordinator.answer)
+    if under_way:
+        (held,) = cluster[0].held
+        held.answer(coordinator.answer(held.request, 1))
+    world.advance(50)
+
+    assert subscriptions(coordinator) == [["pages"], ["orders"]]
+
+
+def test_topic_that_fits_a_pattern_is_told_with_a_heartbeat_at_once(runtime, cluster, coordinator):
+    """As soon as the metadata have it."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_protocol="consumer")
+    world.run(world.core.subscribe_pattern(re.compile("p.*"), None, world.deadline()))
+    coordinator.topic_id = world.core.metadata.cluster.topics["pages"].topic_id
+    poll_for(world, {0, 1})
+    world.poll(200)
+    cluster.topics["posts"] = 1
+    world.run(world.core.metadata.update(world.deadline()))
+    world.advance(50)
+
+    assert subscriptions(coordinator) == [["pages"], ["pages", "posts"]]
+
+
+def test_waiting_poll_takes_what_a_heartbeat_gives_back(world, coordinator):
+    """It does not wait for its own time: after a loss, and after another assignment."""
+    for _ in range(2):
+        began_ms = world.runtime.clock.monotonic_ms()
+        if began_ms and not coordinator.errors:
+            coordinator.errors.append(ErrorCode.FENCED_MEMBER_EPOCH)
+        world.runtime.scheduler.call_later(1500, lambda: world.write("late", partition=1))
+        assert world.values(60_000)[-1] == "late"
+        assert world.runtime.clock.monotonic_ms() - began_ms < 2500
+    coordinator.target = [0]
+    poll_for(world, {0})
+    coordinator.target = [0, 1]
+    began_ms = world.runtime.clock.monotonic_ms()
+
+    assert "late" in world.values(60_000), "there are no commits"
+    assert world.runtime.clock.monotonic_ms() - began_ms < 1500
+
+
+def test_waiting_poll_is_told_of_a_refusal_at_once(world, coordinator):
+    """Not only when its time is over."""
+    coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    began_ms = world.runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError):
+        world.poll(60_000)
+
+    assert world.runtime.clock.monotonic_ms() - began_ms < 1500
+
+
+def test_heartbeat_goes_to_the_coordinator_that_is_there(runtime, coordinator, journal):
+    """One that says that it is none any more is asked no more."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    for broker in cluster.brokers.values():
+        broker.on(ConsumerGroupHeartbeatRequest, coordinator.answer)
+    world = new_world(runtime, cluster, coordinator, journal)
+    coordinator.errors.append(ErrorCode.NOT_COORDINATOR)
+    cluster.coordinator = 1
+    world.advance(3 * INTERVAL_MS)
+
+    assert cluster[1].sent(ConsumerGroupHeartbeatRequest)
+    assert journal.events == [("assigned", [0, 1])]
+
+
+def test_assignor_of_the_broker_is_named_once(runtime, cluster, coordinator, journal):
+    """With the first heartbeat."""
+    world = new_world(runtime, cluster, coordinator, journal, group_remote_assignor="range")
+    world.poll(2 * INTERVAL_MS)
+
+    assert [r.server_assignor for r in coordinator.requests[:3]] == ["range", None, None]
+
+
+def test_names_that_come_with_metadata_are_used_at_once(runtime, cluster, coordinator, journal):
+    """Partitions whose topic was not known are taken without another heartbeat."""
+    world = new_world(runtime, cluster, coordinator, journal)
+    coordinator.topic_id, coordinator.epoch = UUID(int=9), 2
+    poll_for(world, set())
+    cluster[0].on(ConsumerGroupHeartbeatRequest, None)
+    world.poll(5 * INTERVAL_MS)
+    cluster.topic_ids["pages"] = UUID(int=9)
+    world.run(world.core.metadata.update(world.deadline()))
+    world.poll(10)
+
+    assert {p.partition for p in world.core.subscriptions.assigned} == {0, 1}
+
+
+def test_member_that_knows_its_topics_asks_for_no_metadata(world, cluster):
+    """Heartbeats that bring nothing new need none."""
+    before = len(cluster[0].sent(MetadataRequest))
+    world.poll(10 * INTERVAL_MS)
+
+    assert len(cluster[0].sent(MetadataRequest)) == before
+
+
+def test_partition_of_a_topic_that_was_created_again_is_not_paused(runtime, cluster, journal):
+    """It has nothing of the one of the same name."""
+    cluster.topic_ids["pages"] = UUID(int=1)
+    coordinator = Coordinator()
+    cluster[0].on(ConsumerGroupHeartbeatRequest, coordinator.answer)
+    world = new_world(runtime, cluster, coordinator, journal)
+    world.call(world.core.pause, list(world.core.subscriptions.assigned), True)
+    cluster.topic_ids["pages"] = coordinator.topic_id = UUID(int=2)
+    world.run(world.core.metadata.update(world.deadline()))
+    for _ in range(20):
+        world.poll(100)
+
+    assert len(journal.events) == 3
+    assert not any(state.is_paused for state in world.core.subscriptions.assigned.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "tries", "least_ms"),
+    [(ErrorCode.STALE_MEMBER_EPOCH, 5, 1000), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1, 0)],
+)
+def test_commit_that_is_refused_again_and_again_is_an_error(world, cluster, code, tries, least_ms):
+    """A heartbeat may bring a newer epoch between the tries; other refusals are final."""
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(code))
+    began_ms = world.runtime.clock.monotonic_ms()
+    offsets = {TopicPartition("pages", 0): OffsetAndMetadata(1)}
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit_once(offsets, world.deadline(60_000)))
+
+    assert caught.value.error is code
+    assert len(cluster[0].sent(OffsetCommitRequest)) == tries
+    assert least_ms <= world.runtime.clock.monotonic_ms() - began_ms < 3000
+
+
+def test_commit_with_a_stale_epoch_keeps_to_its_time(world, cluster):
+    """It is not tried again when that is over."""
+    late = world.refuse_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    cluster[0].on(OffsetCommitRequest, lambda request, v: Later(500, late(request, v)))
+    offsets = {TopicPartition("pages", 0): OffsetAndMetadata(1)}
+    with pytest.raises(KafkaError):
+        world.run(world.core.commit_once(offsets, world.deadline(100)))
+
+    assert len(cluster[0].sent(OffsetCommitRequest)) == 1
