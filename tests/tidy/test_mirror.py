@@ -111,11 +111,6 @@ ELSEWHERE = (
         "connect/topic_table connect/worker_group",
     ),
     Elsewhere(
-        "tests/unit/clients",
-        "parts of several clients, tested by what the clients make of them",
-        "clients/committed_offsets clients/topic_offsets clients/group_coordination",
-    ),
-    Elsewhere(
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
         "cli/zookeeper_shell cli/znode_commands",
