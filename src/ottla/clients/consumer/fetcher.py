@@ -362,7 +362,6 @@ class Fetcher:
             state.validate(leader_epoch)
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
-            state.log_start_offset = data.log_start_offset
             if data.preferred_read_replica != NO_REPLICA:
                 self._prefer(state, data.preferred_read_replica)
             if data.records:

@@ -113,7 +113,6 @@ class TopicPartitionState:
         "is_paused",
         "last_stable_offset",
         "leader_epoch",
-        "log_start_offset",
         "outdated_since_ms",
         "position",
         "read_replica",
@@ -141,7 +140,6 @@ class TopicPartitionState:
         self.retry_at_ms = 0
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
-        self.log_start_offset: int | None = None
         self.read_replica = NO_REPLICA  # the broker to fetch from, if it is not the leader
 
     @property

@@ -204,10 +204,11 @@ def test_closed_consumer_is_let_go_of(runtime, cluster, caplog, answers):
     core = world.core
     parts = [weakref.ref(each) for each in (core, core.client, core.metadata, core.fetcher)]
     del core, world.core
-    runtime.advance(1000)
+    runtime.advance(1)
     gc.collect()
 
     assert [part() for part in parts] == [None] * 4
+    runtime.advance(1000)
     assert caplog.records == []
 
 
@@ -494,9 +495,12 @@ def test_metrics_count_records_and_name_partitions_whose_lag_is_known(runtime, c
     group = "consumer-fetch-manager-metrics"
     metrics = world.run(world.core.read_metrics())
     assert metrics[group]["records-consumed-total"] == 3
+    assert metrics[group]["bytes-consumed-total"] == len(world.logs[0][0])
     assert metrics[f"{group}.pages-0"] == {"records-lag": 0}
     assert f"{group}.pages-1" not in metrics
     world.write("d", "e")
-    world.run(world.core.poll_for(world.core.fetcher.collect_batches, world.deadline()))
+    collect = world.core.fetcher.collect_batches
+    (found,) = world.run(world.core.poll_for(collect, world.deadline()))
 
+    assert (found.topic_partition, found.position, len(found.batches)) == (FIRST, 3, 1)
     assert world.run(world.core.read_metrics())[group]["records-consumed-total"] == 5

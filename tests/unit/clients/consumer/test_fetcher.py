@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, Later, MockBroker, MockCluster
@@ -10,7 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import ListOffsetsRequest
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
 
@@ -465,3 +467,18 @@ def test_broker_that_is_gone_is_looked_for_in_fresh_metadata(runtime):
     world.write("a")
 
     assert world.values(3000) == ["a"]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_topics_are_named_by_ids_from_version_13_on(runtime, cluster, version):
+    """If the metadata have them."""
+    cluster.topic_ids["pages"] = UUID(int=7)
+    cluster[0].versions[FetchRequest.api_key] = (4, version)
+    world = ConsumerWorld(runtime, cluster)
+    cluster[0].on(FetchRequest, lambda request, _: Later(20, world.fetched(request, {0: 0})))
+    world.write("a")
+    world.assign(0)
+    assert world.values() == ["a"]
+    topics = {(t.topic, t.topic_id) for r in cluster[0].sent(FetchRequest) for t in r.topics}
+
+    assert topics == {("pages", NO_UUID) if version == 12 else ("", UUID(int=7))}

@@ -203,7 +203,13 @@ def test_log_that_lacks_only_the_epoch_is_read_on(firm, cluster):
     firm.read("a", epoch=3)
     firm.read("b", epoch=5)
     firm.write("c", epoch=6)
-    cluster[0].on(FetchRequest, firm.diverging(3, 2), firm.fetch)
+    parts = firm.diverging(3, 2)
+
+    def answer(request, version):
+        ((p,),) = (topic.partitions for topic in request.topics)
+        return (parts if p.last_fetched_epoch == 5 else firm.fetch)(request, version)
+
+    cluster[0].on(FetchRequest, answer)
 
     assert firm.values(3000) == ["c"]
 
@@ -289,14 +295,18 @@ def test_fetch_follows_the_answer_at_once(world, cluster):
     assert len(cluster[0].sent(FetchRequest)) == before + 1
 
 
-def test_poll_that_waits_is_told_of_a_truncation_at_once(firm):
+def test_poll_that_waits_is_told_of_a_truncation_at_once(firm, cluster):
     """Not only when its time is over."""
     firm.read("a")
-    firm.cut(0, "x", epoch=2)
+    cluster[0].on(OffsetForLeaderEpochRequest, "hold")
+    firm.learn(1)
+    held = cluster[0].held
+    firm.runtime.scheduler.call_later(1000, lambda: held.pop().answer(epoch_ends(0, 0)))
     began_ms = firm.runtime.clock.monotonic_ms()
     with pytest.raises(LogTruncationError):
         firm.poll(60_000)
-    assert firm.runtime.clock.monotonic_ms() - began_ms < 700
+
+    assert firm.runtime.clock.monotonic_ms() - began_ms < 1500
 
 
 def test_answer_about_a_place_that_was_left_does_not_count(world, cluster):
@@ -466,6 +476,17 @@ class RecreatedWorld(EpochWorld):
 def poll_in_vain(world: RecreatedWorld) -> None:
     for _ in range(20):
         assert world.values(200) == []
+
+
+def test_poll_that_waits_goes_on_in_the_topic_that_was_created_again(runtime, cluster):
+    """As soon as the metadata have it."""
+    world = RecreatedWorld(runtime, cluster)
+    world.read("old")
+    runtime.scheduler.call_later(1000, lambda: world.create_again("new"))
+    began_ms = runtime.clock.monotonic_ms()
+
+    assert world.values(60_000) == ["new"]
+    assert runtime.clock.monotonic_ms() - began_ms < 2500
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 5], ids=lambda count: f"{count} new records")

@@ -98,7 +98,6 @@ def test_partition_that_was_just_assigned_has_not_been_read():
             "reset_to",
             "high_watermark",
             "last_stable_offset",
-            "log_start_offset",
         ]
     )
     none = dict.fromkeys(["fetch_offset", "generation", "fetched", "consumed", "retry_at_ms"], 0)
