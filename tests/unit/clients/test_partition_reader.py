@@ -6,15 +6,23 @@ from uuid import UUID
 
 import pytest
 from consumer_world import ConsumerWorld, epoch_ends
+from mock_kafka import Later, MockCluster
+from virtual_thread import VirtualThread
 
 from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
-from ottla.clients.partition_reader import RangeFetcher, ReadUpTo, Truncation, UnreadRange
+from ottla.clients.partition_reader import (
+    PartitionReader,
+    RangeFetcher,
+    ReadUpTo,
+    Truncation,
+    UnreadRange,
+)
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.protocol.offsets import OffsetForLeaderEpochRequest
-from ottla.structs import IsolationLevel, TopicPartition
+from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
 
@@ -22,10 +30,10 @@ PARTITION = TopicPartition("pages", 0)
 class ReaderWorld(ConsumerWorld):
     """A reader of partition 0, and a leader that knows where epochs end."""
 
-    def __init__(self, runtime, cluster) -> None:
+    def __init__(self, runtime, cluster, **settings) -> None:
         super().__init__(runtime, cluster)
-        settings = {"bootstrap.servers": cluster.bootstrap_servers}
-        self.config = ConsumerConfig.parse(settings, default_api_timeout_ms=3000)
+        defaults = {"bootstrap.servers": cluster.bootstrap_servers, "default.api.timeout.ms": 3000}
+        self.config = ConsumerConfig.parse(defaults, **settings)
         self.reader = runtime.scheduler.run(self.build())
 
     async def build(self) -> RangeFetcher:
@@ -162,3 +170,187 @@ def test_range_is_not_read_on_in_a_topic_that_was_created_again(runtime, cluster
         world.run(world.reader.fetch(chunk.rest_of(left)))
 
     assert world.run(world.reader.fetch(left)).topic_id == UUID(int=2)
+
+
+def fetches(cluster) -> int:
+    return sum(len(broker.sent(FetchRequest)) for broker in cluster.brokers.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "times", "count"),
+    [
+        (ErrorCode.OFFSET_NOT_AVAILABLE, 3, 4),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, 3, 4),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, 2),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 2, None),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1, None),
+    ],
+)
+def test_fetch_is_repeated_after_what_may_pass(world, cluster, code, times, count):
+    """A broker that does not know the topic may have lost it: it is believed the second time."""
+    world.write("a", epoch=3)
+    cluster[0].on(FetchRequest, *[world.refuse_fetch(code)] * times, world.fetch)
+    if count is None:
+        with pytest.raises(KafkaError, match="offset 0 of pages-0") as caught:
+            world.read(0)
+        assert caught.value.error is code
+        count = times
+    else:
+        assert world.read(0) == (1, 3)
+
+    assert fetches(cluster) == count
+    assert world.runtime.clock.monotonic_ms() >= 80 * (count - 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+def test_fetch_goes_to_the_leader_that_is_there(runtime, code):
+    """The metadata are fetched again before the next try."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 1
+    world = ReaderWorld(runtime, cluster)
+    world.write("a", epoch=3)
+
+    def move(request, version):
+        cluster.leaders["pages", 0] = 1
+        return world.fetched(request, {0: code})
+
+    cluster[0].on(FetchRequest, move)
+
+    assert world.read(0) == (1, 3)
+    assert len(cluster[0].sent(FetchRequest)) == 1
+
+
+def test_error_of_a_whole_fetch_names_the_partition(world, cluster):
+    """It is raised, as one of the partition is."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    cluster[0].on(FetchRequest, FetchResponse(error_code=code))
+    with pytest.raises(KafkaError, match="fetch of pages-0") as caught:
+        world.read(0)
+
+    assert caught.value.error is code
+
+
+def test_fetch_may_wait_for_records_beyond_the_request_timeout(runtime, cluster):
+    """fetch.max.wait.ms comes on top of request.timeout.ms."""
+    settings = {"request_timeout_ms": 1000, "fetch_max_wait_ms": 800}
+    settings |= {"session_timeout_ms": 500, "heartbeat_interval_ms": 100}
+    world = ReaderWorld(runtime, cluster, **settings)
+    world.write("a", epoch=3)
+    cluster[0].on(FetchRequest, lambda request, _: Later(1500, world.fetched(request, {})))
+
+    assert world.read(0) == (1, 3)
+    assert fetches(cluster) == 1
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_topic_is_named_by_its_id_from_version_13_on(runtime, cluster, version):
+    """If the metadata have it; a topic without an id may be any."""
+    cluster.topic_ids["pages"] = UUID(int=7)
+    cluster[0].versions[FetchRequest.api_key] = (4, version)
+    world = ReaderWorld(runtime, cluster)
+    world.write("a", epoch=3)
+    cluster[0].on(FetchRequest, lambda request, _: world.fetched(request, {0: 0}))
+    assert world.read(0) == (1, 3)
+    (topic,) = cluster[0].sent(FetchRequest)[-1].topics
+
+    assert (topic.topic, topic.topic_id) == (
+        ("pages", NO_UUID) if version == 12 else ("", UUID(int=7))
+    )
+
+
+def test_leader_that_does_not_know_the_epoch_yet_is_asked_with_fresh_metadata(world, cluster):
+    """Another one may lead by now, in a later epoch."""
+
+    def answer(request, version):
+        cluster.epochs["pages", 0] = 9
+        ((p,),) = (topic.partitions for topic in request.topics)
+        error = ErrorCode.UNKNOWN_LEADER_EPOCH if p.current_leader_epoch < 9 else 0
+        return epoch_ends(5, 4, error)
+
+    cluster[0].on(OffsetForLeaderEpochRequest, answer)
+
+    assert world.truncation(4, 5) is None
+    assert world.asked() == (5, 9)
+
+
+def test_closed_reader_has_no_connection(world, cluster):
+    """Nor does it look for anything later."""
+    world.run(world.core.close(world.deadline()))
+    world.write("a", epoch=3)
+    world.read(0)
+    assert cluster[0].connections
+    world.call(world.reader.close)
+    world.advance(1000)
+    before = len(cluster[0].requests)
+    assert not cluster[0].connections
+    world.advance(3_600_000)
+
+    assert len(cluster[0].requests) == before
+
+
+class ReaderThread(VirtualThread):
+    """Keeps what a reader has begun, and notices if it takes longer than the reader waits."""
+
+    def __init__(self, runtime) -> None:
+        super().__init__(runtime)
+        self.futures: list = []
+
+    def submit(self, call):
+        self.futures.append(self.runtime.scheduler.spawn(call, "call of a reader"))
+        return self.futures[-1]
+
+    def wait(self, future, limit_ms):
+        began_ms = self.runtime.clock.monotonic_ms()
+        try:
+            return self.runtime.scheduler.run(future)
+        finally:
+            assert self.runtime.clock.monotonic_ms() - began_ms < limit_ms, "nobody waited for it"
+
+
+@pytest.fixture
+def thread(runtime, monkeypatch) -> ReaderThread:
+    thread = ReaderThread(runtime)
+    monkeypatch.setattr("ottla.clients.partition_reader.IoThread", lambda name: thread)
+    return thread
+
+
+def test_reader_that_is_left_early_drops_the_fetch_that_is_ahead(world, cluster, thread):
+    """At the end of the range there is none."""
+    world.write("a", epoch=3)
+    world.write("b", epoch=3)
+    cluster[0].on(FetchRequest, lambda request, _: first_batch(world.fetched(request, {})))
+    with PartitionReader(cluster.bootstrap_servers) as reader:
+        views = reader.read(PARTITION, 0, 2)
+        next(views)
+        views.close()
+        ahead = thread.futures[-1]
+        world.advance(1)
+        assert ahead.cancelled()
+        assert len(list(reader.read(PARTITION, 0, 2))) == 2
+        assert len(thread.futures) == 4
+        last = reader.read(PARTITION, 1, 2)
+        next(last)
+        last.close()
+        assert list(reader.read(PARTITION, 2, 2)) == []
+        assert reader.truncations({}) == {}
+        assert len(thread.futures) == 5
+
+
+def first_batch(response: FetchResponse) -> FetchResponse:
+    """The response without all that follows the first batch."""
+    data = response.responses[0].partitions[0]
+    size = 12 + int.from_bytes(data.records[8:12], "big")
+    data.records = data.records[:size]
+    return response
+
+
+def test_reader_waits_as_long_as_its_last_request_may_take(world, cluster, thread):
+    """default.api.timeout.ms, and request.timeout.ms for the answer to that."""
+    cluster[0].on(FetchRequest, None)
+    cluster[0].on(OffsetForLeaderEpochRequest, None)
+    settings = {"default.api.timeout.ms": 1000, "request.timeout.ms": 20_000}
+    with PartitionReader(cluster.bootstrap_servers, settings) as reader:
+        with pytest.raises(KafkaError):
+            list(reader.read(PARTITION, 0, 1))
+        with pytest.raises(KafkaError):
+            reader.truncations({PARTITION: ReadUpTo(4, 5)})

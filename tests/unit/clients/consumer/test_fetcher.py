@@ -482,3 +482,29 @@ def test_topics_are_named_by_ids_from_version_13_on(runtime, cluster, version):
     topics = {(t.topic, t.topic_id) for r in cluster[0].sent(FetchRequest) for t in r.topics}
 
     assert topics == {("pages", NO_UUID) if version == 12 else ("", UUID(int=7))}
+
+
+def test_partition_that_the_topic_does_not_have_yet_is_read_when_it_has(world, cluster):
+    """The metadata are asked for again."""
+    third = TopicPartition("pages", 2)
+    world.assign(2)
+    world.call(world.core.seek, third, 0)
+    assert world.values(500) == []
+    world.logs[2] = []
+    world.write("a", partition=2)
+    cluster.topics["pages"] = 3
+
+    assert world.values(1000) == ["a"]
+
+
+def test_error_of_each_partition_is_raised(runtime, cluster):
+    """One by each poll, although they came together."""
+    world = ConsumerWorld(runtime, cluster)
+    world.assign(0, 1)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    errors = {0: code, 1: code}
+    cluster[0].on(FetchRequest, lambda request, _: Later(10, world.fetched(request, errors)))
+    for name in ("pages-0", "pages-1"):
+        with pytest.raises(KafkaError, match=name):
+            world.poll(50)
+    assert world.values(0) == []
