@@ -554,7 +554,6 @@ class Apis:
         if body is not None:
             self._serve(api, context, body, size)
         else:
-            context.begin_wait()
             head = bytes(frame[:position])
             awaiting = self._decode_rest(api, context, slices, size, head)
             self.runtime.scheduler.spawn(context.quota.timed(awaiting), name="decode")

@@ -75,6 +75,8 @@ def test_administrators_end_transactions_where_rights_are_asked_for(ask):
     [
         ({}, False),
         ({"replica_id": 1}, True),
+        ({"replica_id": 0}, True),
+        ({"replica_state": ReplicaState(replica_id=0)}, True),
         ({"replica_state": ReplicaState(replica_id=1)}, True),
         ({"replica_state": ReplicaState(replica_id=-1)}, False),
         ({"replica_id": 2, "replica_state": ReplicaState(replica_id=-1)}, True),

@@ -243,7 +243,8 @@ def test_cut_loses_and_repeats_nothing(seed):
             group_id=f"g{g}",
             topics=[
                 OffsetFetchRequestTopics(
-                    name=f"t{t}", partition_indexes=list(range(chance.choice([0, 1, 5, 90])))
+                    name=f"t{t}",
+                    partition_indexes=list(range(chance.choice([0, 1, 5, 6, 38, 39, 40, 90]))),
                 )
                 for t in range(chance.choice([0, 1, 3, 30]))
             ],
@@ -263,7 +264,10 @@ def test_cut_loses_and_repeats_nothing(seed):
     assert list(chain(*map(named, slices))) == named(groups)
     assert {group.group_id for part in slices for group in part} == {g.group_id for g in groups}
     for part in slices:
-        assert sum(weigh(group, slicing.entries[1:]) for group in part) <= slicing.most
+        topics = [topic for group in part for topic in group.topics]
+        inner = sum(1 + len(topic.partition_indexes) for topic in topics)
+        assert sum(weigh(group, slicing.entries[1:]) for group in part) == len(part) + inner
+        assert len(part) + inner <= slicing.most
 
 
 def test_what_is_named_again_is_answered_once():

@@ -18,6 +18,7 @@ from ottla.controller.controller import Controller
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.network.tls_context import BrokerTls
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.server import broker as broker_module
 from ottla.server.broker import serve, worker_count
 from ottla.server.cluster_link import ClusterLink
@@ -77,6 +78,8 @@ def note_start(world, monkeypatch):
     for owner, method, step in (
         (LogManager, "startup", "recovery"),
         (Controller, "startup", "election"),
+        (ReplicaManager, "join_cluster", "others"),
+        (ReplicaManager, "startup", "replicas"),
         (BrokerTls, "start", "tls.start"),
         (Features, "start", "features.start"),
         (ClusterLink, "wait_for_metadata", "metadata"),
@@ -99,12 +102,15 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(monkeypat
     assert world.broker.state is BrokerState.NOT_RUNNING
     world.start()
 
+    others = [("others", "STARTING")] if settings else []
     last = [("metadata", "STARTING")] if settings else []
     assert world.steps == [
         ("registry", "STARTING"),
         ("features.start", "STARTING"),
         ("recovery", "RECOVERY"),
         ("listen", "STARTING"),
+        *others,
+        ("replicas", "STARTING"),
         ("election", "STARTING"),
         ("processor.start", "STARTING"),
         ("tls.start", "STARTING"),
@@ -219,14 +225,15 @@ def test_broker_without_an_id_has_the_same_one_for_ever():
     assert world.broker.broker_id == first
 
 
-def test_log_directories_of_another_broker_are_refused():
+@pytest.mark.parametrize("broker_id", [6, 0])
+def test_log_directories_of_another_broker_are_refused(broker_id):
     """Its id would be told for another one's data."""
     world = BrokerWorld(broker_id=5).start()
     assert world.broker.broker_id == 5
     world.stop()
 
     with pytest.raises(ConfigError, match="it belongs to"):
-        BrokerWorld(world.disk, broker_id=6).start()
+        BrokerWorld(world.disk, broker_id=broker_id).start()
 
 
 def lose_registry(world):

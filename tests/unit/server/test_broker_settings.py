@@ -12,6 +12,7 @@ from broker_world import LISTENER, BrokerWorld
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_manager import LogManager
 from ottla.metrics.metrics_registry import FamilyName
 from ottla.network.tls_context import BrokerTls
 from ottla.protocol.api_keys import ApiKey
@@ -26,7 +27,7 @@ from ottla.registry.paths import DEFAULT_ENTITY
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.broker import Broker
-from ottla.server.membership import BrokerState
+from ottla.server.membership import BrokerState, ClusterMembership
 from ottla.server.metric_reporters import MetricsReporter
 from ottla.structs import OFFSETS_TOPIC, ClientEntity, TopicPartition
 
@@ -89,6 +90,22 @@ def test_logs_follow_the_settings_of_their_topic_and_of_the_broker():
     assert log_of(world, "own").config.segment_ms == 7_000
 
 
+def test_logs_are_recovered_with_the_settings_from_before_the_start(monkeypatch):
+    """So many threads at once, say."""
+    world = BrokerWorld().start()
+    world.change(BROKERS, DEFAULT_ENTITY, num_recovery_threads_per_data_dir=2)
+    seen, startup = [], LogManager.startup
+
+    def note(logs):
+        seen.append(logs.config.num_recovery_threads_per_data_dir)
+        return startup(logs)
+
+    monkeypatch.setattr(LogManager, "startup", note)
+    world.again()
+
+    assert seen == [2]
+
+
 def test_replication_and_the_controller_follow_the_settings_of_the_broker():
     """Also those that were made before the broker was started."""
     world = BrokerWorld().start()
@@ -142,8 +159,8 @@ def test_leaders_are_elected_where_unclean_ones_become_allowed(is_active, is_of_
     assert len(elected) == int(is_active)
 
 
-def test_listeners_are_added_and_told_to_the_cluster():
-    """Until the broker is about to stop; other settings change nothing that others know."""
+def test_listeners_are_added_and_told_to_the_cluster(monkeypatch):
+    """Until the broker is about to stop; it registers with those from before its start."""
     world = BrokerWorld(listeners="PLAINTEXT://:9092").start()
     own = str(world.broker.broker_id)
     told = world.spy(world.broker.membership, "tell_end_points")
@@ -163,8 +180,16 @@ def test_listeners_are_added_and_told_to_the_cluster():
     world.change(BROKERS, own, max_connections=60, **both)
     assert world.broker.processor.network.max_connections != 60
     world.broker.state = BrokerState.RUNNING
+    registered, join = [], ClusterMembership.join
+
+    def note(membership):
+        registered.extend(each.listener_name for each in membership.end_points)
+        return join(membership)
+
+    monkeypatch.setattr(ClusterMembership, "join", note)
     world = world.again(listeners="PLAINTEXT://:9092")
 
+    assert registered == ["PLAINTEXT", "B"]
     assert world.broker.processor.open.keys() == {"PLAINTEXT", "B"}
 
 
@@ -295,6 +320,14 @@ def test_administrative_requests_and_denials_are_noted_in_the_audit_topic():
         ("User:root", "CreateTopics", "allowed"),
         ("User:root", "UpdateMetadata", "denied"),
     ]
+
+
+def test_broker_alone_writes_its_audit_topic_itself():
+    """It leads whatever there is."""
+    world = BrokerWorld(ottla_audit_topic="audit").start()
+    world.ask(creation("made"), 6)
+
+    assert [each["api"] for each in audited(world)] == ["CreateTopics"]
 
 
 def test_broker_without_an_audit_topic_notes_nothing():

@@ -22,6 +22,7 @@ from ottla.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.runtime.scheduler import pause
 from ottla.server.apis import Apis
 from ottla.server.request_metrics import (
     LOOK_EACH,
@@ -282,3 +283,28 @@ def test_fetches_are_looked_at_even_where_they_are_not_timed(world):
     assert ApiKey.FETCH not in world.metrics.watches
     world.begin(ProduceRequest())
     assert ApiKey.PRODUCE in world.metrics.watches
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_time_after_the_handler_has_returned_is_remote_time(world, is_coroutine):
+    """Whether it answers by its context, or by a coroutine."""
+    contexts = []
+
+    async def answer():
+        await pause(world.runtime.scheduler, 90)
+        return ProduceResponse()
+
+    def handle(context, body):
+        contexts.append(context)
+        return answer() if is_coroutine else None
+
+    world.pass_ms(1)
+    world.connection.ready_ns = world.now_ns
+    body = ProduceRequest()
+    world.apis._call(handle, world._context(body, 9), body, 100)
+    world.runtime.scheduler.advance(90)
+    if not is_coroutine:
+        contexts[0].respond(ProduceResponse())
+    world.send()
+
+    assert world.times("Produce")[2:4] == (0, 90)

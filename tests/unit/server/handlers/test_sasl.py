@@ -200,6 +200,30 @@ def describe(users, *names):
     }
 
 
+def test_refused_login_is_told_to_whoever_listens(apis, runtime):
+    """With the mechanism and the reason, such as to a log of what was denied."""
+    told = []
+    apis.on_refused_login = lambda *refusal: told.append(refusal)
+    connection = Connection(runtime)
+    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
+    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"))
+    ((who, mechanism, reason),) = told
+
+    assert (who, mechanism) == (connection, "PLAIN")
+    assert reason
+
+
+def test_client_that_has_logged_in_for_a_while_is_served(apis, runtime):
+    """Its session ends one day, so that its frames are still shown to what judges logins."""
+    connection = Connection(runtime, max_reauth_ms=10**9)
+    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
+    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
+    assert connection.authenticator is not None
+    ask(apis, connection, MetadataRequest(topics=None), 9)
+
+    assert connection.closed.startswith("unsupported API key 3")
+
+
 def test_credential_is_stored_as_kafka_stores_it(users, entities):
     """It lets the one in who knows the password, and stands beside the user's quotas."""
     entities.users["alice"] = {"producer_byte_rate": "1000"}

@@ -1,0 +1,302 @@
+"""What checks leave of a request and put into its answer, for a client with some of the rights."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol import metadata, offsets, topics, transactions
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.sasl import CreateDelegationTokenRequest
+from ottla.record.batch_builder import build_batch
+from ottla.security.acls import CLUSTER, AclOperation, ResourceType
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
+from ottla.server import access_checks as checks
+from ottla.server.access_checks import Asking, TopicChecks
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+
+READ, WRITE, CREATE, DESCRIBE = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DESCRIBE,
+)
+TOPIC, GROUP, TXID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+EVE = KafkaPrincipal.user("eve")
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class Rights:
+    """An authorizer; a client has the rights that it was made with."""
+
+    def __init__(self, *rights):
+        self.rights = set(rights)
+
+    def authorize(self, context, operation, resource):
+        return (operation, resource.type, resource.name) in self.rights
+
+    has = authorize
+
+    def shows(self, context, resource, operation):
+        return self.authorize(context, operation, resource)
+
+    def authorize_broker(self, context):
+        return False
+
+    def operations(self, context, resource):
+        return 7
+
+
+def asking(*rights, version=9, principal=EVE):
+    context = SimpleNamespace(
+        api_version=version, amend=None, principal=principal, close_reason="", in_sight=None
+    )
+    return Asking(Rights(*rights), context)
+
+
+def names(entries):
+    return [each.name for each in entries]
+
+
+# Offsets of groups
+
+
+def fetched(name, *indexes):
+    return offsets.OffsetFetchResponseTopics(
+        name=name,
+        partitions=[offsets.OffsetFetchResponsePartitions(partition_index=i) for i in indexes],
+    )
+
+
+def test_topics_of_groups_are_left_out_or_refused_one_by_one():
+    """A group that is asked for all of its topics tells those that are seen."""
+    asked = asking((DESCRIBE, GROUP, "some"), (DESCRIBE, GROUP, "all"), (DESCRIBE, TOPIC, "mine"))
+    named = [
+        offsets.OffsetFetchRequestTopics(name=n, partition_indexes=[0]) for n in ("mine", "other")
+    ]
+    body = offsets.OffsetFetchRequest(
+        groups=[
+            offsets.OffsetFetchRequestGroup(group_id="some", topics=named),
+            offsets.OffsetFetchRequestGroup(group_id="all", topics=None),
+            offsets.OffsetFetchRequestGroup(group_id="denied", topics=None),
+        ]
+    )
+    assert checks.check_offset_fetch(asked, body) is None
+    assert [group.group_id for group in body.groups] == ["some", "all"]
+    assert names(body.groups[0].topics) == ["mine"]
+    answer = offsets.OffsetFetchResponse(
+        groups=[
+            offsets.OffsetFetchResponseGroup(group_id="some", topics=[fetched("mine", 0)]),
+            offsets.OffsetFetchResponseGroup(
+                group_id="all", topics=[fetched("mine", 0), fetched("other", 0)]
+            ),
+            offsets.OffsetFetchResponseGroup(group_id="all", error_code=16),
+        ]
+    )
+    asked.context.amend(answer)
+
+    found = [(g.group_id, g.error_code, names(g.topics)) for g in answer.groups]
+    denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert found == [
+        ("some", 0, ["mine", "other"]),
+        ("all", 0, ["mine"]),
+        ("all", 16, []),
+        ("denied", denied, []),
+    ]
+    assert answer.groups[0].topics[1].partitions[0].error_code == TOPIC_DENIED
+
+
+@pytest.mark.parametrize("version", [1, 2, 7])
+def test_offsets_of_a_group_out_of_reach_are_refused_where_there_is_a_place(version):
+    """Since version 2 for the whole, before that for each partition."""
+    wanted = [offsets.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    body = offsets.OffsetFetchRequest(group_id="g", topics=wanted)
+    answer = checks.check_offset_fetch(asking(version=version), body)
+
+    denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert answer.error_code == (denied if version >= 2 else 0)
+    codes = [p.error_code for topic in answer.topics for p in topic.partitions]
+    assert codes == ([] if version >= 2 else [denied])
+
+
+def test_all_offsets_of_a_group_are_those_of_topics_in_sight():
+    """Named ones are refused, and the others answered."""
+    rights = [(DESCRIBE, GROUP, "g"), (DESCRIBE, TOPIC, "mine")]
+    asked = asking(*rights, version=7)
+    assert (
+        checks.check_offset_fetch(asked, offsets.OffsetFetchRequest(group_id="g", topics=None))
+        is None
+    )
+    found = [offsets.OffsetFetchResponseTopic(name=name) for name in ("mine", "other")]
+    answer = offsets.OffsetFetchResponse(topics=found)
+    asked.context.amend(answer)
+    assert names(answer.topics) == ["mine"]
+
+    asked = asking(*rights, version=7)
+    wanted = [
+        offsets.OffsetFetchRequestTopic(name=n, partition_indexes=[0]) for n in ("mine", "other")
+    ]
+    body = offsets.OffsetFetchRequest(group_id="g", topics=wanted)
+    assert checks.check_offset_fetch(asked, body) is None
+    assert names(body.topics) == ["mine"]
+    answer = offsets.OffsetFetchResponse(topics=found[:1])
+    asked.context.amend(answer)
+    assert names(answer.topics) == ["mine", "other"]
+
+
+# Transactions
+
+
+@pytest.mark.parametrize(
+    ("rights", "error"),
+    [
+        ([], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ([(WRITE, TXID, "x")], ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ([(READ, GROUP, "g")], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ([(WRITE, TXID, "x"), (READ, GROUP, "g")], None),
+    ],
+)
+def test_offsets_are_added_to_a_transaction_with_both_rights(rights, error):
+    """To the transactional id, and to read for the group."""
+    body = transactions.AddOffsetsToTxnRequest(transactional_id="x", group_id="g")
+    if error is None:
+        assert checks.check_add_offsets_to_txn(asking(*rights), body) is None
+    else:
+        with pytest.raises(KafkaError) as caught:
+            checks.check_add_offsets_to_txn(asking(*rights), body)
+        assert caught.value.error is error
+
+
+def test_transaction_is_described_without_topics_out_of_sight():
+    """One whose id may not be described is refused."""
+    asked = asking((DESCRIBE, TXID, "x"), (DESCRIBE, TOPIC, "mine"))
+    body = transactions.DescribeTransactionsRequest(transactional_ids=["x", "y"])
+    assert checks.check_describe_transactions(asked, body) is None
+    assert body.transactional_ids == ["x"]
+    state = transactions.DescribeTransactionsTransactionState(
+        transactional_id="x",
+        topics=[transactions.TopicData(topic=name) for name in ("mine", "other")],
+    )
+    answer = transactions.DescribeTransactionsResponse(transaction_states=[state])
+    asked.context.amend(answer)
+    first, second = answer.transaction_states
+
+    assert [each.topic for each in first.topics] == ["mine"]
+    assert second.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(("size", "is_asked"), [(60, False), (61, True)])
+def test_transactional_batch_is_known_by_its_header(size, is_asked):
+    """Fewer bytes than one has are refused elsewhere."""
+    batch = build_batch(
+        [(1, b"k", b"v", ())], is_transactional=True, producer_id=7, producer_epoch=0
+    )
+    part = PartitionProduceData(index=0, records=memoryview(batch[:size]))
+    topic = TopicProduceData(name="t", partition_data=[part])
+    body = ProduceRequest(transactional_id="x", acks=1, topic_data=[topic])
+    answer = checks.check_produce(asking((WRITE, TOPIC, "t")), body)
+
+    assert (answer is not None) is is_asked
+
+
+# Topics
+
+
+def cache_of(*topic_names):
+    cache = MetadataCache("cluster")
+    state = LeaderAndIsr(1, 0, (1,))
+    cache.update(
+        [
+            PartitionState(TopicPartition(name, 0), UUID(int=n), 1, state, (1,))
+            for n, name in enumerate(topic_names, start=1)
+        ],
+        [],
+    )
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "told"),
+    [(0, [], ["mine"]), (1, [], ["mine", "other"]), (1, None, ["mine"])],
+)
+def test_list_of_all_topics_has_those_in_sight(version, wanted, told):
+    """An empty list is all of them in version 0 alone, and then nothing that was named."""
+    asked = asking((DESCRIBE, TOPIC, "mine"), version=version)
+    body = metadata.MetadataRequest(topics=wanted)
+    TopicChecks(cache_of("mine", "other"), False).check_metadata(asked, body)
+    found = [metadata.MetadataResponseTopic(name=name) for name in ("mine", "other")]
+    answer = metadata.MetadataResponse(topics=found)
+    if asked.context.amend is not None:
+        asked.context.amend(answer)
+
+    assert names(answer.topics) == told
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [(("a", "b"), []), (("a",), ["a"])],
+)
+def test_described_topics_are_those_in_sight_with_their_operations(seen, wanted):
+    """Where all are seen nothing has to be named; without any there is nothing to ask."""
+    rights = [(DESCRIBE, TOPIC, name) for name in seen]
+    asked = asking(*rights)
+    body = metadata.DescribeTopicPartitionsRequest()
+    check = TopicChecks(cache_of("a", "b"), False).check_describe_topic_partitions
+    assert check(asked, body) is None
+    assert names(body.topics) == wanted
+    topic = metadata.DescribeTopicPartitionsResponseTopic(name="a")
+    answer = metadata.DescribeTopicPartitionsResponse(topics=[topic])
+    asked.context.amend(answer)
+    assert topic.topic_authorized_operations == 7
+
+    assert check(asking(), metadata.DescribeTopicPartitionsRequest()).topics == []
+
+
+def test_settings_of_a_created_topic_are_told_with_their_right():
+    """A topic that was not created has none."""
+    describe_configs = (AclOperation.DESCRIBE_CONFIGS, TOPIC, "mine")
+    asked = asking((CREATE, *CLUSTER), describe_configs)
+    assert checks.check_create_topics(asked, topics.CreateTopicsRequest()) is None
+    found = [
+        topics.CreatableTopicResult(name=name, error_code=code, num_partitions=3)
+        for name, code in (("mine", 0), ("other", 0), ("failed", 36))
+    ]
+    asked.context.amend(topics.CreateTopicsResponse(topics=found))
+
+    assert [(t.topic_config_error_code, t.num_partitions) for t in found] == [
+        (0, 3),
+        (TOPIC_DENIED, -1),
+        (0, 3),
+    ]
+
+
+def test_entries_that_are_denied_are_left_out_of_the_request():
+    """Their lines are behind the others in the answer."""
+    asked = asking((DESCRIBE, TOPIC, "mine"))
+    wanted = [TopicProduceData(name=name) for name in ("other", "mine", "more")]
+    body = SimpleNamespace(topics=wanted)
+    denied = checks.keep(
+        asked, body, "topics", "lines", lambda t: t.name == "mine", lambda t: f"no {t.name}"
+    )
+    assert denied is None
+    assert names(body.topics) == ["mine"]
+    answer = SimpleNamespace(lines=["mine"])
+    asked.context.amend(answer)
+
+    assert answer.lines == ["mine", "no other", "no more"]
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_refused"), [(EVE, True), (ANONYMOUS, False), (TokenPrincipal(*EVE), False)]
+)
+def test_token_of_another_owner_needs_a_right(principal, is_refused):
+    """Who may ask for none at all is told so by the handler; one's own needs none."""
+    body = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="ann")
+    answer = checks.check_create_token(asking(principal=principal), body)
+    assert (answer is not None) is is_refused
+
+    assert checks.check_create_token(asking(principal=EVE), CreateDelegationTokenRequest()) is None

@@ -1,0 +1,168 @@
+"""What a handler may do with the context of a slice, and when a request is answered in slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_apis import limit
+from test_apis_slices import World, offsets_answer, offsets_request
+
+from ottla.errors import ErrorCode, LocalProtocolError
+from ottla.protocol.acls import AclCreationResult, CreateAclsResponse
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.metadata import MetadataRequestTopic
+from ottla.protocol.offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.server.apis import LONG_FRAME_BYTES, Slicing, once
+
+MANY = 1_200
+
+
+def produce_request(*counts: int, acks: int = 1) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        topic_data=[
+            TopicProduceData(
+                name=f"t{number}",
+                partition_data=[
+                    PartitionProduceData(index=index, records=b"x" * 61) for index in range(count)
+                ],
+            )
+            for number, count in enumerate(counts)
+        ],
+    )
+
+
+def produced(body: ProduceRequest) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=each.index) for each in topic.partition_data
+                ],
+            )
+            for topic in body.topic_data
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "calls"),
+    [((199,), 1), ((200,), 2), ((149, 49), 1), ((149, 50), 2), ((150, 150), 2), ((10,) * 40, 3)],
+)
+def test_batches_are_taken_in_slices_where_there_are_many(counts, calls):
+    """Of one topic or of several together."""
+    asked = []
+
+    def handle(context: Any, body: ProduceRequest) -> ProduceResponse:
+        asked.append(body)
+        return produced(body)
+
+    answer = World(ApiKey.PRODUCE, handle).ask(produce_request(*counts), 9)
+
+    assert len(asked) == calls
+    assert [len(topic.partition_responses) for topic in answer.responses] == list(counts)
+
+
+def test_slice_is_answered_once_and_charged_as_a_part_of_the_whole():
+    """As any request is."""
+    quotas, refusals = [], []
+
+    def handle(context: Any, body: ListOffsetsRequest) -> None:
+        quotas.append(context.quota)
+        context.amend = lambda response: response.topics[0].partitions.pop()
+        context.respond(offsets_answer([])(context, body))
+        for answer in (lambda: context.respond(ListOffsetsResponse()), context.no_response):
+            with pytest.raises(LocalProtocolError) as caught:
+                answer()
+            refusals.append(caught.value)
+
+    world = World(ApiKey.LIST_OFFSETS, handle)
+    limit(world.apis, request_percentage=100)
+    answer = world.ask(offsets_request(MANY), 7)
+
+    assert len(quotas) == 3
+    assert all(quota is quotas[0] for quota in quotas)
+    assert len(refusals) == 6
+    assert len(answer.topics[0].partitions) == MANY - 3
+
+
+@pytest.mark.parametrize("how", ["close", "reason"])
+def test_slice_that_closes_the_connection_ends_the_request(how):
+    """The rest is not asked for."""
+    asked = []
+
+    def handle(context: Any, body: ProduceRequest) -> None:
+        asked.append(body)
+        if how == "close":
+            context.close_connection("it is over")
+        else:
+            context.close_reason = "it is over"
+            context.no_response()
+
+    world = World(ApiKey.PRODUCE, handle)
+    assert world.ask(produce_request(1_000, acks=0), 9) is None
+
+    assert world.connection.closed == "it is over"
+    assert len(asked) == 1
+
+
+def test_what_is_named_again_is_answered_again_where_that_matters():
+    """A look-up by time may be asked for with several times."""
+    request = offsets_request(300, 300)
+    request.topics[1].name = request.topics[0].name
+    answer = World(ApiKey.LIST_OFFSETS, offsets_answer([])).ask(request, 7)
+
+    assert sum(len(topic.partitions) for topic in answer.topics) == 600
+
+
+def test_entries_without_lists_are_once_each():
+    """By all of their values."""
+    topics = [MetadataRequestTopic(name=name) for name in "abab"]
+
+    assert [topic.name for topic in once(topics, ())] == ["a", "b"]
+
+
+def test_results_without_lists_stay_apart():
+    """Two of them may be the same."""
+    whole, more = (CreateAclsResponse(results=[AclCreationResult()] * count) for count in (2, 3))
+    Slicing(("creations",), ("results",)).join(whole, more)
+
+    assert len(whole.results) == 5
+
+
+def test_request_of_many_bytes_and_few_elements_is_served_at_once():
+    """A long name is no reason for slices."""
+    world = World(ApiKey.HEARTBEAT, lambda context, body: HeartbeatResponse(error_code=27))
+    answer = world.ask(HeartbeatRequest(group_id="g" * LONG_FRAME_BYTES), 0)
+
+    assert answer.error_code == 27
+
+
+@pytest.mark.parametrize("size", [1, LONG_FRAME_BYTES])
+def test_waiting_for_an_answer_is_free(size):
+    """The time of the handler is charged, however long the request is; what comes after is not."""
+    contexts = []
+
+    def handle(context: Any, body: HeartbeatRequest) -> None:
+        contexts.append(context)
+        world.runtime.clock.advance(50)
+
+    world = World(ApiKey.HEARTBEAT, handle)
+    world.runtime.clock.advance(1)
+    limit(world.apis, request_percentage=1)
+    assert world.ask(HeartbeatRequest(group_id="g" * size), 4) is None
+    world.runtime.clock.advance(60_000)
+    contexts[0].respond(HeartbeatResponse(error_code=int(ErrorCode.NONE)))
+
+    assert world.connection.muted_until_ms == 0
