@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -92,7 +93,11 @@ def test_partition_is_free_when_its_owner_has_given_it_up():
     assert [group.is_free_for(each, "a") for each in (P0, P1, P2)] == [True, True, False]
     group.set_current(a, CurrentAssignment(4, 3, assigned=frozenset({P0})))
     assert [group.is_free_for(each, "b") for each in (P0, P1, P2)] == [False, True, True]
+    cancelled: list[str] = []
+    b.session_timer = SimpleNamespace(cancel=lambda: cancelled.append("session"))
+    b.rebalance_timer = SimpleNamespace(cancel=lambda: cancelled.append("rebalance"))
     group.remove(b)
+    assert sorted(cancelled) == ["rebalance", "session"]
     assert [group.is_free_for(each, "x") for each in (P0, P1, P2)] == [False, True, True]
     assert (group.static_member("i"), group.static_members) == (None, {})
 

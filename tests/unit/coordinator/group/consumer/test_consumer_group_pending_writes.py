@@ -95,7 +95,13 @@ def test_nothing_of_a_group_that_was_given_up_is_written_later():
     log.callbacks[0](FAILED)
     writes.write({b"l": b"1"}, log.append, told.append)
     writes.abandon(ErrorCode.NOT_COORDINATOR)
-    assert writes.is_idle
+    assert (writes.is_idle, writes.keys) == (True, {})
+    failed = PendingWrites()
+    failed.write({b"k": b"1"}, log.append, told.append)
+    log.callbacks.pop()(FAILED)
+    log.batches.pop()
+    failed.abandon(ErrorCode.NOT_COORDINATOR)
+    assert (failed.is_idle, failed.keys) == (True, {})
 
     writes.write({b"m": b"1"}, log.append, told.append)
     assert log.batches[2] == {b"m": b"1"}

@@ -156,6 +156,8 @@ def test_tombstone_of_what_is_not_there_is_passed_over():
 
     assert not stored.exists
     assert apply(stored, *RECORDS[:1]).restore("g").members == {}
+    fresh = apply(StoredConsumerGroup(), *RECORDS[:1]).restore("g")
+    assert (fresh.assignment_epoch, fresh.topics, fresh.regexes) == (0, {}, {})
 
 
 @pytest.mark.parametrize(
