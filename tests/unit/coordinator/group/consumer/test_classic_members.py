@@ -190,3 +190,68 @@ def test_requests_of_classic_members_that_are_refused_are_answered():
     assert world.leave("nobody", peer.member_id) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
 
     assert set(world.consumers.members) == {"c"}
+
+
+def test_member_that_joined_and_is_silent_is_put_out_by_its_session():
+    """It need not wait for the end of the time for a rebalance."""
+    world = ConsumerWorld({"t": 4})
+    consumer, peer = mixed(world)
+    silent = ClassicPeer(world)
+    assert silent.take(silent.join()) is ErrorCode.NONE
+    for _ in range(2):
+        world.advance(5_500)
+        world.beat(consumer)
+        peer.live()
+
+    assert set(world.consumers.members) == {"c", peer.member_id}
+
+
+def test_full_group_takes_those_who_are_in_it():
+    """Another one is refused, and is not asked to come back."""
+    world = ConsumerWorld({"t": 4}, group_consumer_max_size=2)
+    _, peer = mixed(world)
+    newcomer = ClassicPeer(world)
+    assert newcomer.take(newcomer.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    assert peer.take(peer.join()) is ErrorCode.NONE
+
+
+def test_partition_that_a_member_says_it_has_is_nobody_elses():
+    """A cooperative member joins with all that it has, and gives up a part when it has synced."""
+    world = ConsumerWorld({"t": 4})
+    consumer, peer = Peer("c"), ClassicPeer(world, is_eager=False)
+    world.join(consumer, "other")
+    peer.live()
+    assert len(peer.owned) == 4
+    consumer.subscription = {"subscribed_topic_names": ["t"], "subscribed_topic_regex": None}
+    world.rejoin(consumer)
+    assert peer.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(3):
+        assert peer.take(peer.join()) is ErrorCode.NONE
+        assert world.beat(consumer) is ErrorCode.NONE
+        assert consumer.owned == frozenset()
+    peer.receive(peer.sync())
+    assert (len(peer.owned), peer.wants_to_join) == (2, True)
+    peer.live()
+    world.beat(consumer)
+
+    assert len(consumer.owned) == 2
+    assert not consumer.owned & peer.owned
+
+
+@pytest.mark.parametrize("ask", ["join", "sync"])
+def test_answer_that_is_not_in_the_log_is_an_error(ask):
+    """The member asks again."""
+    world = ConsumerWorld({"t": 4})
+    _, peer = mixed(world)
+    world.create("u", 2)
+    peer.topics = ("t", "u")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    joined = peer.join()
+    assert joined.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if ask == "sync":
+        peer.generation = world.consumers.members[peer.member_id].current.member_epoch
+        assert peer.sync().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.error = ErrorCode.NONE
+
+    assert peer.rejoin() is ErrorCode.NONE
