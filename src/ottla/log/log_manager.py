@@ -508,9 +508,7 @@ class LogManager:
         original, copy = both
         if not disk.exists(f"{copy.dir}/{MOVE_MARK}") or disk.exists(f"{original.dir}/{MOVE_MARK}"):
             raise ConfigError(f"log.dirs: {one.topic_partition} is in {one.dir} and {other.dir}")
-        kept, gone = sorted(both, key=_reach)[::-1]
-        if _reach(kept) == _reach(gone):
-            kept, gone = copy, original
+        gone, kept = sorted(both, key=_reach)  # the copy, if they reach equally far
         logger.warning("%s had not ended its move; it is in %s now", one.topic_partition, kept.dir)
         try:
             self._delete_directory(gone)
@@ -716,14 +714,12 @@ class LogManager:
             truncate_fully_and_start_at(log, offset)
 
     async def _lower_recovery_point(self, log: Log, offset: int) -> None:
-        log.check_available()
         if not self._to_lower or self._lowering is None:
             scheduler = self.runtime.scheduler
             self._lowering = scheduler.spawn(self._write_lowered(), "lower recovery points")
         self._to_lower.append((log, offset))
         # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._lowering)
-        log.check_available()
         try:
             self.checkpoints.check(log.log_dir, log.log_dir.recovery_points)
         except OSError as error:

@@ -13,7 +13,7 @@ from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import log_manager
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
-from ottla.log.log_manager import CHECKPOINT_RETRY_MS
+from ottla.log.log_manager import CHECKPOINT_RETRY_MS, LogAttachment
 from ottla.structs import NO_UUID, TopicPartition
 
 CHECKPOINTS = (
@@ -73,6 +73,61 @@ def test_checkpoints_forget_a_log_that_leaves(world: LogWorld, leave):
         assert len(names := [n for n in world.disk.list_dir(DIR) if n.startswith("topic-0")]) == (
             0 if leave is delete else len(names)
         )
+
+
+class Removals(LogAttachment):
+    """Notes which partitions leave."""
+
+    def __init__(self) -> None:
+        self.seen: list[TopicPartition] = []
+
+    def on_removal(self, topic_partition: TopicPartition) -> None:
+        self.seen.append(topic_partition)
+
+
+@pytest.mark.parametrize("leave", [delete, put_stray_away])
+def test_attachments_hear_of_a_log_that_leaves(world: LogWorld, leave):
+    """Once, so that a move of it is given up."""
+    removals = Removals()
+    world.manager.attach(removals)
+    fill(world)
+    leave(world)
+
+    assert removals.seen == [PARTITION]
+
+
+def test_deletion_that_a_stop_has_interrupted_is_finished(world: LogWorld):
+    """Its directory has the name that says so."""
+    path = f"{DIR}/topic-9.0123456789abcdef0123456789abcdef-delete"
+    world.disk.make_dirs(path)
+    world.restart()
+    assert world.disk.is_dir(path)
+    world.runtime.advance(100_000)
+
+    assert not world.disk.exists(path)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_of_a_log_and_its_copy_the_one_that_reaches_further_stays(more):
+    """The copy, if neither does: it has what was flushed at the end of the move."""
+    one, two = "/data/a", "/data/b"
+    world = LogWorld(**{"log.dirs": f"{one},{two}"})
+    for number in range(5):
+        world.append(b"%d" % number, epoch=number)
+    world.stop()
+    world.disk.make_dirs(f"{two}/topic-0")
+    for name in world.disk.list_dir(f"{one}/topic-0"):
+        world.overwrite(f"{two}/topic-0/{name}", world.disk.contents(f"{one}/topic-0/{name}"))
+    world.overwrite(f"{two}/topic-0/replica-move", b"")
+    for path, is_shorter in ((one, more > 0), (two, more < 0)):
+        log_path = f"{path}/topic-0/{0:020d}.log"
+        if is_shorter:
+            data = world.disk.contents(log_path)
+            world.overwrite(log_path, data[: len(data) * 4 // 5])
+    world.start()
+
+    assert world.log().dir == (one if more < 0 else two) + "/topic-0"
+    assert world.log().log_end_offset == 5
 
 
 @pytest.mark.parametrize("leave", [delete, put_stray_away])
@@ -201,11 +256,16 @@ def test_log_is_not_cut_where_its_recovery_point_cannot_be_lowered(world: LogWor
 def test_log_of_a_failed_directory_is_not_cut(world: LogWorld, change):
     """Nothing is written there."""
     fill(world)
+    log = world.log()
     world.manager.dirs[0].fail(OSError("gone"))
     calls: list[str] = []
     world.disk.on_call = lambda name, path: calls.append(name)
     with pytest.raises(KafkaError) as caught:
-        change(world)
+        world.runtime.scheduler.run(
+            world.manager.truncate(log, 20)
+            if change is cut
+            else world.manager.truncate_fully_and_start_at(log, 99)
+        )
 
     assert (caught.value.error, calls) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
