@@ -714,10 +714,11 @@ class LogManager:
             truncate_fully_and_start_at(log, offset)
 
     async def _lower_recovery_point(self, log: Log, offset: int) -> None:
-        if not self._to_lower or self._lowering is None:
+        if not self._to_lower:
             scheduler = self.runtime.scheduler
             self._lowering = scheduler.spawn(self._write_lowered(), "lower recovery points")
         self._to_lower.append((log, offset))
+        assert self._lowering is not None
         # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._lowering)
         try:

@@ -171,6 +171,27 @@ def test_sets_of_an_expression_are_forgotten_when_they_are_many():
     assert len(pattern._sets) < 1000
 
 
+def test_sets_are_kept_until_they_have_taken_many_steps(monkeypatch):
+    """Then the next search begins without any, and its own are kept again."""
+
+    def most_steps(count: int) -> None:
+        monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", count)
+
+    pattern = NamePattern("aaabbb")
+    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_STEPS", 20)
+    assert pattern.fullmatch("aaabbb")
+    most_steps(0)
+    assert pattern.fullmatch("aaabbb")
+    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_STEPS", 19)
+    most_steps(3)
+    with pytest.raises(KafkaError):
+        pattern.fullmatch("x")
+    most_steps(4)
+    assert not pattern.fullmatch("x")
+    most_steps(0)
+    assert not pattern.fullmatch("x")
+
+
 def test_whole_names_are_matched():
     """As RE2's full match does."""
     world = ConsumerWorld({"a": 1, "ab": 1, "ba": 1})
