@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_group_world import ConsumerWorld, Peer
+from consumer_group_world import SESSION_MS, ConsumerWorld, Peer
 
 from ottla.errors import ErrorCode
 
@@ -152,3 +152,15 @@ def test_group_of_a_coordinator_that_ends_is_dead():
     world.coordinator.shutdown()
 
     assert group.state_name == "Dead"
+
+
+def test_member_that_is_silent_after_a_reload_is_put_out():
+    """The next coordinator counts its session from the beginning, and to its end."""
+    world = ConsumerWorld({"t": 2})
+    world.members("a")
+    world.reload()
+    world.advance(SESSION_MS - 1)
+    assert "a" in world.consumers.members
+    world.advance(1)
+
+    assert "a" not in world.consumers.members

@@ -129,7 +129,14 @@ def expression(chance: random.Random, depth: int) -> str:
 
 @pytest.mark.parametrize(
     ("text", "name", "steps"),
-    [("a", "a", 5), ("[a-c]", "a", 6), ("[a-cx-z]", "a", 7), ("ab", "ab", 8), ("a|b", "b", 5)],
+    [
+        ("a", "a", 5),
+        ("[a-c]", "a", 6),
+        ("[a-cx-z]", "a", 7),
+        ("ab", "ab", 8),
+        ("a|b", "b", 5),
+        ("[ab]*c", "aabc", 12),
+    ],
 )
 def test_step_is_a_place_or_a_range_that_is_looked_at(monkeypatch, text, name, steps):
     """And each set of places that is made: a search that needs one more is refused."""
@@ -190,6 +197,14 @@ def test_sets_are_kept_until_they_have_taken_many_steps(monkeypatch):
     assert not pattern.fullmatch("x")
     most_steps(0)
     assert not pattern.fullmatch("x")
+
+
+def test_expression_may_be_as_long_as_the_limit():
+    """One character more is too long."""
+    longest = "[" + "a" * (consumer_rebalancer.MAX_LENGTH - 2) + "]"
+    assert compile_regex(longest).fullmatch("a")
+    with pytest.raises(KafkaError, match="it is longer than"):
+        compile_regex(longest + "a")
 
 
 def test_whole_names_are_matched():
