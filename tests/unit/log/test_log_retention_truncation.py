@@ -72,9 +72,13 @@ def test_cut_at_or_behind_the_end_only_drops_epochs_without_records(eventful: Lo
     """Their leader may be of the past."""
     log = eventful.log()
     end, before = log.log_end_offset, parts_of_live(log)
+    calls: list[str] = []
+    eventful.disk.on_call = lambda name, path: calls.append(name)
     for offset in (end, end + 5):
         log.leader_epoch_cache.assign(99, offset)
+        calls.clear()
         truncate_to(log, offset)
+        assert calls == []
         assert parts_of_live(log) == before
         assert log.log_end_offset == end
 
@@ -99,6 +103,8 @@ def test_log_that_begins_anew_has_nothing_but_its_start(eventful: LogWorld, begi
     """Whether a segment begins there already or not; also after a loss of power."""
     log = eventful.log()
     assert 27 in log.segments.base_offsets
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
     eventful.disk.sync_all()
     revision = max(segment.revision for segment in log.segments)
     kept = [segment for segment in log.segments if segment.base_offset == begin_at]
@@ -183,3 +189,14 @@ def test_cut_that_fails_half_way_takes_the_directory_offline(eventful: LogWorld,
     assert (caught.value.error, log.log_end_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, before)
     with pytest.raises(KafkaError):
         cut(log, before + 10)
+
+
+def test_snapshot_behind_the_cut_is_removed(eventful: LogWorld):
+    """It was taken at the end of the log when the broker stopped, where no segment begins."""
+    log = eventful.restart(clean=True)
+    end = log.log_end_offset
+    assert log.producer_state_manager.latest_snapshot_offset == end
+    truncate_to(log, end - 1)
+
+    assert log.producer_state_manager.latest_snapshot_offset < end
+    assert f"{end:020d}.snapshot" not in eventful.names()
