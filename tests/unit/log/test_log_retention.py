@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from log_world import NOW_MS, LogWorld, numbers, read_all, values
 
-from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_retention import breached, delete_old_segments
 
 HOUR_MS = 3_600_000
 
@@ -245,3 +245,16 @@ def test_record_of_the_future_is_reported_once(world: LogWorld, caplog):
     assert "topic-0" in warnings[0]
     assert "segment 0" in warnings[0]
     assert str(in_microseconds) in warnings[0]
+
+
+def test_segments_that_compaction_has_emptied_go_with_the_one_behind(world: LogWorld):
+    """Each of them once, whatever time their emptied batches had."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(90, timestamp_ms=NOW_MS - 2 * HOUR_MS)
+    log = world.log()
+    segments = log.segments.items
+    for segment in (segments[0], segments[2], segments[5]):
+        segment.size, segment.max_timestamp_ms = 0, NOW_MS
+    segments[4].max_timestamp_ms = NOW_MS
+
+    assert breached(log, NOW_MS) == (list(segments[:4]), "retention.ms")

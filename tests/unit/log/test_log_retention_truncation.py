@@ -200,3 +200,12 @@ def test_snapshot_behind_the_cut_is_removed(eventful: LogWorld):
 
     assert log.producer_state_manager.latest_snapshot_offset < end
     assert f"{end:020d}.snapshot" not in eventful.names()
+
+
+def test_snapshot_at_the_cut_stays(eventful: LogWorld):
+    """It has the state of just those batches that are left."""
+    log = eventful.log()
+    offset = log.segments.base_offsets[3]
+    truncate_to(log, offset)
+
+    assert log.producer_state_manager.latest_snapshot_offset == offset

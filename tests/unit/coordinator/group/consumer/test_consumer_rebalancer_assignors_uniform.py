@@ -181,3 +181,13 @@ def test_members_that_read_the_same_share_all_whatever_they_had(seed):
     most = sorted((len(had[each]) for each in members), reverse=True)
     limits = [quota + (place < rest) for place in range(len(members))]
     assert moved == sum(max(0, size - limit) for size, limit in zip(most, limits, strict=True))
+
+
+def test_partitions_that_are_no_longer_there_are_not_kept():
+    """The topic was made anew with fewer."""
+    had = frozenset(TopicIdPartition(A, number) for number in range(4))
+    specs = {"x": MemberSpec(frozenset({A}), had), "y": MemberSpec(frozenset({A}), NO_PARTITIONS)}
+    targets = assign_uniform(GroupSpec(specs, {A: 3}))
+
+    assert sizes(targets) == [1, 2]
+    assert frozenset().union(*targets.values()) == {TopicIdPartition(A, n) for n in range(3)}
