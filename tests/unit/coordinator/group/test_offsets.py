@@ -1,5 +1,7 @@
 """Commits, deletions and ends of transactions in any order, and which offsets expire."""
 
+from uuid import UUID
+
 import pytest
 
 from ottla.coordinator.group.offsets import (
@@ -356,6 +358,20 @@ def test_tombstone_that_stands_at_or_behind_an_orphan_is_enough():
     offsets.settle(write, 12)
 
     assert offsets.owed_tombstones == {}
+
+
+def test_offsets_of_deleted_topics_do_not_count_for_new_ones():
+    """All of the group, or some partitions; one without an offset is left out."""
+    old, new = CommittedOffset(1, topic_id=UUID(int=1)), CommittedOffset(2, topic_id=UUID(int=2))
+    offsets = holding({T0: old, U0: new})
+
+    def is_deleted(partition, topic_id):
+        return topic_id == UUID(int=1)
+
+    assert offsets.current(is_deleted) == {U0: new}
+    assert offsets.current(is_deleted, [T0, T1, U0]) == {U0: new}
+    assert offsets.current(is_deleted, [T0]) == offsets.current(is_deleted, []) == {}
+    assert offsets.current(lambda *_: False, [T0, T1]) == {T0: old}
 
 
 def test_group_with_a_commit_under_way_is_not_over():
