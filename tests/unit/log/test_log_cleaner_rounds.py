@@ -112,9 +112,11 @@ def test_cleaner_that_has_ended_begins_nothing():
     looked_ms = compacted.cleaner.looked_ms
     compacted.runtime.advance(300_000)
     assert compacted.cleaner.looked_ms == looked_ms
+    calls: list[str] = []
+    compacted.disk.on_call = lambda name, path: calls.append(name)
     compacted.clean()
 
-    assert cleaned(compacted, 0) == [False]
+    assert (cleaned(compacted, 0), calls) == ([False], [])
 
 
 def test_looks_keep_their_rhythm_unless_it_is_changed(compacted):
