@@ -71,7 +71,6 @@ class BrokerMetrics:
         registry: MetricsRegistry,
         state: Callable[[], BrokerState],
     ) -> None:
-        self.registry = registry
         self._parts, self._processor = parts, processor
         self.requests = RequestMetrics(registry, processor.sent)
         parts.apis.meter = self.requests

@@ -239,7 +239,6 @@ class IsrRequests:
     def close(self) -> None:
         """Send nothing more."""
         self._is_closed = True
-        self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
             self._task = None

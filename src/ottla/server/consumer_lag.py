@@ -118,11 +118,13 @@ class ConsumerLag:
     # -- where partitions end
 
     def follow(self) -> None:
-        """Note the ends of partitions with committed offsets; ask others now and then."""
+        """Forget partitions without committed offsets; ask others for their ends now and then.
+
+        The ends of its own partitions are noted before each tick, as before each reading.
+        """
         wanted = self._wanted()
         for gone in self._histories.keys() - wanted:
             del self._histories[gone]
-        self._note_own(wanted)
         now_ms = self._runtime.clock.monotonic_ms()
         if self._connections is None or self._is_asking or now_ms < self._remote_at_ms:
             return

@@ -11,7 +11,13 @@ from test_apis_slices import World, offsets_answer, offsets_request
 from ottla.errors import ErrorCode, LocalProtocolError
 from ottla.protocol.acls import AclCreationResult, CreateAclsResponse
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.group import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
 from ottla.protocol.metadata import MetadataRequestTopic
 from ottla.protocol.offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.produce import (
@@ -124,6 +130,21 @@ def test_what_is_named_again_is_answered_again_where_that_matters():
     answer = World(ApiKey.LIST_OFFSETS, offsets_answer([])).ask(request, 7)
 
     assert sum(len(topic.partitions) for topic in answer.topics) == 600
+
+
+def test_names_are_cut_into_slices_of_which_none_is_too_long():
+    """Each comes once, in its order."""
+    asked = []
+
+    def handle(context: Any, body: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        asked.append(body.groups)
+        return DescribeGroupsResponse(groups=[DescribedGroup(group_id=g) for g in body.groups])
+
+    names = [f"g{number}" for number in range(120)]
+    answer = World(ApiKey.DESCRIBE_GROUPS, handle).ask(DescribeGroupsRequest(groups=names), 5)
+
+    assert [len(each) for each in asked] == [50, 50, 20]
+    assert [group.group_id for group in answer.groups] == names
 
 
 def test_entries_without_lists_are_once_each():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -320,3 +321,5 @@ def test_link_that_is_closed_sends_nothing_more(leaving):
     world.runtime.advance(10)
 
     assert looks == [1]
+    tasks = [task.get_name() for task in asyncio.all_tasks(world.runtime.scheduler.loop)]
+    assert "alter partitions" not in tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -473,3 +474,22 @@ def test_change_that_is_wrong_by_itself_is_tried_once(world, isr, monkeypatch):
     world.runtime.advance(1_000)
 
     assert (tries, done) == ([1], [ErrorCode.UNKNOWN_SERVER_ERROR])
+
+
+def test_broker_that_says_it_is_no_controller_is_not_asked_again(world, monkeypatch):
+    """Whatever the notifications of the registry are doing."""
+    silent = SimpleNamespace(cancel=lambda: None)
+    monkeypatch.setattr(world.registry, "watch_data", lambda path, callback: silent)
+    world.elect(2)
+    refusal = ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    world.answer(
+        ControlledShutdownRequest,
+        lambda broker_id, _: refusal if broker_id == 2 else ControlledShutdownResponse(),
+    )
+    task = world.ask()
+    world.runtime.advance(5)
+    world.elect(3)
+    world.runtime.advance(500)
+
+    assert task.result() == ControlledShutdownResponse()
+    assert world.askers[-1] == 3

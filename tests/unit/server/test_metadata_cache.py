@@ -8,6 +8,9 @@ from uuid import UUID
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
+    NO_EPOCH,
+    NO_LEADER,
+    NO_UUID,
     BrokerEndPoints,
     EndPoint,
     LeaderAndIsr,
@@ -156,3 +159,52 @@ def test_wait_ends_with_the_update_after_which_it_holds():
     scheduler.run_ready()
     assert waiting.done()
     assert given_up.cancelled()
+
+
+def test_partition_is_there_with_its_topic_and_its_number():
+    """A topic that is not known has none, and a known one no others than its own."""
+    cache = cache_with(state("a", 0))
+    found = {}
+    for name, index in (("a", 0), ("a", 5), ("gone", 0)):
+        tp = TopicPartition(name, index)
+        found[tp] = (cache.contains(tp), cache.topic_id(tp) is not None, cache.leader(tp) >= 0)
+
+    assert list(found.values()) == [
+        (True, True, True),
+        (False, False, False),
+        (False, False, False),
+    ]
+    assert cache.leader_and_epoch(TopicPartition("a", 5)) == (NO_LEADER, NO_EPOCH)
+    assert cache.leader_and_epoch(TopicPartition("gone", 0)) == (NO_LEADER, NO_EPOCH)
+
+
+def test_broker_that_was_told_nothing_knows_neither_controller_nor_topics():
+    """Nor is anything certainly deleted."""
+    cache = MetadataCache("the cluster")
+
+    assert (cache.cluster_id, cache.controller_id, cache.version) == ("the cluster", -1, 0)
+    assert (cache.update_count, cache.is_complete) == (0, False)
+    assert not cache.is_deleted(TopicPartition("a", 0))
+    cache.update([], [])
+    assert (cache.update_count, cache.version) == (1, 0)
+
+
+def test_partition_is_deleted_where_no_topic_or_another_one_has_its_name():
+    """As far as ids are known, and only when the controller has told of all topics."""
+    cache = cache_with(state("a", 0, 1), state("old", 0, 0))
+    here, old, gone = (TopicPartition(name, 0) for name in ("a", "old", "gone"))
+    asked = [
+        (here, NO_UUID, False),
+        (here, UUID(int=1), False),
+        (here, UUID(int=2), True),
+        (TopicPartition("a", 1), UUID(int=1), True),
+        (old, NO_UUID, False),
+        (old, UUID(int=1), False),
+        (gone, NO_UUID, True),
+        (gone, UUID(int=1), True),
+    ]
+    assert not any(cache.is_deleted(tp, topic_id) for tp, topic_id, _ in asked)
+    cache.is_complete = True
+
+    for tp, topic_id, expected in asked:
+        assert cache.is_deleted(tp, topic_id) is expected, (tp, topic_id)

@@ -95,7 +95,7 @@ def test_connection_is_told_whom_it_serves(apis, runtime):
     ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
     ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
 
-    assert len(connection.sent) == 2
+    assert [len(answer) > 0 for answer in connection.sent] == [True, True]
     assert connection.principal == KafkaPrincipal.user("alice")
     assert connection.authenticator is None
 
