@@ -41,8 +41,13 @@ FIELDS = "name string, city string, balance bigint, changed_at timestamp"
 def left_out() -> Column:
     """Why a record changes nothing; null for one that changes or deletes a row."""
     text = F.make_valid_utf8(F.col("value").cast("string"))
-    row = _row()
     given = F.from_json(text, "map<string, string>")
+    parsed = F.array(F.struct(_row().alias("row"), given.alias("given")))
+    # The variable of a function stands for what was parsed once, and not for the parsing.
+    return F.transform(parsed, lambda each: _problem(each["row"], each["given"]))[0]
+
+
+def _problem(row: Column, given: Column) -> Column:
     misfits = F.concat_ws(
         ", ",
         *(

@@ -30,6 +30,7 @@ LOG_ORDER = RecordOrder("_log_timestamp", "_log_partition", "_log_offset")
 """The same of the record that an output's row was read from, beside all of its columns."""
 PROBLEM = "_problem"
 REASON = "_reason"
+OBJECT = "_object"
 NO_OBJECT = "the value is no JSON object"
 FAR_TIME = "a time outside the years 1 to 9999"
 MISFIT = "the value does not fit the columns"
@@ -46,7 +47,8 @@ def observed(records: DataFrame, source: Input) -> DataFrame:
     if not source.schema:
         return _counted(records, source, {"malformed": F.lit(0)})
     reasons = reasons_of(source.schema)
-    numbered = records.withColumn(REASON, _reason_number(source.schema, reasons))
+    parsed = _parsed(records, source.schema, *records.columns)
+    numbered = parsed.withColumn(REASON, _reason_number(source.schema, reasons)).drop(OBJECT)
     counts = {name: F.count_if(F.col(REASON) == n) for n, name in enumerate(reasons)}
     malformed = F.count_if(F.col(REASON).isNotNull())
     return _counted(numbered, source, {"malformed": malformed, **counts}).drop(REASON)
@@ -64,17 +66,19 @@ def reasons_of(schema: str) -> list[str]:
 
 
 def _reason_number(schema: str, reasons: Sequence[str]) -> Column:
-    """The number of the reason for leaving a record out; null for one that is a row."""
+    """The number of the reason for leaving a parsed record out; null for one that is a row."""
     text = F.make_valid_utf8(F.col("value").cast("string"))
-    found, given = _object(schema), F.from_json(text, "map<string, string>")
+    # Only records with a problem are parsed once more, field by field.
+    found, given = F.col(OBJECT), F.from_json(text, "map<string, string>")
+    problem = _problem(schema)
     first = F.when(F.col("value").isNull(), reasons.index(NO_VALUE)).when(
         given.isNull(), reasons.index(NO_OBJECT)
     )
     for number, name in enumerate(columns_of(schema), reasons.index(NO_OBJECT) + 1):
         first = first.when(given[name].isNotNull() & found[name].isNull(), number)
-    is_far = found[PROBLEM] == FAR_TIME
+    is_far = problem == FAR_TIME
     first = first.when(is_far, reasons.index(FAR_TIME)).otherwise(reasons.index(MISFIT))
-    return F.when(found[PROBLEM].isNotNull(), first)
+    return F.when(problem.isNotNull(), first)
 
 
 def rows_of(records: DataFrame, source: Input) -> DataFrame:
@@ -129,24 +133,33 @@ def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFra
 
 def _objects(records: DataFrame, ddl: str, others: tuple[str, ...]) -> DataFrame:
     """The fields of the objects as columns, and the columns `others` after them."""
-    parsed = records.select(_object(ddl).alias("_object"), *others)
-    return parsed.where(f"_object.{PROBLEM} is null").select("_object.*", *others).drop(PROBLEM)
+    parsed = _parsed(records, ddl, *others).where(_problem(ddl).isNull())
+    return parsed.select(f"{OBJECT}.*", *others).drop(PROBLEM)
 
 
-def _object(ddl: str) -> Column:
+def _parsed(records: DataFrame, ddl: str, *others: str) -> DataFrame:
+    """The columns `others`, and the object that the value is as one more.
+
+    A generator makes it, which Spark's optimizer does not look into: of a plain expression it makes
+    one for each field that is used later, and every one of them parses the value.
+    """
     options = {"columnNameOfCorruptRecord": PROBLEM, "mode": "PERMISSIVE"}
     text = F.make_valid_utf8(F.col("value").cast("string"))
     # A record without a value, or with an empty one, is no object either.
     text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
     found = F.from_json(text, f"{ddl}, {PROBLEM} string", options)
-    is_far = F.lit(False)
+    return records.select(*others, F.inline(F.array(F.struct(found.alias(OBJECT)))))
+
+
+def _problem(ddl: str) -> Column:
+    """Why a parsed record is no row; null for one that is a row."""
+    found, is_far = F.col(OBJECT), F.lit(False)
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType), f"columns {ddl}"
     for each in schema.fields:
         if each.dataType.typeName() in MOMENTS:
             is_far |= ~F.coalesce(within_years(found[each.name]), F.lit(True))
-    problem = F.when(is_far, FAR_TIME).otherwise(found[PROBLEM])
-    return found.withField(PROBLEM, problem)
+    return F.when(is_far, FAR_TIME).otherwise(found[PROBLEM])
 
 
 def within_years(moment: Column) -> Column:
@@ -157,8 +170,8 @@ def within_years(moment: Column) -> Column:
 def unusable(records: DataFrame, source: Input) -> DataFrame:
     """The newest records of a table's keys whose values are no objects of its schema."""
     newest = RECORD_ORDER.newest(records.select("key", "value", *RECORD_ORDER.columns), ["key"])
-    has_problem = _object(source.schema)[PROBLEM].isNotNull()
-    return newest.where(F.col("value").isNotNull() & has_problem)
+    parsed = _parsed(newest.where(F.col("value").isNotNull()), source.schema, *newest.columns)
+    return parsed.where(_problem(source.schema).isNotNull()).drop(OBJECT)
 
 
 # Hides how streams and batches differ about time, so that functions need not know.

@@ -267,8 +267,13 @@ class JsonSerde(Serde):
         asked = StructType(list(self.type.fields)).add(problem, StringType())
         text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
         parsed = F.from_json(text, asked, {"columnNameOfCorruptRecord": problem})
-        is_right = column.isNotNull() & parsed[problem].isNull()
-        return F.when(is_right, parsed.dropFields(problem))
+        # The variable of the function stands for what was parsed once, and not for the parsing.
+        return F.transform(
+            F.array(parsed),
+            lambda found: F.when(
+                column.isNotNull() & found[problem].isNull(), found.dropFields(problem)
+            ),
+        )[0]
 
     def encode(self, column: Column) -> Column:
         if self._is_scalar:

@@ -11,9 +11,17 @@ from table_rows import KeyedTopic
 
 from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import Input, Output
-from ottla.pipelines.records import records_of, result_of, rows_of, table_of, unusable
+from ottla.pipelines.records import (
+    observed,
+    records_of,
+    result_of,
+    rows_of,
+    table_of,
+    unusable,
+)
 from ottla.streams.records import Source
 from ottla.streams.serdes import Serdes
+from ottla.warehouse.loads import Layout
 
 pytestmark = pytest.mark.spark
 
@@ -103,3 +111,36 @@ def test_rows_come_back_as_they_were(spark):
 
     assert [key for key, _ in written] == [b"a", b"b"]
     assert sorted(back.collect()) == sorted(rows.collect())
+
+
+MANY = Input("t", "a int, b string, c timestamp, d date, e struct<x: timestamp>, f array<int>")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda frame: rows_of(frame, MANY),
+        lambda frame: table_of(frame, MANY),
+        lambda frame: unusable(frame, MANY),
+        lambda frame: result_of(frame, Output("t"), rows_of(frame, MANY).schema),
+        lambda frame: Layout(MANY.schema, "day", "c").rows(frame),
+    ],
+    ids=["rows", "table", "unusable", "result", "warehouse"],
+)
+def test_value_is_parsed_once_whatever_is_read_of_it(spark, read):
+    """Spark makes a parser for each field where it may, and each reads the whole value."""
+    frame = read(records(spark, (b"k", b'{"a": 1}')))
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+
+    assert plan.count("from_json") == 1, plan
+
+
+def test_problem_of_a_record_is_looked_for_in_what_was_parsed_once(spark):
+    """To count the reasons a value is parsed once more, if it has a problem."""
+    frame = observed(records(spark, (b"k", b'{"a": 1}')), MANY)
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+
+    (parsed,) = [line for line in plan.splitlines() if "Generate inline" in line]
+    assert parsed.count("from_json") == 1, plan
+    (counted,) = [line for line in plan.splitlines() if "CollectMetrics" in line]
+    assert "from_json" not in counted
