@@ -31,7 +31,14 @@ from ottla.protocol.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.registry import paths
-from ottla.registry.tree import RegistryFailedError, SessionState, delete_tree, ensure_path
+from ottla.registry.tree import (
+    RegistryFailedError,
+    SessionState,
+    TreeRegistry,
+    Watch,
+    delete_tree,
+    ensure_path,
+)
 from ottla.registry.znodes import BrokerNode, ConsumerRegistration
 from ottla.runtime.scheduler import pause
 from ottla.structs import Node
@@ -516,6 +523,98 @@ def test_changes_in_the_cluster_are_no_failures_to_take_partitions(connect, old_
 
     assert old_world.node(owner) == "g_one-0"
     assert 1100 <= old_world.runtime.clock.monotonic_ms() < 1200
+
+
+@pytest.fixture
+def watched(monkeypatch) -> list[str]:
+    """The nodes that any client watches, once for each watch."""
+    found: list[str] = []
+
+    class Noted:
+        """A watch that is taken off the list when it is cancelled."""
+
+        def __init__(self, path: str, watch: Watch) -> None:
+            self.path, self.watch = path, watch
+            found.append(path)
+
+        def cancel(self) -> None:
+            found.remove(self.path)
+            self.watch.cancel()
+
+    for name in ("watch_data", "watch_children"):
+        watch = getattr(TreeRegistry, name)
+        monkeypatch.setattr(
+            TreeRegistry,
+            name,
+            lambda self, path, call, watch=watch: Noted(path, watch(self, path, call)),
+        )
+    return found
+
+
+def test_nodes_are_watched_as_long_as_they_matter(old_world, connect, watched):
+    """Owners while they are waited for, topics while they are read, all until the shutdown."""
+    old_world.add_topic("posts", {0: 0})
+    owner = f"{GROUP}/owners/pages/0"
+    old_world.run(ensure_path(old_world.registry, f"{GROUP}/owners/pages"))
+    old_world.run(old_world.registry.create(owner, b"g_other-0"))
+
+    async def change() -> None:
+        await pause(old_world.runtime.scheduler, 100)
+        assert owner in watched
+        await old_world.registry.delete(owner)
+
+    old_world.soon(change())
+    connector = connect(rebalance_backoff_ms=500)
+    connector.create_message_streams_by_filter(Whitelist("p.*"))
+    group = [f"{GROUP}/ids", paths.BROKER_IDS, paths.TOPICS]
+    assert sorted(watched) == sorted([*group, paths.topic("pages"), paths.topic("posts")])
+    old_world.run(old_world.remove_topic("posts"))
+    old_world.advance(1000)
+    assert sorted(watched) == sorted([*group, paths.topic("pages")])
+    connector.shutdown()
+
+    assert watched == []
+
+
+def test_owner_that_goes_before_it_is_watched_is_noticed(old_world, connect, monkeypatch):
+    """The partition is taken at once, and not after the backoff."""
+    owner, registrations = f"{GROUP}/owners/pages/0", ConsumerNodes.registrations
+    old_world.run(ensure_path(old_world.registry, f"{GROUP}/owners/pages"))
+    old_world.run(old_world.registry.create(owner, b"g_other-0"))
+    calls = []
+
+    async def look(self):
+        calls.append(owner)
+        if len(calls) == 2:  # the first look was followed by an attempt to take it
+            await old_world.registry.delete(owner)
+        return await registrations(self)
+
+    monkeypatch.setattr(ConsumerNodes, "registrations", look)
+    connect(rebalance_backoff_ms=500).create_message_streams({"pages": 1})
+
+    assert old_world.node(owner) == "g_one-0"
+    assert old_world.runtime.clock.monotonic_ms() < 100
+
+
+def test_name_is_taken_over_when_its_node_is_gone_and_not_when_it_changes(old_world, connect):
+    """A change of its data says only that the other member lives."""
+    path = f"{GROUP}/ids/g_one"
+    node = ConsumerRegistration({"pages": 1}).encode()
+    old_world.run(ensure_path(old_world.registry, f"{GROUP}/ids"))
+    old_world.run(old_world.registry.create(path, node))
+
+    async def change() -> None:
+        for _ in range(3):
+            await pause(old_world.runtime.scheduler, 100)
+            await old_world.registry.set(path, node)
+        await pause(old_world.runtime.scheduler, 100)
+        await old_world.registry.delete(path)
+
+    old_world.soon(change())
+    connect().create_message_streams({"pages": 1})
+
+    assert 400 <= old_world.runtime.clock.monotonic_ms() < 500
+    assert old_world.names(f"{GROUP}/ids") == ["g_one"]
 
 
 def tell(world: OldWorld, *states: SessionState) -> None:

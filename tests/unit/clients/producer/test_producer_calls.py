@@ -115,21 +115,25 @@ def test_call_that_needs_transactions_is_refused_before_anything_is_waited_for(p
     assert waits == []
 
 
-def test_block_whose_transaction_is_over_is_not_aborted(producer_of, world, caplog):
-    """Its error goes on, and nothing more is said to the coordinator."""
+@pytest.mark.parametrize("is_over", [False, True])
+def test_block_that_raises_is_aborted_unless_its_transaction_is_over(
+    producer_of, world, caplog, is_over
+):
+    """Its error goes on, and nothing more is said to the coordinator than there is to say."""
     producer = producer_of(transactional_id="till")
     producer.init_transactions()
 
-    def commit_and_fail() -> None:
+    def work() -> None:
         with producer.transaction():
             producer.send_offsets_to_transaction(OFFSETS, "copiers")
-            producer.commit_transaction()
+            if is_over:
+                producer.commit_transaction()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        commit_and_fail()
+        work()
 
-    assert world.conversation()[-1] == "commit"
+    assert world.conversation()[-1] == ("commit" if is_over else "abort")
     assert caplog.messages == []
 
 
@@ -143,6 +147,8 @@ def test_batch_that_is_refused_at_once_makes_the_transaction_abortable(producer_
         producer._io.runtime.advance(0)
         with pytest.raises(KafkaError, match="must be aborted") as caught:
             producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
 
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -200,3 +206,9 @@ def test_partitions_without_a_leader_are_left_out_as_soon_as_the_metadata_say_so
     runtime.advance(200)
 
     assert world.queues.available == [1]
+    del world.cluster.topics["pages"]
+    world.core.metadata.request_update()
+    runtime.advance(200)
+
+    assert world.core.metadata.cluster.topics["pages"].partitions == {}
+    assert world.queues.partitions == [0, 1], "an answer without partitions says nothing of them"
