@@ -269,9 +269,8 @@ class ZooKeeperRebalancer:
             raise
         if changes == self._session_changes:
             self._receiver.take(new, offsets, brokers)
-        else:  # other consumers may own them by now
+        else:  # other consumers may own them by now; when a server answers it is found out
             self._must_release_all = True
-            self.request()
 
     async def _register(self) -> None:
         """Join the group, waiting for the end of an earlier session with the same name."""

@@ -11,7 +11,8 @@ from virtual_thread import virtual_threads
 from ottla import KafkaError, Producer, TopicPartition
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD, ProducerBatch
 from ottla.errors import ConfigError, ErrorCode
-from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.protocol.produce import ProduceRequest
+from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.record.rows import EncodedRecords
 
 SHORT = {"max_block_ms": 1000, "request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -137,20 +138,52 @@ def test_block_that_raises_is_aborted_unless_its_transaction_is_over(
     assert caplog.messages == []
 
 
-def test_batch_that_is_refused_at_once_makes_the_transaction_abortable(producer_of):
-    """As a record does."""
+@pytest.mark.parametrize("kind", ["record", "batch"])
+def test_what_is_refused_at_once_makes_the_transaction_abortable(producer_of, runtime, kind):
+    """A record or a batch of records may be too large, and outside of one both are refused."""
     with producer_of(transactional_id="till", max_request_size=1000) as producer:
+
+        def send(size: int) -> None:
+            if kind == "record":
+                producer.send("pages", bytes(size))
+            else:
+                producer.send_encoded("pages", EncodedRecords(0, 1, bytes(size), 0, 0, None))
+
         producer.init_transactions()
+        with pytest.raises(KafkaError, match="producer till is READY"):
+            send(10)
         producer.begin_transaction()
         with pytest.raises(KafkaError, match="is larger than"):
-            producer.send_encoded("pages", EncodedRecords(0, 1, bytes(1000), 0, 0, None))
-        producer._io.runtime.advance(0)
+            send(1000)
+        runtime.advance(0)
         with pytest.raises(KafkaError, match="must be aborted") as caught:
             producer.commit_transaction()
         producer.abort_transaction()
         producer.begin_transaction()
 
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(("given", "sent"), [("text", b"text"), (b"bytes", b"bytes"), (None, None)])
+@pytest.mark.parametrize("part", ["key", "value", "header"])
+def test_text_is_sent_as_bytes_and_none_as_nothing(producer_of, world, runtime, part, given, sent):
+    """In keys, values and headers; a number has no bytes of its own."""
+    with producer_of() as producer:
+
+        def send(content: object) -> None:
+            parts = {"key": None, "value": None, "header": b"h", part: content}
+            headers = {"name": parts["header"]}
+            producer.send("pages", parts["value"], key=parts["key"], headers=headers)
+
+        with pytest.raises(KafkaError, match=part):
+            send(7)
+        send(given)
+        runtime.advance(10)
+
+    (request,) = world.cluster[0].sent(ProduceRequest)
+    (record,) = RecordBatch(request.topic_data[0].partition_data[0].records).records()
+    found = {"key": record.key, "value": record.value, "header": record.headers[0][1]}
+    assert found == {"key": None, "value": None, "header": b"h", part: sent}
 
 
 def test_record_that_comes_while_the_producer_is_closed_is_refused(producer_of, world):
