@@ -50,7 +50,11 @@ def test_what_changes_nothing_has_a_reason(spark):
     assert [row._offset for row in changed] == list(range(len(USED)))
     counted = change_capture.unused(records).collect()
     assert {row.reason: row.records for row in counted} == Counter(filter(None, expected))
-    plan = records.select(change_capture.left_out())._jdf.queryExecution().optimizedPlan()
+    plan = (
+        records.select(change_capture.left_out().alias("reason"))
+        ._jdf.queryExecution()
+        .optimizedPlan()
+    )
     assert plan.toString().count("from_json") == 2, "as a row, and as it was given"
 
 

@@ -111,8 +111,9 @@ def test_a_field_that_json_has_not_is_refused():
 def test_object_is_parsed_once_whatever_is_taken_of_it(spark):
     """Spark makes a parser for each field where it may, and each reads the whole value."""
     values = spark.createDataFrame([(b'{"a": 1, "b": "x", "c": 2}',)], "value binary")
-    decoded = values.select(Serdes.json("a long, b string, c long").decode(F.col("value")))
-    fields = decoded.toDF("object").where("object.a > 0").select("object.b", "object.c")
+    serde = Serdes.json("a long, b string, c long")
+    decoded = values.select(serde.decode(F.col("value")).alias("object"))
+    fields = decoded.where("object.a > 0").select("object.b", "object.c")
     plan = decoded._jdf.queryExecution().optimizedPlan().toString()
 
     assert plan.count("from_json") == 1, plan
