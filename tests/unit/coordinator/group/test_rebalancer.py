@@ -211,3 +211,71 @@ def test_members_are_counted_once_however_often_they_join(world):
     world.join(follower)
 
     assert again.value.generation_id == 2
+
+
+def completing_group(world):
+    """Two members that have joined again; neither has sent its SyncGroup."""
+    leader, follower = world.stable_group(None, None)
+    joins = [world.join(leader), world.join(follower)]
+    assert world.state is COMPLETING
+    assert world.group().sync_timer is not None
+    return leader, follower, joins[0].value.generation_id
+
+
+@pytest.mark.parametrize("ends", ["all have synced", "who has not is gone", "they join again"])
+def test_time_to_sync_ends_when_nobody_is_waited_for(world, ends):
+    """No timer of a past generation is left."""
+    leader, follower, generation = completing_group(world)
+    world.sync(leader, generation, {leader: b"1", follower: b"2"})
+    assert world.group().sync_timer is not None
+    if ends == "all have synced":
+        world.sync(follower, generation)
+    elif ends == "who has not is gone":
+        world.leave(follower)
+    else:
+        world.join(leader)
+
+    assert world.group().sync_timer is None
+
+
+def test_time_to_sync_ends_by_itself(world):
+    """Once, and members that have not used it are gone."""
+    leader, follower, generation = completing_group(world)
+    world.sync(leader, generation, {leader: b"1", follower: b"2"})
+    for _ in range(REBALANCE_MS // 5_000):
+        world.advance(5_000)
+        world.heartbeat(leader, generation)
+        world.heartbeat(follower, generation)
+
+    assert set(world.group().members) == {leader}
+    assert world.group().sync_timer is None
+
+
+def test_group_that_is_abandoned_is_dead_and_waits_for_nothing(world):
+    """Whoever still has it sees that; members look for another coordinator."""
+    completing_group(world)
+    group = world.group()
+    world.coordinator.shutdown()
+
+    assert (group.state_name, group.sync_timer, group.members) == ("Dead", None, {})
+
+
+def test_group_that_all_have_left_is_so_in_the_log(world):
+    """Its next coordinator does not wait for them."""
+    members = world.stable_group(None, None)
+    world.leave(*members)
+    world.advance(REBALANCE_MS)
+    generation = world.group().generation_id
+    assert world.coordinator.manager.differences(0) == []
+    world.move_away_and_back()
+
+    assert (world.group().state_name, world.group().generation_id) == ("Empty", generation)
+
+
+def test_group_of_nobody_but_a_member_id_that_is_given_back_is_gone(world):
+    """Nothing of it was ever in the log."""
+    member_id = world.join(version=4).value.member_id
+    assert world.coordinator.manager.group("g") is not None
+    world.leave(member_id)
+
+    assert world.coordinator.manager.group("g") is None

@@ -3,8 +3,10 @@
 import pytest
 from group_world import COMPLETING, EMPTY, PREPARING, REBALANCE_MS, SESSION_MS, STABLE, World
 
-from ottla.coordinator.group.rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinator.group.group import ClassicGroup
+from ottla.coordinator.group.rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS, PendingMembers
 from ottla.errors import ErrorCode
+from ottla.testing import mock_runtime
 
 
 @pytest.fixture
@@ -131,3 +133,75 @@ def test_longer_and_shorter_sessions_are_each_kept(world):
     world.advance(24_000)
 
     assert world.state is EMPTY
+
+
+# -- ids that were handed out
+
+
+class Handed:
+    """Ids that wait for their members, of two groups and at most so many."""
+
+    def __init__(self, limit=3):
+        self.runtime = mock_runtime()
+        self.expired = []
+        self.pending = PendingMembers(
+            self.runtime.scheduler, lambda group, member: self.expired.append(member), limit
+        )
+        self.group, self.other = ClassicGroup("g", 0), ClassicGroup("h", 0)
+
+
+def test_id_that_nobody_claims_expires():
+    """In its time, and once; one that was claimed does not."""
+    handed = Handed()
+    handed.pending.add(handed.group, "a", 1000)
+    handed.pending.add(handed.other, "b", 2000)
+    assert (handed.group.pending_members, len(handed.pending)) == ({"a"}, 2)
+    handed.pending.discard(handed.other, "b")
+    handed.pending.discard(handed.other, "never there")
+    assert (handed.other.pending_members, len(handed.pending)) == (set(), 1)
+    handed.runtime.advance(999)
+    assert handed.expired == []
+    handed.runtime.advance(100_000)
+
+    assert (handed.expired, handed.group.pending_members, len(handed.pending)) == (["a"], set(), 0)
+
+
+def test_oldest_ids_give_way_to_new_ones(caplog):
+    """They are as expired; their time does not come a second time."""
+    handed = Handed(limit=2)
+    for name in ("a", "b", "c"):
+        handed.pending.add(handed.group, name, 1000)
+        handed.runtime.advance(10)
+    assert (handed.expired, len(handed.pending)) == (["a"], 2)
+    handed.runtime.advance(10_000)
+
+    assert (handed.expired, len(handed.pending)) == (["a", "b", "c"], 0)
+    assert caplog.text == ""
+
+
+def test_id_that_is_claimed_is_waited_for_no_more(world):
+    """Nor does it count among those that may be out at a time."""
+    member_id = world.join(version=4).value.member_id
+    assert len(world.coordinator.rebalancer.pending) == 1
+    joined = world.join(member_id, version=4)
+
+    assert len(world.coordinator.rebalancer.pending) == 0
+    world.end_initial_delay()
+    assert joined.error is ErrorCode.NONE
+
+
+def test_requests_of_a_member_that_is_removed_are_answered(world):
+    """It waits for its assignment or for the next generation, and is no member any more."""
+    leader, follower = world.stable_group(None, None)
+    joins = [world.join(leader), world.join(follower)]
+    assert world.state is COMPLETING
+    sync = world.sync(follower, joins[1].value.generation_id)
+    assert sync.is_open
+    world.leave(follower)
+    assert sync.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.state is PREPARING
+    newcomer = world.join()
+    (member_id,) = set(world.group().members) - {leader}
+    world.leave(member_id)
+
+    assert newcomer.error is ErrorCode.UNKNOWN_MEMBER_ID
