@@ -330,6 +330,16 @@ def test_target_whose_copy_cannot_be_removed_is_offline():
     assert [each.is_offline for each in world.manager.dirs] == [False, True]
 
 
+def test_original_that_cannot_be_renamed_after_the_move_is_offline():
+    """Even if the error may pass: it has the name of the partition, which is elsewhere now."""
+    world = world_of(A, B)
+    world.disk.fail("rename", f"{A}/topic-0", error=errno.EMFILE)
+    move(world)
+
+    assert [each.is_offline for each in world.manager.dirs] == [True, False]
+    check_arrived(world, numbers(0, 100))
+
+
 def test_log_in_a_failed_directory_cannot_move():
     """The request is refused, and nothing is begun."""
     world = world_of(A, B)
