@@ -379,6 +379,8 @@ def test_request_that_cannot_be_meant_is_refused(world, fields, error):
     reply = world.send(**{**values, **fields})
 
     assert reply.error is error
+    assert world.coordinator.manager.group("g") is None
+    assert world.send(**{**values, "rebalance_timeout_ms": 0}).error is ErrorCode.NONE
 
 
 def test_member_of_version_0_is_given_an_id(world):
