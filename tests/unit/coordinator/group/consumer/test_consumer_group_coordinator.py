@@ -300,6 +300,36 @@ def test_static_member_that_stays_away_is_put_out(world):
     assert sorted(b.owned) == ALL
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_time_to_revoke_ends_with_what_was_to_be_revoked(world, leaves):
+    """The member has left for now, or has joined again with nothing."""
+    a, b = Peer("a", instance="i"), Peer("b")
+    world.join(a, rebalance_timeout_ms=5_000)
+    world.join(b)
+    world.beat(a)
+    assert world.consumers.members["a"].rebalance_timer is not None
+    if leaves:
+        assert world.quit(a, -2) is ErrorCode.NONE
+    else:
+        assert world.rejoin(a, rebalance_timeout_ms=5_000) is ErrorCode.NONE
+    world.advance(6_000)
+
+    assert "a" in world.consumers.members
+
+
+def test_session_of_a_static_member_begins_anew_when_it_leaves_for_now(world):
+    """It has the whole of it to come back."""
+    a = Peer("a", instance="i")
+    world.join(a)
+    world.advance(SESSION_MS - 1)
+    world.quit(a, -2)
+    world.advance(SESSION_MS - 1)
+    assert "a" in world.consumers.members
+    world.advance(1)
+
+    assert "a" not in world.consumers.members
+
+
 def test_instance_id_is_not_released_by_silence(world):
     """Only by saying so (-2), by leaving, or by the end of the session."""
     a = Peer("a", instance="i")
