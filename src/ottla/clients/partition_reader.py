@@ -288,9 +288,7 @@ class RangeFetcher:
         )
         if version >= FIRST_VERSION_WITH_FETCHED_EPOCH:
             wanted.last_fetched_epoch = left.epoch
-        topic = FetchTopic(topic=left.partition.topic, partitions=[wanted])
-        if version > LAST_VERSION_WITH_NAMES:
-            topic.topic_id = topic_id
+        topic = FetchTopic(topic=left.partition.topic, topic_id=topic_id, partitions=[wanted])
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,

@@ -28,7 +28,7 @@ class Retrying:
         backoff: Backoff,
         scheduler: Scheduler,
         *,
-        retries: int = 2**31 - 1,
+        retries: int = 0x7FFF_FFFF,
         on_coordinator_moved: Callable[[], object] = lambda: None,
     ) -> None:
         self._metadata = metadata

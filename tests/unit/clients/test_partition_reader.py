@@ -164,8 +164,9 @@ def test_range_is_not_read_on_in_a_topic_that_was_created_again(runtime, cluster
     left = UnreadRange(PARTITION, 0, 100, IsolationLevel.READ_UNCOMMITTED)
     chunk = world.run(world.reader.fetch(left))
     assert chunk.topic_id == UUID(int=1)
-    cluster.topic_ids["pages"] = UUID(int=2)
     world.write("b", epoch=0)
+    assert world.run(world.reader.fetch(chunk.rest_of(left))).next_offset == 2
+    cluster.topic_ids["pages"] = UUID(int=2)
     with pytest.raises(TopicRecreatedError, match="created again: the position 1 of pages-0"):
         world.run(world.reader.fetch(chunk.rest_of(left)))
 
@@ -273,7 +274,7 @@ def test_leader_that_does_not_know_the_epoch_yet_is_asked_with_fresh_metadata(wo
     assert world.asked() == (5, 9)
 
 
-def test_closed_reader_has_no_connection(world, cluster):
+def test_closed_reader_has_no_connection(world, cluster, caplog):
     """Nor does it look for anything later."""
     world.run(world.core.close(world.deadline()))
     world.write("a", epoch=3)
@@ -286,6 +287,7 @@ def test_closed_reader_has_no_connection(world, cluster):
     world.advance(3_600_000)
 
     assert len(cluster[0].requests) == before
+    assert caplog.records == []
 
 
 class ReaderThread(VirtualThread):
@@ -334,6 +336,11 @@ def test_reader_that_is_left_early_drops_the_fetch_that_is_ahead(world, cluster,
         assert list(reader.read(PARTITION, 2, 2)) == []
         assert reader.truncations({}) == {}
         assert len(thread.futures) == 5
+        assert cluster[0].connections
+    assert not thread.is_alive
+    world.advance(1)
+
+    assert not cluster[0].connections
 
 
 def first_batch(response: FetchResponse) -> FetchResponse:

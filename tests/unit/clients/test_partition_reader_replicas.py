@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
-from virtual_thread import virtual_threads
+from virtual_thread import VirtualThread, virtual_threads
 
 from ottla.clients.partition_reader import ReplicaReader, UnreadRange, chunk_of, replica_data
 from ottla.errors import ErrorCode, KafkaError
@@ -128,7 +128,30 @@ def test_replica_may_wait_for_records_beyond_the_request_timeout(runtime, cluste
     assert len(found[0][FIRST].batches) == 1
 
 
-def test_closed_reader_has_no_connection(runtime, reader, cluster):
+def test_reader_waits_as_long_as_its_requests_may_take(runtime, cluster, monkeypatch):
+    """The thread gives a call more time than the slowest broker has."""
+
+    class PatientThread(VirtualThread):
+        def run(self, call, limit_ms=None):
+            began_ms = runtime.clock.monotonic_ms()
+            found = super().run(call, limit_ms)
+            assert runtime.clock.monotonic_ms() - began_ms < limit_ms
+            return found
+
+        def begin_with(self, call):
+            return super().run(call)
+
+    name = "ottla.clients.partition_reader.IoThread"
+    monkeypatch.setattr(name, lambda name: PatientThread(runtime))
+    cluster[0].on(FetchRequest, None)
+    settings = {"request.timeout.ms": 20_000, "fetch.max.wait.ms": 19_000}
+    with ReplicaReader(cluster.bootstrap_servers, settings) as reader:
+        found = reader.fetch({0: {FIRST: 0}})
+
+    assert isinstance(found[0][FIRST], KafkaError)
+
+
+def test_closed_reader_has_no_connection(runtime, reader, cluster, caplog):
     """Nor does it look for anything later."""
     for broker in cluster.brokers.values():
         broker.on(FetchRequest, fetched(PartitionData(partition_index=0, records=None)))
@@ -141,6 +164,7 @@ def test_closed_reader_has_no_connection(runtime, reader, cluster):
 
     assert not any(broker.connections for broker in cluster.brokers.values())
     assert [len(broker.requests) for broker in cluster.brokers.values()] == requests
+    assert caplog.records == []
 
 
 def test_replica_gives_the_batches_before_bytes_that_it_cannot_read():

@@ -174,7 +174,7 @@ def test_consumer_that_cannot_be_made_leaves_no_thread(new_consumer, threads):
 def test_consumer_without_partitions_returns_nothing(new_consumer, runtime):
     """It waits for the time that it was given, and its metrics have the poll."""
     consumer = new_consumer()
-    runtime.advance(5000)
+    runtime.advance(3000)
     assert consumer.poll(100) == []
 
     assert consumer.metrics()["consumer-metrics"]["last-poll-seconds-ago"] == 0.1

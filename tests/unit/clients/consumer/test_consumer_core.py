@@ -504,3 +504,12 @@ def test_metrics_count_records_and_name_partitions_whose_lag_is_known(runtime, c
 
     assert (found.topic_partition, found.position, len(found.batches)) == (FIRST, 3, 1)
     assert world.run(world.core.read_metrics())[group]["records-consumed-total"] == 5
+
+
+def test_partition_without_a_position_is_not_committed(runtime, cluster):
+    """Nothing was read of it yet."""
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.assign(0, 1)
+    world.call(world.core.seek, FIRST, 3)
+
+    assert {p: each.offset for p, each in world.call(world.core.positions).items()} == {FIRST: 3}
