@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, Later, MockCluster
 
-from ottla.clients.consumer.subscription_state import RebalanceListener
+from ottla.clients.consumer.subscription_state import RebalanceKind, RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
@@ -18,6 +19,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import OffsetCommitRequest
 from ottla.structs import TopicPartition
@@ -198,10 +200,13 @@ def test_commit_is_tried_again_in_the_new_epoch(world, coordinator, cluster):
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_member_says_that_it_leaves(runtime, cluster, coordinator, journal, instance, epoch):
-    """A static one that it will be back."""
+    """A static one that it will be back; nothing goes on after that."""
+    tasks = asyncio.all_tasks(runtime.scheduler.loop)
     world = new_world(runtime, cluster, coordinator, journal, group_instance_id=instance)
     world.run(world.core.close(world.deadline()))
+    world.advance(100)
 
+    assert asyncio.all_tasks(runtime.scheduler.loop) <= tasks
     assert coordinator.requests[-1].member_epoch == epoch
     assert coordinator.requests[-1].instance_id == instance
 
@@ -354,10 +359,14 @@ def test_member_that_has_left_sends_no_heartbeats_until_it_is_back(world, coordi
     count()
     world.run(world.core.unsubscribe())
     count()
+    left = len(coordinator.requests)
     world.subscribe()
     poll_for(world, {0, 1})
     world.poll(10)
     count()
+    back = coordinator.requests[left]
+    assert (back.subscribed_topic_names, back.topic_partitions) == (["pages"], [])
+    assert back.rebalance_timeout_ms > 0
 
     assert counts[1] == 0
     assert 10 <= counts[0] <= 11
@@ -423,8 +432,22 @@ def test_waiting_poll_takes_what_a_heartbeat_gives_back(world, coordinator):
     assert world.runtime.clock.monotonic_ms() - began_ms < 1500
 
 
-def test_waiting_poll_is_told_of_a_refusal_at_once(world, coordinator):
-    """Not only when its time is over."""
+def test_waiting_poll_is_told_of_a_loss_at_once(world, coordinator, cluster):
+    """Not only when its time is over; nothing else wakes it."""
+    cluster[0].on(FetchRequest, None)
+    world.advance(600)
+    coordinator.errors.append(ErrorCode.FENCED_MEMBER_EPOCH)
+    began_ms = world.runtime.clock.monotonic_ms()
+    event = world.run(world.core.poll(world.deadline(60_000)))
+
+    assert event.kind is RebalanceKind.LOST
+    assert world.runtime.clock.monotonic_ms() - began_ms < 1500
+
+
+def test_waiting_poll_is_told_of_a_refusal_at_once(world, coordinator, cluster):
+    """Not only when its time is over; nothing else wakes it."""
+    cluster[0].on(FetchRequest, None)
+    world.advance(600)
     coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     began_ms = world.runtime.clock.monotonic_ms()
     with pytest.raises(KafkaError):

@@ -11,6 +11,7 @@ from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_protocol import decode_assignment, encode_subscription
+from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -796,6 +797,7 @@ def test_poll_that_waits_is_told_of_a_fenced_member_at_once(world, cluster):
     join(world)
     fenced = HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
     cluster[0].on(HeartbeatRequest, fenced)
+    cluster[0].on(FetchRequest, None)
     began_ms = world.runtime.clock.monotonic_ms()
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         world.poll(60_000)
