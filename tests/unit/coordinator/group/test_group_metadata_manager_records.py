@@ -219,3 +219,39 @@ def test_damaged_group_is_refused(damage):
     """What no coordinator writes is an error that names the rule, not a broken group."""
     with pytest.raises(KafkaError):
         read_group_value("g", damage(STORED_GROUP), now_ms=10)
+
+
+def read_back(group, assignment=None):
+    return read_group_value(group.group_id, group_value(group, assignment or {}), now_ms=9)
+
+
+def test_zero_is_a_time_like_others():
+    """An expiry, a time for rebalances, and the time of a state; -1 stands for none."""
+    value = CommittedOffset(5, commit_timestamp_ms=1, expire_timestamp_ms=0)
+    assert read_offset_value(offset_value(value)).expire_timestamp_ms == 0
+    group = stable_group()
+    for member in group.members.values():
+        member.rebalance_timeout_ms = 0
+    for timestamp_ms in (0, 7, None):
+        group.state_timestamp_ms = timestamp_ms
+        found = read_back(group)
+        assert found.state_timestamp_ms == timestamp_ms
+        assert [member.rebalance_timeout_ms for member in found.members.values()] == [0, 0]
+
+
+@pytest.mark.parametrize(("leader", "found"), [("i-2", "i-2"), ("app-1", "app-1"), ("x", "app-1")])
+def test_leader_that_is_no_member_is_succeeded_by_the_first(leader, found):
+    """Another leader stays what it was."""
+    group = stable_group()
+    group.leader_id = leader
+
+    assert read_back(group).leader_id == found
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", "connect", None])
+def test_empty_group_keeps_the_type_of_its_members(protocol_type):
+    """Its offsets expire by it."""
+    group = ClassicGroup("g", 1)
+    group.protocol_type, group.generation_id = protocol_type, 3
+
+    assert read_back(group).protocol_type == protocol_type
