@@ -545,6 +545,22 @@ def test_what_was_known_of_batches_that_are_gone_is_forgotten(change):
     assert (segment.max_timestamp_ms, segment.offset_of_max_timestamp) == (NOW_MS + 19, BASE + 59)
 
 
+@pytest.mark.parametrize("change", ["cut", "reset"])
+def test_place_to_read_on_from_is_forgotten_with_what_was_there(change):
+    """The reader finds that the segment ends before it."""
+    segment = reopened(new_segment())
+    following = offsets(segment, BASE, 300)[-1] + 2
+    assert segment.position_of(following) > 0
+    if change == "cut":
+        segment.truncate_to(BASE + 2)
+    else:
+        segment.file.truncate(0)
+        segment.reset()
+
+    assert segment.position_of(following) is None
+    assert segment.offset_of_max_timestamp == BASE + (change == "cut")
+
+
 @pytest.mark.parametrize("jitter_ms", [0, 300])
 def test_segment_is_due_after_its_time_less_its_jitter(jitter_ms):
     """By the times of the records, or where these have none by the clock; the limit is not over."""
