@@ -596,3 +596,33 @@ def test_id_is_got_by_another_connection_than_the_transaction_uses(world):
 
     assert world.add(producer, T0) is NONE
     assert world.end(producer) is NONE
+
+
+def test_partition_that_is_in_the_transaction_already_is_not_written_again(world):
+    """The producer has asked a second time; one more partition is written."""
+    producer = world.ongoing(T0)
+    records = len(world.log.records())
+    assert world.add(producer, T0) is NONE
+    assert len(world.log.records()) == records
+    assert world.add(producer, T0, T1) is NONE
+
+    assert len(world.log.records()) == records + 1
+    assert world.metadata.current.partitions == {T0, T1}
+
+
+def test_coordinator_that_is_shut_down_knows_nothing_and_aborts_nothing(world):
+    """Another one has read the log by then."""
+    producer = world.ongoing(T0)
+    records = len(world.log.records())
+    world.coordinator.shutdown()
+    world.advance(10 * TIMEOUT_MS)
+
+    assert world.coordinator.manager.get("x") is None
+    assert len(world.log.records()) == records
+    assert world.add(producer, T1) not in (None, NONE)
+    assert world.init()[0] is not NONE
+    world.coordinator.on_election(0)
+    with world.log.replicated():
+        world.advance(10 * TIMEOUT_MS)
+    assert world.state is S.ONGOING
+    assert world.add(producer, T1) not in (None, NONE)
