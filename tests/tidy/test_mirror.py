@@ -74,11 +74,6 @@ ELSEWHERE = (
         "controller/controller_context controller/controller_core",
     ),
     Elsewhere(
-        "tests/unit/coordinator/transaction/test_transaction_coordinator.py",
-        "the coordinator is tested together with what it stores and sends",
-        "coordinator/transaction/transaction_state_manager",
-    ),
-    Elsewhere(
         "tests/unit/server/handlers/test_transactions.py",
         "a verification is asked for by a produce and answered by the coordinator",
         "server/own_transactions",

@@ -1,0 +1,107 @@
+"""The ids of a partition: how they are written, read back, compared with the log, and forgotten."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from coordinator_world import T0, S, TransactionWorld
+
+from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
+from ottla.errors import ErrorCode
+
+WEEK_MS = 7 * 86_400_000
+
+
+@pytest.fixture
+def world():
+    return TransactionWorld()
+
+
+@pytest.mark.parametrize(("waited_ms", "count"), [(WEEK_MS - 1, 0), (WEEK_MS, 1)])
+def test_id_that_was_unused_for_long_is_forgotten(waited_ms, count):
+    """In memory and in the log; one with an open transaction is not."""
+    world = TransactionWorld(transaction_remove_expired_transaction_cleanup_interval_ms=2**31 - 1)
+    world.producer()
+    world.runtime.clock.advance(waited_ms)
+    manager = world.coordinator.manager
+
+    assert manager.expire(WEEK_MS) == count
+    assert (manager.get("x") is None) == bool(count)
+    assert manager.differences(0) == []
+    world.restart()
+    assert (world.coordinator.manager.get("x") is None) == bool(count)
+
+
+def test_open_transaction_is_never_too_old(world):
+    """It is aborted in its time, and forgotten later."""
+    world.ongoing(T0)
+    world.runtime.clock.advance(100 * WEEK_MS)
+
+    assert world.coordinator.manager.expire(WEEK_MS) == 0
+
+
+def test_differences_between_memory_and_log_are_named(world):
+    """By the id; one that is being changed is not compared."""
+    manager = world.coordinator.manager
+    producer = world.producer()
+    assert manager.differences(0) == []
+    world.log.hold = True
+    assert world.add(producer, T0) is None
+    assert manager.differences(0) == []
+    world.log.hold = False
+    world.log.release()
+    assert (world.state, manager.differences(0)) == (S.ONGOING, [])
+    written = world.log.partitions[0].pop()
+    (difference,) = manager.differences(0)
+    assert difference.startswith("id x: in memory ")
+    world.log.partitions[0].append(written)
+    manager.unload(0)
+    (difference,) = manager.differences(0)
+    assert difference.startswith("id x: in memory None, in the log ")
+
+
+def test_damaged_batch_is_no_state_of_an_id(world, caplog):
+    """What stands before it counts."""
+    producer = world.producer()
+    world.add(producer, T0)
+    damaged = bytearray(world.log.partitions[0][-1])
+    damaged[-1] ^= 1
+    world.log.partitions[0][-1] = bytes(damaged)
+    world.restart()
+
+    assert world.state is S.EMPTY
+    assert "CRC" in caplog.text
+
+
+def test_write_that_is_refused_again_after_a_good_one_is_logged_again(world, caplog):
+    """And once only while it is tried again and again."""
+    caplog.set_level(logging.INFO)
+    for count in (1, 2):
+        world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+        for _ in range(3):
+            assert world.init()[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert caplog.text.count("cannot be written") == count
+        world.log.error = ErrorCode.NONE
+        assert world.init()[0] is ErrorCode.NONE
+
+
+def test_id_that_cannot_go_on_keeps_no_other_back(world, caplog):
+    """What is wrong with it is in the log; all are known."""
+    world.producer()
+    world.init(transactional_id="y")
+    manager = TransactionStateManager(world.runtime, world.log)
+    went_on: list[str] = []
+
+    def go_on(metadata):
+        if metadata.transactional_id == "x":
+            raise ValueError("a bug")
+        went_on.append(metadata.transactional_id)
+
+    manager.load(0, go_on)
+    with world.log.replicated():
+        world.runtime.scheduler.run_ready()
+
+    assert went_on == ["y"]
+    assert {each.transactional_id for each in manager.all()} == {"x", "y"}
+    assert "a bug" in caplog.text
