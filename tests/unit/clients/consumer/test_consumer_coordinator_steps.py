@@ -12,6 +12,7 @@ from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceL
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_protocol import decode_subscription
+from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -91,7 +92,8 @@ def test_partitions_that_move_are_given_up_before_the_next_join(runtime, cluster
     assert list(world.core.subscriptions.assigned) == [FIRST]
 
 
-def test_subscription_that_changes_while_the_member_joins_is_not_lost(runtime, cluster):
+@pytest.mark.parametrize("joins_as", ["leader", "follower"])
+def test_subscription_that_changes_while_the_member_joins_is_not_lost(runtime, cluster, joins_as):
     """It joins again with the new one."""
     cluster.topics["orders"] = 1
     world = ConsumerWorld(runtime, cluster, group_id="g")
@@ -101,11 +103,35 @@ def test_subscription_that_changes_while_the_member_joins_is_not_lost(runtime, c
     world.call(world.core.subscribe, ["orders"], None)
     world.advance(100)
     held = cluster[0].held.pop()
-    held.answer(world.join(held.request, 9))
+    answer = world.join(held.request, 9)
+    if joins_as == "follower":
+        cluster[0].on(MetadataRequest, None)  # it has those that it needs
+        answer.leader, answer.members = "another", []
+        cluster[0].on(SyncGroupRequest, world.give(0), world.sync)
+    held.answer(answer)
     poll_until_settled(world)
 
     assert [topics for topics, *_ in joins(cluster)] == [["pages"], ["orders"]]
     assert list(world.core.subscriptions.assigned) == [TopicPartition("orders", 0)]
+
+
+def test_poll_that_waits_gives_up_partitions_at_once(runtime, cluster):
+    """The heartbeat that tells of the rebalance wakes it, and nothing else does."""
+    world = member_of(runtime, cluster)
+    cluster[0].on(FetchRequest, None)
+    world.poll(600)
+    times: list[int] = []
+
+    def join(request, version):
+        times.append(runtime.clock.monotonic_ms())
+        return world.join(request, version)
+
+    cluster[0].on(JoinGroupRequest, join)
+    cluster[0].on(HeartbeatRequest, REBALANCE, HeartbeatResponse())
+    began_ms = runtime.clock.monotonic_ms()
+    world.poll(4000)
+
+    assert times[0] - began_ms <= 3000
 
 
 @pytest.mark.parametrize("leads", [True, False])
