@@ -167,7 +167,7 @@ class GroupMember:
         self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
         self._on_change = on_change
         self._heart: asyncio.Task[None] | None = None
-        self._heard_ms = 0
+        self._heard_ms: int  # when the coordinator has answered, since the last join
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )

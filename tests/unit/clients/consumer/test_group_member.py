@@ -569,9 +569,13 @@ def facts(world) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("end", ["leaves", "is refused", "is lost"])
-def test_member_that_is_not_in_the_group_any_more_is_as_one_that_never_was(world, cluster, end):
+def test_member_that_is_not_in_the_group_any_more_is_as_one_that_never_was(
+    world, cluster, runtime, end
+):
     """Only a lost one knows that it was."""
-    before = facts(world)
+    before = facts(ConsumerWorld(runtime, cluster, group_id="g"))
+    cluster[0].on(JoinGroupRequest, world.join)
+    assert (before["needs_join"], before["is_joining"]) == (True, False)
     if end == "is refused":
         refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         cluster[0].on(JoinGroupRequest, world.join, refusal)
