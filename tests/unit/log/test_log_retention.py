@@ -258,3 +258,13 @@ def test_segments_that_compaction_has_emptied_go_with_the_one_behind(world: LogW
     segments[4].max_timestamp_ms = NOW_MS
 
     assert breached(log, NOW_MS) == (list(segments[:4]), "retention.ms")
+
+
+@pytest.mark.parametrize(("before", "count"), [(0, 2), (1, 1)])
+def test_segment_that_ends_where_the_log_begins_goes(world: LogWorld, before, count):
+    """All of its records have been deleted; one that is left keeps it."""
+    world.append_many(60)
+    log = world.log()
+    log.maybe_increment_log_start_offset(log.segments.base_offsets[2] - before)
+
+    assert retain(world) == count
