@@ -241,9 +241,7 @@ class Fetcher:
                 FIRST_VERSION_OF_CONSUMERS,
                 LAST_VERSION_WITH_NAMES if topic_ids is None else HIGHEST_VERSION,
             )
-            request = self._request(
-                wanted, topic_ids if version > LAST_VERSION_WITH_NAMES else None
-            )
+            request = self._request(wanted, topic_ids)
             limit_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
             future = self._client.send_on(connection, request, version, limit_ms)
         except KafkaError as error:

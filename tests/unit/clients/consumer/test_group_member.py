@@ -733,6 +733,7 @@ def test_other_members_may_take_as_long_as_they_may_work(runtime, cluster, kind)
     join(world)
 
     assert facts(world)["generation"] == 1
+    assert cluster[0].sent(kind)[-1] is held.request
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
