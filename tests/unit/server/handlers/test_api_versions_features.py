@@ -152,6 +152,19 @@ def test_changes_are_followed_until_the_broker_stops(world):
     assert (world.features.finalized, world.other.finalized) == ({NAME: 2}, {})
 
 
+def test_watch_of_the_registry_is_given_back(world, monkeypatch):
+    """A registry that outlives the broker would call it again and again."""
+    ended = []
+    watch = SimpleNamespace(cancel=lambda: ended.append(True))
+    monkeypatch.setattr(world.registry, "watch_data", lambda path, callback: watch)
+    features = Features(world.runtime, world.registry)
+    world.run(features.start())
+    features.stop()
+    features.stop()
+
+    assert ended == [True]
+
+
 def test_broker_that_stops_no_longer_tries_to_read_a_change(world, monkeypatch):
     """Its registry is closed by then."""
     tries = []
