@@ -98,6 +98,7 @@ def test_a_stream_has_room_again_when_a_partition_is_lost():
     assert not stream.is_full
     other = OwnedPartition(stream, 0)
     stream.put(partition, records(4))
+    assert stream.is_full
     stream.lose(other)
     assert stream.is_full
     stream.lose(partition)

@@ -229,9 +229,9 @@ def test_session_that_has_expired_is_followed_by_a_look_at_everything(producer, 
     (registry,) = old_world.registries
     watches, registry._watches = registry._watches, {}
     old_world.add_topic("pages", {0: 0, 1: 1, 2: 1})
-    registry._watches = watches
     registry.expire()
     old_world.advance()
+    registry._watches = watches
     producer.send(ProducerData("pages", 2, ["b"]))
 
     assert old_world.sent()[-1] == (1, "pages", 2, [b"b"])

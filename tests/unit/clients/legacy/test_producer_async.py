@@ -213,6 +213,10 @@ def test_queue_time_begins_anew_when_a_full_batch_was_sent(timed, runtime):
     runtime.advance(2500)
 
     assert handler.batches[1:] == [(1600, ["c"]), (2600, ["d"])]
+    for data in "ef":
+        producer.send(item(data))
+    runtime.advance(1)
+    assert handler.batches[3:] == [(4100, ["e", "f"])]
 
 
 def test_part_of_a_batch_waits_no_longer_than_queue_time(timed, runtime):
