@@ -266,10 +266,12 @@ class ReplicaMove:
         name = f"{self.topic_partition} from {self.source.path} to {self.target.path}"
         logger.info("Moving %s", name)
         try:
-            await self._copy_all()
-            files = self._swap()
-            await self._sync_swapped()
-            await self._delete_original(files)
+            # Whatever else the disk refuses on the way counts against the new directory.
+            with blaming(self.target, name):
+                await self._copy_all()
+                files = self._swap()
+                await self._sync_swapped()
+                await self._delete_original(files)
         except MoveGivenUpError as error:
             logger.info("%s is not moved: %s", name, error)
         except FsyncError as error:
@@ -434,9 +436,9 @@ class ReplicaMove:
         """Sync the last pieces and the new name."""
         log = self.log
         segments = log.segments.since(log.recovery_point)
-        paths = [path for segment in segments for path in segment.files()]
-        job = FlushJob(self.target.disk, [], [], paths, [log.dir, self.target.path])
         with blaming(self.target, f"syncing {log.dir}"):
+            paths = [path for segment in segments for path in segment.files()]
+            job = FlushJob(self.target.disk, [], [], paths, [log.dir, self.target.path])
             await self._runtime.background.run(job)
         log.flush()
 

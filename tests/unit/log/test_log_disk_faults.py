@@ -311,6 +311,9 @@ def test_log_is_what_its_files_say_or_its_directory_is_offline(name, errors):
         log = world.manager.get_log(PARTITION)
         found = another_life(world, copy_of(world.disk)).log()
         assert found.topic_id == OLD_ID, struck
+        if not offline:
+            names = [name for each in TWO_DIRS.split(",") for name in world.disk.list_dir(each)]
+            assert names.count("topic-0") == 1, struck
         if log.log_dir not in offline:
             check_same(log, found, struck)
         elif refused is None:
