@@ -263,16 +263,22 @@ class ControllerOrders:
     def _give_strays_up(self, states: Iterable[PartitionState]) -> None:
         """Delete replicas that were moved elsewhere, which nobody has told this broker.
 
-        It was down meanwhile, or the controller died before it could send that.
+        It was down meanwhile, or the controller died before it could send that. What it has of a
+        topic that was deleted since then, and made again elsewhere, is put away.
         """
         logs = self.replica_manager.log_manager
-        strays = [
-            StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
-            for state in states
-            if self.replica_manager.broker_id not in state.replicas
-            and (log := logs.get_log(state.topic_partition))
-            and log.topic_id == state.topic_id != NO_UUID
-        ]
+        strays = []
+        for state in states:
+            log = logs.get_log(state.topic_partition)
+            if log is None or self.replica_manager.broker_id in state.replicas:
+                continue
+            if log.topic_id == state.topic_id != NO_UUID:
+                strays.append(StopReplicaPartition(state.topic_partition, state.leader_epoch, True))
+            elif state.topic_partition not in self.replica_manager.partitions:
+                try:
+                    logs.put_stray_away(state.topic_partition, state.topic_id)
+                except KafkaError as error:
+                    logger.error("%s cannot be put away: %s", state.topic_partition, error)
         if strays:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])
             self._stop(strays)

@@ -60,7 +60,13 @@ class Replicas:
         self.get_log = self.logs.get
         self.led = []
         self.stopped = []
+        self.put_away = []
         self.error = ErrorCode.NONE
+
+    def put_stray_away(self, topic_partition, topic_id):
+        self.put_away.append((topic_partition, topic_id))
+        if self.error:
+            raise KafkaError(self.error)
 
     def become_leader_or_follower(self, states, brokers):
         self.led += states
@@ -204,6 +210,23 @@ def test_replica_that_was_moved_away_unsaid_is_given_up(world):
     world.ask("update_metadata", full_update(2, 3), 8)
 
     assert world.replicas.stopped == [(T0, 4, True)]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_log_of_a_topic_that_was_made_again_elsewhere_is_put_away(world, error):
+    """It was open under the name of a partition that this broker has no replica of."""
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=ID)
+    world.replicas.error = error
+    again = UUID(int=8)
+    world.ask("update_metadata", full_update(2, 1, topic_id=again), 8)
+    assert world.replicas.put_away == []
+    world.ask("update_metadata", full_update(2, 3, topic_id=again), 8)
+    assert world.replicas.put_away == [(T0, again)]
+    assert world.cache.topic_id(T0) == again
+
+    world.replicas.partitions[T0] = object()
+    world.ask("update_metadata", full_update(2, 3, topic_id=again), 8)
+    assert len(world.replicas.put_away) == 1, "it is in use, and is stopped when that is told"
 
 
 def test_nothing_is_certainly_deleted_before_the_controller_has_told_all(world):
