@@ -498,13 +498,30 @@ class _LogLoader:
 
     def _mend_epochs(self, has_epochs: bool, start_offset: int) -> None:
         """Fit the epochs to the log; they must not be lost once the log counts as flushed."""
-        if not has_epochs:
+        if not has_epochs or self._lacks_first_epoch(start_offset):
             self._rebuild_epochs()
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(start_offset)
         if self.epochs.is_dirty and self.end_offset:  # those of an empty log do not matter
             self.disk.replace(self.epochs.path, self.epochs.contents())
             self.epochs.is_dirty = False
+
+    def _lacks_first_epoch(self, start_offset: int) -> bool:
+        """Whether the epochs begin behind the log's start, where a batch has one.
+
+        They were cut when records were deleted, and where the log starts since then was not written
+        down: the records are back. Batches from before there were epochs have none.
+        """
+        entries = self.epochs.entries
+        if not entries or entries[0].start_offset <= start_offset:
+            return False
+        first = self.segments[0]
+        try:
+            headers = (batch for _, batch in read_headers(first.file, 0, first.size))
+            at_start = next((each for each in headers if each.next_offset > start_offset), None)
+        except CorruptRecordError:
+            return False
+        return at_start is not None and at_start.partition_leader_epoch != NO_EPOCH
 
     def _rebuild_epochs(self) -> None:
         self.epochs.clear()

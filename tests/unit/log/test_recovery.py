@@ -251,6 +251,44 @@ def test_damaged_leader_epochs_are_read_out_of_the_batches(written: LogWorld, co
     check_serves(written, END)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("offset", [1, 7, 16, 40])
+def test_epochs_of_deleted_records_are_known_when_the_records_are_back(
+    written: LogWorld, offset, clean
+):
+    """Where a log starts is written down now and then; epochs are with every flush."""
+    log = written.log()
+    log.update_high_watermark(END)
+    log.maybe_increment_log_start_offset(offset)
+    written.append(b"%d" % END, epoch=4, base_sequence=END, **PRODUCER)
+    log.flush()
+    written.runtime.scheduler.run_ready()
+    written.stop() if clean else written.kill()
+    written.overwrite("/data/log-start-offset-checkpoint", b"0\n0\n")
+    written.start()
+
+    log = written.log()
+    assert log.log_start_offset == 0
+    assert log.leader_epoch_cache.entries == [(epoch, 15 * epoch) for epoch in range(5)]
+
+
+def test_batches_of_before_there_were_epochs_are_not_read_for_them(world: LogWorld):
+    """Their log was upgraded: that its epochs begin later is no sign of anything."""
+    for number in range(60):
+        world.append(b"%d" % number, epoch=-1 if number < 40 else 3)
+    middle = world.log().segments.items[1].path
+    world.log().leader_epoch_cache.clear()
+    world.log().leader_epoch_cache.assign(3, 40)
+    world.stop()
+    read = []
+    world.disk.on_call = lambda operation, path: read.append(path) if operation == "pread" else None
+    world.start()
+
+    assert world.log().leader_epoch_cache.entries == [(3, 40)]
+    assert read
+    assert middle not in read
+
+
 def test_epochs_that_batches_deny_are_forgotten(written: LogWorld):
     """Power was lost after a cut and a new beginning: the file tells of an epoch that is gone.
 
