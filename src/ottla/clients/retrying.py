@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
+from ottla.config.config_type import INT_MAX
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Scheduler
@@ -28,7 +29,7 @@ class Retrying:
         backoff: Backoff,
         scheduler: Scheduler,
         *,
-        retries: int = 0x7FFF_FFFF,
+        retries: int = INT_MAX,
         on_coordinator_moved: Callable[[], object] = lambda: None,
     ) -> None:
         self._metadata = metadata

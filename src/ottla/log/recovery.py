@@ -197,6 +197,8 @@ class _LogLoader:
         self.repairs: list[str] = []
         self.segments: list[LogSegment] = []
         self.has_new_names = not self.disk.is_dir(self.directory)
+        self.end_offset: int  # of the batches checked so far, as `_expect` begins
+        self.last_epoch: int
         self.epochs = LeaderEpochCache(self.disk, f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.producers = ProducerStateManager(
             self.disk, source.topic_partition, self.directory, source.producer_id_expiration_ms

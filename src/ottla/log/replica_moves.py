@@ -234,6 +234,9 @@ class ReplicaMove:
         self._copies: dict[int, SegmentCopy] = {}
         self._small_files: tuple[UUID, tuple[int, ...]] | None = None
         self._is_synced = False
+        self._synced_offset: int  # known from the first sync on
+        self._original: str  # the log's own directory, known once the copying begins
+        self.source: LogDir  # known when `run` begins: an earlier move may end in between
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.source import RecordOrder
 from ottla.warehouse.data_files import write_files
-from ottla.warehouse.delta import DeltaHome, exists_delta, make_delta, open_delta, properties
+from ottla.warehouse.delta import (
+    DeltaHome,
+    DeltaSnapshot,
+    exists_delta,
+    make_delta,
+    open_delta,
+    properties,
+)
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
@@ -70,13 +77,13 @@ class MergeSink:
             home.prepare(rows.drop(self.deleted).schema, ())
             self._prepare_gone(rows)
             self._is_prepared = True
-        rows = home.snapshot().fitted(rows)
         query = query_id(rows)
         # The same version of the table for the check and the commit: a commit in between is
         # a conflict.
         table = open_delta(self.place)
         if (table.transaction_version(query) or 0) > batch_id:
             return
+        rows = DeltaSnapshot(table).fitted(rows)
         self.merge(table, self._newest(rows).toArrow(), {query: batch_id + 1})
 
     def _prepare_gone(self, rows: DataFrame) -> None:

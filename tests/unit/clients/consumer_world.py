@@ -8,7 +8,7 @@ from mock_kafka import Later, MockCluster
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.subscription_state import RebalanceEvent
+from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
@@ -274,3 +274,19 @@ def epoch_ends(epoch: int, end_offset: int, error: int = 0) -> OffsetForLeaderEp
     end = EpochEndOffset(partition=0, leader_epoch=epoch, end_offset=end_offset, error_code=error)
     topic = OffsetForLeaderTopicResult(topic="pages", partitions=[end])
     return OffsetForLeaderEpochResponse(topics=[topic])
+
+
+class Journal(RebalanceListener):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+
+    def on_partitions_assigned(self, partitions):
+        self.events.append(("assigned", [p.partition for p in partitions]))
+
+    def on_partitions_revoked(self, partitions):
+        self.events.append(("revoked", [p.partition for p in partitions]))
+
+    def on_partitions_lost(self, partitions):
+        self.events.append(("lost", [p.partition for p in partitions]))

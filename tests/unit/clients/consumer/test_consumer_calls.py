@@ -8,10 +8,10 @@ from itertools import islice
 from uuid import UUID
 
 import pytest
-from consumer_world import ConsumerWorld
+from consumer_world import ConsumerWorld, Journal
 from virtual_thread import VirtualThread
 
-from ottla import Consumer, KafkaError, OffsetAndMetadata, RebalanceListener, TopicPartition
+from ottla import Consumer, KafkaError, OffsetAndMetadata, TopicPartition
 from ottla.clients.consumer.consumer import WakeupError
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest
@@ -34,22 +34,6 @@ class PatientThread(VirtualThread):
         finally:
             taken_ms = self.runtime.clock.monotonic_ms() - began_ms
             assert limit_ms is None or taken_ms < limit_ms, "nobody waited for the answer"
-
-
-class Journal(RebalanceListener):
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, list[int]]] = []
-
-    def on_partitions_assigned(self, partitions):
-        self.events.append(("assigned", [p.partition for p in partitions]))
-
-    def on_partitions_revoked(self, partitions):
-        self.events.append(("revoked", [p.partition for p in partitions]))
-
-    def on_partitions_lost(self, partitions):
-        self.events.append(("lost", [p.partition for p in partitions]))
 
 
 @pytest.fixture

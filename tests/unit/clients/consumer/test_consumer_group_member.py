@@ -7,10 +7,10 @@ import re
 from uuid import UUID
 
 import pytest
-from consumer_world import ConsumerWorld
+from consumer_world import ConsumerWorld, Journal
 from mock_kafka import HANG_UP, Later, MockCluster
 
-from ottla.clients.consumer.subscription_state import RebalanceKind, RebalanceListener
+from ottla.clients.consumer.subscription_state import RebalanceKind
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
@@ -55,22 +55,6 @@ class Coordinator:
             heartbeat_interval_ms=INTERVAL_MS,
             assignment=ConsumerGroupHeartbeatResponseAssignment(topic_partitions=topics),
         )
-
-
-class Journal(RebalanceListener):
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, list[int]]] = []
-
-    def on_partitions_assigned(self, partitions):
-        self.events.append(("assigned", [p.partition for p in partitions]))
-
-    def on_partitions_revoked(self, partitions):
-        self.events.append(("revoked", [p.partition for p in partitions]))
-
-    def on_partitions_lost(self, partitions):
-        self.events.append(("lost", [p.partition for p in partitions]))
 
 
 @pytest.fixture
