@@ -71,7 +71,9 @@ class DeltaHome:
         Snapshots that loads commit on are opened after this.
         """
         from deltalake import DeltaTable, Schema
+        from pyspark.sql.types import StructType
 
+        self._wider(StructType([]), schema)  # before anything is written
         wanted = Schema.from_json(_nullable(schema).json())
         DeltaTable.create(
             self.place.uri,
@@ -99,43 +101,66 @@ class DeltaHome:
     def _wider(self, there: StructType, wanted: StructType) -> dict[str, DataType]:
         """The columns of the table that are too narrow for those that are wanted."""
         types = {each.name: each.dataType for each in there.fields}
+        spelled = {name.lower(): name for name in types}
         wider: dict[str, DataType] = {}
         for each in wanted.fields:
+            other = spelled.setdefault(each.name.lower(), each.name)
+            if other != each.name:
+                raise self._refused(
+                    f"has no room for both {other} and {each.name}: names of "
+                    "columns must differ in more than capitals"
+                )
             known = types.get(each.name, each.dataType)
             kind = widest(known, each.dataType)
             if kind is None:
-                raise WarehouseError(
-                    f"table {self.place.uri}: its column {each.name} is {known.simpleString()}, "
-                    f"and cannot take {each.dataType.simpleString()}; load it into another table, "
-                    "or under another name"
+                raise self._refused(
+                    f"its column {each.name} is {known.simpleString()}, and cannot take "
+                    f"{each.dataType.simpleString()}: no type has every value of both; give the "
+                    "field another name, or load it into another table"
                 )
             if kind != known:
                 wider[each.name] = kind
         return wider
 
+    def _refused(self, why: str) -> WarehouseError:
+        return WarehouseError(f"table {self.place.uri}: {why}")
+
     def _widen(self, table: DeltaTable, wider: Mapping[str, DataType]) -> None:
         """Write the whole table again, in one commit, with these types of its columns.
 
         A reader that does not know Delta's feature of type widening cannot read files whose types
-        are narrower than the table's.
+        are narrower than the table's. Any other commit meanwhile ends it: an append would leave
+        such a file, and a compaction the rows twice.
         """
         import pyarrow as pa
         from deltalake import Schema, write_deltalake
         from deltalake.exceptions import CommitFailedError
-        from pyspark.sql.types import StructField, StructType
+        from pyspark.sql.types import BinaryType, StructField, StructType
 
-        before = _columns_of(table)
+        before, metadata = _columns_of(table), table.metadata()
+        names = ", ".join(wider)
+        if metadata.configuration.get("delta.appendOnly") == "true":
+            raise self._refused(f"columns {names} are too narrow, and it is delta.appendOnly")
+        if any(
+            isinstance(before[each].dataType, BinaryType) for each in metadata.partition_columns
+        ):
+            raise self._refused(
+                f"columns {names} are too narrow, and it is partitioned by bytes, which would not "
+                "be the same when they are written again"
+            )
         fields = [
-            StructField(each.name, wider.get(each.name, each.dataType), True)
+            StructField(
+                each.name, wider.get(each.name, each.dataType), each.nullable, each.metadata
+            )
             for each in before.fields
         ]
         columns = pa.schema(Schema.from_json(StructType(fields).json()).to_arrow())
-        batches = table.to_pyarrow_dataset().scanner(columns=columns.names).to_reader()
         facts = {
             name: f"{before[name].dataType.simpleString()} to {kind.simpleString()}"
             for name, kind in wider.items()
         }
         try:
+            batches = table.to_pyarrow_dataset().scanner(columns=columns.names).to_reader()
             write_deltalake(
                 table,
                 pa.RecordBatchReader.from_batches(
@@ -143,14 +168,17 @@ class DeltaHome:
                 ),
                 mode="overwrite",
                 schema_mode="overwrite",
-                partition_by=table.metadata().partition_columns,
-                commit_properties=properties({}, {"ottla.widened": json.dumps(facts)}),
+                partition_by=metadata.partition_columns,
+                commit_properties=properties({}, {"ottla.widened": json.dumps(facts)}, retries=0),
             )
         except CommitFailedError as error:
-            raise WarehouseError(
-                f"table {self.place.uri}: it was changed while its columns "
-                f"{', '.join(wider)} were made wider, and they are as they were; try again "
-                f"({error})"
+            raise self._refused(
+                f"it was changed while its columns {names} were made wider, and they are as they "
+                f"were; try again ({error})"
+            ) from error
+        except Exception as error:  # of the disk, or of a feature that delta-rs does not write
+            raise self._refused(
+                f"its columns {names} cannot be made wider, and are as they were: {error}"
             ) from error
 
     def snapshot(self) -> DeltaSnapshot:
@@ -254,12 +282,18 @@ def _columns_of(table: DeltaTable) -> StructType:
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
-def properties(transactions: dict[str, int], facts: dict[str, str]) -> CommitProperties:
-    """The properties of a commit besides its files. On a conflict it must fail, not retry."""
+def properties(
+    transactions: dict[str, int], facts: dict[str, str], retries: int | None = None
+) -> CommitProperties:
+    """The properties of a commit besides its files. On a conflict it must fail, not retry.
+
+    With `retries=0` any other commit is a conflict, also one that delta-rs would let pass.
+    """
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(
         custom_metadata=dict(facts),
+        max_commit_retries=retries,
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
     )
 
@@ -299,7 +333,15 @@ class Compacted:
 
 def compact(place: Place, target_size: int | None = None) -> Compacted:
     """Merge small files of a partition in one commit; rows and loads stay as they are."""
-    done = open_delta(place).optimize.compact(target_size=target_size)
+    from deltalake.exceptions import CommitFailedError
+
+    try:
+        done = open_delta(place).optimize.compact(target_size=target_size)
+    except CommitFailedError as error:
+        raise WarehouseError(
+            f"table {place.uri}: it was changed while it was compacted, and is as it was; try "
+            f"again ({error})"
+        ) from error
     return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
 
 

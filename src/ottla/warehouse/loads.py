@@ -216,10 +216,11 @@ def _widest_object(one: StructType, other: StructType) -> DataType | None:
     from pyspark.sql.types import StructField, StructType
 
     fields = {each.name: each for each in one.fields}
+    spelled = {name.lower(): name for name in fields}
     for each in other.fields:
         known = fields.get(each.name, each)
         kind = widest(known.dataType, each.dataType)
-        if kind is None:
+        if kind is None or spelled.get(each.name.lower(), each.name) != each.name:
             return None
         fields[each.name] = StructField(each.name, kind, True)
     return StructType(list(fields.values()))

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -287,19 +287,104 @@ def test_column_that_no_type_has_room_for_is_refused(tmp_path, one, other):
         assert open_delta(home.place).version() == 0
 
 
-def test_column_is_not_widened_while_rows_are_taken_back(home, monkeypatch):
-    """What was deleted meanwhile would be there again."""
-    do(home, load_of(1, {P0: 0}, {P0: 3}))
-    table = open_delta(home.place)
+def rewind(home):
+    """Take back what the load has added since its first record."""
     home.snapshot().rewind("load", {P0: 1})
+
+
+def append(home):
+    """The next load of the same name."""
+    do(home, load_of(3, {P0: 4}, {P0: 6}))
+
+
+@pytest.mark.parametrize(
+    ("other", "rows"),
+    [(rewind, [0]), (append, [*range(6)]), (lambda home: compact(home.place), [*range(4)])],
+    ids=["rewind", "load", "compaction"],
+)
+def test_column_is_not_widened_beside_another_commit(home, monkeypatch, other, rows):
+    """Deleted rows would be back, compacted ones there twice, and appended ones too narrow."""
+    do(home, load_of(1, {P0: 0}, {P0: 2}))
+    do(home, load_of(2, {P0: 2}, {P0: 4}))
+    table = open_delta(home.place)
+    other(home)
     monkeypatch.setattr("ottla.warehouse.delta.open_delta", lambda place: table)
 
     with pytest.raises(WarehouseError, match="changed while its columns partition were made wider"):
         home.prepare(StructType([StructField("partition", LongType())]), ())
     monkeypatch.undo()
-    assert offsets(home)[0] == [0]
+    assert offsets(home)[0] == rows
     home.prepare(StructType([StructField("partition", LongType())]), ())
-    assert offsets(home)[0] == [0]
+    assert offsets(home)[0] == rows
+
+
+def test_compaction_beside_a_widening_is_refused(home, monkeypatch):
+    """It would bring back the narrower rows."""
+    for number in range(3):
+        do(home, load_of(number + 1, {P0: number}, {P0: number + 1}))
+    table = open_delta(home.place)
+    home.prepare(StructType([StructField("partition", LongType())]), ())
+    monkeypatch.setattr("ottla.warehouse.delta.open_delta", lambda place: table)
+
+    with pytest.raises(WarehouseError, match="changed while it was compacted"):
+        compact(home.place)
+    monkeypatch.undo()
+    assert offsets(home)[0] == [0, 1, 2]
+
+
+def test_widening_leaves_the_rest_of_the_schema(tmp_path):
+    """Comments of columns, and that others have no nulls."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    fields = [
+        Field("n", "integer", metadata={"comment": "c"}),
+        Field("k", "string", nullable=False),
+    ]
+    table = DeltaTable.create(home.place.uri, Schema(fields))
+    rows = pa.table({"n": pa.array([1], pa.int32()), "k": ["a"]})
+    write_deltalake(table, rows.cast(pa.schema(table.schema().to_arrow())), mode="append")
+    home.prepare(StructType([StructField("n", LongType())]), ())
+
+    n, k = open_delta(home.place).schema().fields
+    assert (str(n.type.type), n.metadata, k.nullable) == ("long", {"comment": "c"}, False)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        StructType([StructField("PATH", StringType())]),
+        StructType([StructField("m", LongType()), StructField("M", LongType())]),
+        StructType([StructField("o", StructType([StructField("X", LongType())]))]),
+    ],
+    ids=["another column", "both", "within an object"],
+)
+def test_names_that_differ_in_capitals_only_are_refused(tmp_path, columns):
+    """Readers of tables do not tell them apart."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    inner = StructType([StructField("x", LongType())])
+    home.prepare(StructType([StructField("path", StringType()), StructField("o", inner)]), ())
+    with pytest.raises(WarehouseError, match=r"table .*table: .*(capitals|cannot take)"):
+        home.prepare(columns, ())
+    assert open_delta(home.place).version() == 0
+
+
+@pytest.mark.parametrize("kind", ["append only", "bytes", "full"])
+def test_table_that_cannot_be_written_again_stays_as_it_is(tmp_path, monkeypatch, kind):
+    """It is said which table, which column, and why."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    rows = pa.table({"n": pa.array([1], pa.int32()), "p": pa.array([b"a"])})
+    settings = {"delta.appendOnly": "true"} if kind == "append only" else None
+    by = ["p"] if kind == "bytes" else None
+    write_deltalake(home.place.uri, rows, configuration=settings, partition_by=by)
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    if kind == "full":
+        monkeypatch.setattr("deltalake.write_deltalake", fail)
+    reason = {"append only": "appendOnly", "bytes": "by bytes", "full": "No space left"}[kind]
+    with pytest.raises(WarehouseError, match=rf"table .*table: .*columns n .*{reason}"):
+        home.prepare(StructType([StructField("n", LongType())]), tuple(by or ()))
+    assert open_delta(home.place).version() == 0
 
 
 def test_partitioning_stays(home):
