@@ -17,6 +17,11 @@ HINT = "mosquitto is missing: install Debian's"
 PROGRAM = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
 
 
+# A clean session without a name, in MQTT 3.1.1; its answer may be that this user is refused.
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x0a\x00\x00"
+CONNACK = b"\x20"
+
+
 class Mosquitto:
     """A broker on loopback, which keeps sessions over a restart."""
 
@@ -41,11 +46,18 @@ class Mosquitto:
         self._process = subprocess.Popen(
             [PROGRAM, "-c", self._config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until(self._listens, "mosquitto to listen")
+        wait_until(self._answers, "mosquitto to answer")
 
-    def _listens(self):
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+    def _answers(self):
+        """Whether its loop runs: between the first moment that it listens and that one it forgets
+        signals, and a broker that was told to end never did.
+        """
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as probe:
+                probe.sendall(CONNECT)
+                return probe.recv(1) == CONNACK
+        except OSError:
+            return False
 
     def stop(self):
         """End it in order: it writes its sessions to its file."""
