@@ -144,11 +144,13 @@ class Slicing(NamedTuple):
     """Elements in a slice; fewer where an answer is much larger than its question."""
     names_once: bool = False
     """Whether what is named again is answered once."""
+    element_bytes: int = 1
+    """An element of the request has so many bytes at least."""
 
     @property
     def whole_bytes(self) -> int:
-        """A request of so many bytes needs no slices: an element has a byte at least."""
-        return 0 if self.names_once else self.most
+        """A request of so many bytes needs no slices."""
+        return 0 if self.names_once else self.most * self.element_bytes
 
     def cut(self, body: Request) -> Iterator[list[Any]]:
         """The entries for each slice, as they are wanted; repeated ones once, where that holds."""
@@ -263,6 +265,7 @@ SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
             ("topic_data", "partition_data"),
             ("responses", "partition_responses"),
             PRODUCE_PARTITIONS,
+            element_bytes=3,  # a topic's name, the length of its list, and its tagged fields
         ),
     ),
     ApiKey.METADATA: (Slicing(("topics",), ("topics",), 50, names_once=True),),
@@ -378,6 +381,8 @@ class Api(NamedTuple):
     slicings: tuple[Slicing, ...] = ()
     whole_bytes: int = UNLIMITED
     """A request of no more bytes is not looked at for whether it needs slices."""
+    undivided_bytes: int = LONG_FRAME_BYTES
+    """A request of no more bytes is decoded in one go."""
     max_elements: int = MAX_ELEMENTS
     max_bytes: int = MAX_FRAME_BYTES
 
@@ -394,6 +399,7 @@ class Api(NamedTuple):
             max_version,
             slicings,
             min((each.whole_bytes for each in slicings), default=UNLIMITED),
+            UNLIMITED if key == ApiKey.PRODUCE else LONG_FRAME_BYTES,
             MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS),
             UNLIMITED if key in BROKERS_ONLY or key == ApiKey.PRODUCE else max_bytes,
         )
@@ -514,8 +520,11 @@ class Apis:
             return
         quotas = self.quotas
         start_ns = 0
-        if quotas is not None and quotas.request.is_active:
-            start_ns = self.runtime.clock.monotonic_ns()
+        if quotas is not None:
+            if not quotas.is_active:
+                quotas = None
+            elif quotas.request.is_active:
+                start_ns = self.runtime.clock.monotonic_ns()
         try:
             header, position = decode_request_header(frame)
             api = self._apis.get(header.api_key)
@@ -524,23 +533,25 @@ class Apis:
                 return
             size = len(frame)
             now_ms = self.runtime.clock.now_ms()
-            if quotas is None or not quotas.is_active:
+            if quotas is None:
                 context = RequestContext(connection, header, now_ms)
             else:
                 context = quotas.context(connection, header, now_ms, size, start_ns)
-            if size > LONG_FRAME_BYTES and header.api_key != ApiKey.PRODUCE:
+            if size > api.undivided_bytes:
                 self._begin_long(api, context, frame, position)
                 return
             body = decode_request(header, frame, position, api.max_elements)
-            may_be_long = size > api.whole_bytes
-            if may_be_long and header.api_key == ApiKey.PRODUCE:
-                may_be_long = is_long(body)
-                if may_be_long:
+            handler = api.handler
+            if size > api.whole_bytes:
+                if header.api_key != ApiKey.PRODUCE:
+                    handler = self._sliced(api, body)
+                elif is_long(body):
                     body = decode_request(header, bytearray(frame), position)  # views of a copy
+                    handler = self._sliced(api, body)
         except RemoteProtocolError as error:
             self._refuse_bytes(connection, frame, error)
             return
-        self._serve(api, context, body, size, may_be_long)
+        self._call(handler, context, body, size)
         if quotas is not None:
             context.quota.end_step()
 
@@ -552,7 +563,7 @@ class Apis:
         slices = decode_request_in_slices(header, frame, position, api.max_elements)
         body = next(slices)
         if body is not None:
-            self._serve(api, context, body, size)
+            self._call(self._sliced(api, body), context, body, size)
         else:
             head = bytes(frame[:position])
             awaiting = self._decode_rest(api, context, slices, size, head)
@@ -574,7 +585,7 @@ class Apis:
             self._refuse_bytes(context.connection, head, error)
             return
         if not context.connection.is_closing:
-            self._serve(api, context, body, size)
+            self._call(self._sliced(api, body), context, body, size)
 
     def _refuse_bytes(
         self, connection: Connection, frame: Buffer, error: RemoteProtocolError
@@ -590,28 +601,20 @@ class Apis:
                 return
         refuse(connection, f"malformed request: {error.message}")
 
-    def _serve(
-        self,
-        api: Api,
-        context: RequestContext,
-        body: Request,
-        size: int,
-        may_be_long: bool = True,
-    ) -> None:
-        """Hand a request to its handler, in slices where it is large."""
-        handler = api.handler
-        if may_be_long:
-            for slicing in api.slicings:
-                if entries := getattr(body, slicing.entries[0]):
-                    if len(entries) == len(slicing.entries) == 1:
-                        break  # one name, as in most requests: there is nothing to cut
-                    slices = slicing.cut(body)
-                    first = list(islice(slices, 2))
-                    if len(first) > 1:
-                        rest = chain(first, slices)
-                        handler = partial(self._in_slices, api.handler, slicing, rest)
-                    break
-        self._call(handler, context, body, size)
+    def _sliced(self, api: Api, body: Request) -> Handler:
+        """The handler of a request, which is called for each slice of it where it is large."""
+        for slicing in api.slicings:
+            entries = getattr(body, slicing.entries[0])
+            if not entries:
+                continue
+            if len(entries) == len(slicing.entries) == 1:
+                break  # one name, as in most requests: there is nothing to cut
+            slices = slicing.cut(body)
+            first = list(islice(slices, 2))
+            if len(first) > 1:
+                return partial(self._in_slices, api.handler, slicing, chain(first, slices))
+            break
+        return api.handler
 
     async def _in_slices(
         self,

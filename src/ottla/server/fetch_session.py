@@ -242,7 +242,8 @@ class FetchSessionCache:
         """What this request reads, by the rules of the table above."""
         uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._remove(body.session_id)
+            if body.session_id != INVALID_SESSION_ID:
+                self._remove(body.session_id)
             return self._full(body, uses_topic_ids, connection_id)
         return self._incremental(body, uses_topic_ids)
 

@@ -121,11 +121,15 @@ class MetadataHandler:
         missing = self._creatable(context, body)
         if missing:
             return self._create_then_answer(context, body, missing)
-        if self._pause is not None and asks_for_all(context, body):
-            topics = list(self.cache.topics())
-            if sum(len(topic.partitions) for topic in topics) > SLICE_PARTITIONS:
-                return self._answer_all(context, body, topics, self._pause)
-        return self._answer(context, body, {})
+        if body.topics or not asks_for_all(context, body):
+            return self._answer(context, body, {})
+        topics = list(self.cache.topics())
+        count = sum(len(topic.partitions) for topic in topics)
+        if count > SLICE_PARTITIONS and self._pause is not None:
+            return self._answer_all(context, body, topics, self._pause)
+        operations = topic_operations(body.include_topic_authorized_operations)
+        responses = [self._known_topic(topic, operations, context) for topic in topics]
+        return self._response(context, body, responses)
 
     async def _answer_all(
         self,
@@ -179,14 +183,10 @@ class MetadataHandler:
     def _answer(
         self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
     ) -> MetadataResponse:
+        """The topics that the client names."""
         operations = topic_operations(body.include_topic_authorized_operations)
-        if asks_for_all(context, body):
-            topics = [
-                self._known_topic(topic, operations, context) for topic in self.cache.topics()
-            ]
-        else:
-            wanted = body.topics or ()
-            topics = [self._topic_response(topic, operations, errors, context) for topic in wanted]
+        wanted = body.topics or ()
+        topics = [self._topic_response(topic, operations, errors, context) for topic in wanted]
         return self._response(context, body, topics)
 
     def _response(
