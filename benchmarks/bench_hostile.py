@@ -25,6 +25,11 @@ from ottla.protocol.configs import DescribeConfigsRequest, DescribeConfigsResour
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest
 from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.protocol.message import Request
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.offsets import (
@@ -172,6 +177,13 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     fetch = FetchRequest(max_wait_ms=0, session_epoch=0)
     fetch.topics = [FetchTopic(topic="none", partitions=wanted)]
     yield "Fetch, 5000 unknown partitions", of(fetch, 11)
+    many = [FetchPartition(partition=n % 20, partition_max_bytes=1) for n in range(20_000)]
+    for replica in (-1, 1):
+        fetch = FetchRequest(replica_id=replica, topics=[FetchTopic(topic="t", partitions=many)])
+        yield f"Fetch, 20000 partitions, replica {replica}", of(fetch, 4)
+    same = AlterReplicaLogDirTopic(name="t", partitions=[0])
+    moves = [AlterReplicaLogDir(path="/d", topics=[same]) for _ in range(8000)]
+    yield "AlterReplicaLogDirs, one 8000 times", of(AlterReplicaLogDirsRequest(dirs=moves), 2)
     topic = ListOffsetsTopic(name="t", partitions=offsets)
     yield f"ListOffsets, {NAMES} partitions", of(ListOffsetsRequest(topics=[topic]), 7)
     committed = OffsetCommitRequestTopic(name="t", partitions=commits)

@@ -85,6 +85,16 @@ class BufferPool:
             self.pooled_bytes += size
 
 
+def lasting(part: memoryview) -> memoryview:
+    """Bytes of a frame, to be kept beyond the turn in which they are valid.
+
+    They are a copy, unless the frame is so large that its buffer is used for nothing else: a copy
+    of 100 MB would take the loop for as long as a thousand requests.
+    """
+    whole: Any = part.obj
+    return part if len(whole) > MAX_POOLED_BYTES else memoryview(bytearray(part))
+
+
 class FrameBuffer:
     """The received bytes of one connection, from `_start` to `_end` of `_view`.
 

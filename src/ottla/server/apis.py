@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.client_quotas import ClientQuotas
-from ottla.network.connection import Connection, RequestContext, RequestWatch
+from ottla.network.connection import Connection, RequestContext, RequestWatch, lasting
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest
@@ -40,6 +40,7 @@ from ottla.protocol.message import (
 from ottla.protocol.types import UNLIMITED, Array, Buffer, Part
 from ottla.protocol.wire import TooLargeError
 from ottla.runtime import DelayedOperation, Runtime, Scheduler
+from ottla.structs import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
     from ottla.security.sasl import SaslAuthenticator
@@ -232,7 +233,10 @@ def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
         if known is entry or not lists:
             continue
         inner, more = getattr(known, lists[0]), getattr(entry, lists[0])
-        setattr(known, lists[0], None if inner is None or more is None else inner + more)
+        if inner is None or more is None:
+            setattr(known, lists[0], None)
+        else:
+            inner.extend(more)  # in place: a new list for each of many entries is quadratic work
     for entry in found.values():
         inner = getattr(entry, lists[0]) if lists else None
         if inner and len(inner) > 1:
@@ -546,7 +550,7 @@ class Apis:
                 if header.api_key != ApiKey.PRODUCE:
                     handler = self._sliced(api, body)
                 elif is_long(body):
-                    body = decode_request(header, bytearray(frame), position)  # views of a copy
+                    body = decode_request(header, lasting(frame), position)
                     handler = self._sliced(api, body)
         except RemoteProtocolError as error:
             self._refuse_bytes(connection, frame, error)
@@ -837,5 +841,10 @@ def _is_of_broker(context: RequestContext, body: object) -> bool:
 
 def is_follower(body: FetchRequest) -> bool:
     """Whether a replica fetches: its fetch offset advances the high watermark."""
-    replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
-    return replica_id >= 0 or body.replica_id >= 0
+    return replica_id_of(body) > CONSUMER_REPLICA_ID
+
+
+def replica_id_of(body: FetchRequest) -> int:
+    """The broker that follows, CONSUMER_REPLICA_ID for a consumer; v15 has it in another field."""
+    state = body.replica_state
+    return body.replica_id if state is None else max(state.replica_id, body.replica_id)

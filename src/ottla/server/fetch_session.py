@@ -18,10 +18,11 @@ idle for long enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchPartition, FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
@@ -35,7 +36,8 @@ from ottla.replication.replica_requests import (
     partition_key,
 )
 from ottla.runtime import FileRegion, Runtime
-from ottla.structs import CONSUMER_REPLICA_ID, NO_OFFSET, NO_UUID, TopicPartition, Value, replace
+from ottla.server.apis import is_follower, replica_id_of
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, Value, replace
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -43,6 +45,8 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
 MAX_PARTITIONS: Final = 100_000
+MAX_FETCHED: Final = 5_000
+"""Partitions of one fetch of a consumer: all of them are looked at in one turn of the loop."""
 UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
@@ -219,10 +223,18 @@ class FetchSessionCache:
     with which they would be more has none.
     """
 
-    def __init__(self, runtime: Runtime, max_sessions: int, topic_name: TopicName) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        max_sessions: int,
+        topic_name: TopicName,
+        is_broker: Callable[[int], bool],
+    ) -> None:
+        """`is_broker` knows the ids of the other brokers."""
         self.runtime = runtime
         self.max_sessions = max_sessions
         self.topic_name = topic_name
+        self.is_broker = is_broker
         self._sessions: dict[int, FetchSession] = {}
         self._of_connections: dict[str, int] = {}
         self.evicted = 0
@@ -260,20 +272,30 @@ class FetchSessionCache:
         if session is not None:
             self._of_connections.pop(session.connection_id, None)
 
+    def check_size(self, body: FetchRequest) -> None:
+        """Refuse what has more than MAX_FETCHED partitions, unless another broker follows them."""
+        if not is_follower(body) or not self.is_broker(replica_id_of(body)):
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"
+            )
+
     def _has_room(self, count: int) -> bool:
         """Whether the sessions of consumers may have so many partitions more."""
         of_consumers = (each for each in self._sessions.values() if each.awake is None)
         return sum(len(each.partitions) for each in of_consumers) + count <= MAX_PARTITIONS
 
     def _full(self, body: FetchRequest, uses_topic_ids: bool, connection_id: str) -> FetchContext:
-        partitions = list(self._requested(body, uses_topic_ids))
+        partitions = list(islice(self._requested(body, uses_topic_ids), MAX_FETCHED + 1))
+        if len(partitions) > MAX_FETCHED:
+            self.check_size(body)
+            partitions = list(self._requested(body, uses_topic_ids))
         session = None
         if body.session_epoch == INITIAL_EPOCH:
-            is_follower = is_of_follower(body)
-            if is_follower:  # several may share a connection
-                session = self._create(uses_topic_ids, is_follower, "")
+            is_of_follower = is_follower(body)
+            if is_of_follower:  # several may share a connection
+                session = self._create(uses_topic_ids, is_of_follower, "")
             elif self._has_room(len(partitions)):
-                session = self._create(uses_topic_ids, is_follower, connection_id)
+                session = self._create(uses_topic_ids, is_of_follower, connection_id)
         if session is not None:
             for request in partitions:
                 session.add(request)
@@ -290,6 +312,8 @@ class FetchSessionCache:
         if session.has_unresolved:
             session.resolve_names(self.topic_name)
         count = sum(len(topic.partitions) for topic in body.topics)
+        if count > MAX_FETCHED:
+            self.check_size(body)
         if count and session.awake is None and not self._has_room(count):
             self._remove(session.id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -345,12 +369,6 @@ class FetchSessionCache:
         self._remove(oldest.id)
         self.evicted += 1
         return True
-
-
-def is_of_follower(body: FetchRequest) -> bool:
-    """Whether a follower fetches; before v15 the replica id is in another field."""
-    replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
-    return max(replica_id, body.replica_id) > CONSUMER_REPLICA_ID
 
 
 def fetch_partition(name: str, topic: RequestedTopic, partition: FetchPartition) -> PartitionFetch:

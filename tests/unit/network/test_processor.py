@@ -12,7 +12,7 @@ import pytest
 from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.connection import Connection
+from ottla.network.connection import MAX_POOLED_BYTES, Connection, lasting
 from ottla.network.processor import MOST_UNLOOKED, TURNS_AT_ONCE, Turns
 from ottla.network.transport import PROBE_SECONDS
 
@@ -213,6 +213,26 @@ def test_frame_buffer_may_be_used_again_before_the_answer(world: NetworkWorld) -
 
     world.connections[0].send([frame(world.requests[0])])
     assert world.receive(slow, 300_004) == frame(b"s" * 300_000)
+
+
+@pytest.mark.parametrize("size", [100, 70_000, 3_000_000, MAX_POOLED_BYTES + 1])
+def test_what_is_kept_of_a_frame_stays_as_it_was(world: NetworkWorld, size: int) -> None:
+    """Frames of the same sizes that come behind it do not change it, copied or not."""
+    kept = []
+
+    def keep(connection: Connection, request: memoryview) -> None:
+        kept.append(lasting(request[size // 2 :]))
+        connection.send([b"\0\0\0\0"])
+
+    world.answer = keep
+    clients = [world.connect() for _ in range(2)]
+    for number in range(4):
+        client = clients[number % 2]
+        world.send(client, frame(b"%d" % number * size))
+        world.until(lambda number=number: len(kept) > number)
+
+    for number, part in enumerate(kept):
+        assert part == b"%d" % number * (size - size // 2)
 
 
 def test_delayed_answers_of_a_turn_are_sent_in_that_turn(world: NetworkWorld) -> None:

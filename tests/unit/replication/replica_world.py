@@ -171,7 +171,9 @@ class ReplicaBroker:
         )
         self.manager.startup()
         leaders = CurrentLeaders(self.manager, MetadataCache("cluster"))
-        sessions = FetchSessionCache(self.runtime, 100, world.topic_names.get)
+        sessions = FetchSessionCache(
+            self.runtime, 100, world.topic_names.get, world.brokers.__contains__
+        )
         families = (
             FetchHandler(self.manager, sessions, leaders, self.config.fetch_max_bytes),
             LeaderEpochHandler(self.manager),

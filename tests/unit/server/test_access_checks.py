@@ -48,7 +48,8 @@ from ottla.security.principal import KafkaPrincipal
 from ottla.server.access_checks import Asking, checks, put_checks
 from ottla.server.apis import Apis
 from ottla.server.authorizer import Authorizer
-from ottla.server.handlers.fetch import MAX_FETCHED, MAX_USELESS
+from ottla.server.fetch_session import MAX_FETCHED
+from ottla.server.handlers.fetch import MAX_USELESS
 from ottla.structs import INTERNAL_TOPICS
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
 

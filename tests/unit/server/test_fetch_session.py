@@ -17,6 +17,7 @@ from ottla.testing import mock_runtime
 
 ID, NEW_ID = UUID(int=7), UUID(int=8)
 OLD, NEW = 12, 13
+OTHERS = frozenset([2, 3])
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def runtime():
 
 @pytest.fixture
 def cache(runtime):
-    return FetchSessionCache(runtime, 2, {ID: "t"}.get)
+    return FetchSessionCache(runtime, 2, {ID: "t"}.get, OTHERS.__contains__)
 
 
 def request(session_id=0, epoch=0, partitions=(0, 1), offset=0, forgotten=(), topic_id=ID):
@@ -173,7 +174,7 @@ def test_the_final_epoch_closes_the_session(cache):
 def test_topic_that_becomes_known_is_read_under_its_name(runtime):
     """A follower may ask before the leader has heard of the topic; it names it only once."""
     names = {}
-    cache = FetchSessionCache(runtime, 2, names.get)
+    cache = FetchSessionCache(runtime, 2, names.get, OTHERS.__contains__)
     first = cache.context_for(request(partitions=(0,)), NEW)
     assert first.partitions[0].topic_partition.topic == f"(topic id {ID})"
     names[ID] = "t"
@@ -185,7 +186,7 @@ def test_topic_that_becomes_known_is_read_under_its_name(runtime):
 def test_topic_that_is_no_longer_known_can_be_forgotten(runtime):
     """Its name is gone with it; what is left of it in the session goes by its id."""
     names = {ID: "t"}
-    cache = FetchSessionCache(runtime, 2, names.get)
+    cache = FetchSessionCache(runtime, 2, names.get, OTHERS.__contains__)
     first = cache.context_for(request(), NEW)
     del names[ID]
     second = cache.context_for(request(first.session_id, 1, (), forgotten=(0,)), NEW)
@@ -196,7 +197,7 @@ def test_topic_that_is_no_longer_known_can_be_forgotten(runtime):
 def test_partition_that_is_named_again_when_its_topic_has_gone_is_there_once(runtime):
     """It got a second entry, of which only one could be forgotten; the other failed for ever."""
     names = {ID: "t"}
-    cache = FetchSessionCache(runtime, 2, names.get)
+    cache = FetchSessionCache(runtime, 2, names.get, OTHERS.__contains__)
     session_id = cache.context_for(request(), NEW).session_id
     del names[ID]
 
@@ -209,7 +210,7 @@ def test_partition_that_is_named_again_when_its_topic_has_gone_is_there_once(run
 def test_topic_that_is_made_again_is_another_one_in_the_session(runtime):
     """Each answers for itself, under its own id, until the older one is forgotten."""
     names = {ID: "t"}
-    cache = FetchSessionCache(runtime, 2, names.get)
+    cache = FetchSessionCache(runtime, 2, names.get, OTHERS.__contains__)
     session_id = cache.context_for(request(partitions=(0,)), NEW).session_id
     names.clear()
     names[NEW_ID] = "t"
@@ -336,7 +337,7 @@ def test_names_are_looked_up_until_all_are_known(runtime):
         asked.append(topic_id)
         return names.get(topic_id)
 
-    cache = FetchSessionCache(runtime, 2, name_of)
+    cache = FetchSessionCache(runtime, 2, name_of, OTHERS.__contains__)
     session_id = cache.context_for(request(partitions=(0,)), NEW).session_id
     cache.context_for(request(session_id, 1, partitions=()), NEW)
     names[ID] = "t"

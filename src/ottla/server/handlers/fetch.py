@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.network.connection import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
@@ -41,6 +41,7 @@ from ottla.replication.replica_requests import FetchParams, FetchPartitionResult
 from ottla.server.apis import Handler, is_follower
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_BATCHES,
+    MAX_FETCHED,
     FetchContext,
     FetchSessionCache,
     MessageSetFetch,
@@ -59,8 +60,6 @@ logger = logging.getLogger(__name__)
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
 MAX_USELESS: Final = 1_000
-MAX_FETCHED: Final = 5_000
-"""Partitions of one fetch of a consumer: all of them are looked at in one turn of the loop."""
 
 
 class FetchHandler:
@@ -88,7 +87,7 @@ class FetchHandler:
         fetch = self.sessions.context_for(body, version, connection_id)
         partitions, denied = fetch.partitions, self._denied(context, body, fetch)
         if len(partitions) > MAX_USELESS and not is_follower(body):
-            self._refuse_useless(fetch, denied)
+            self._refuse_useless(body, fetch, denied)
         if fetch.error is not ErrorCode.NONE:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
@@ -125,7 +124,9 @@ class FetchHandler:
             context.wait_for(operation)
         return None
 
-    def _refuse_useless(self, fetch: FetchContext, denied: FetchResults) -> None:
+    def _refuse_useless(
+        self, body: FetchRequest, fetch: FetchContext, denied: FetchResults
+    ) -> None:
         """A session does not keep names without end that are unknown here or may not be read."""
         known = self.replica_manager.partitions
         useless = sum(
@@ -135,9 +136,7 @@ class FetchHandler:
             self.sessions.end(fetch)
         if len(fetch.partitions) > MAX_FETCHED:
             self.sessions.end(fetch)
-            raise KafkaError.of(
-                ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"
-            )
+            self.sessions.check_size(body)
 
     def _denied(
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext

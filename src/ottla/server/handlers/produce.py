@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
+from ottla.network.connection import RequestContext, lasting
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
     FIRST_VERSION_THAT_ADDS,
@@ -107,8 +107,8 @@ class TransactionalProduce:
             asking = TxnProducer(body.transactional_id or "", *producers.pop())
             adds = api_version >= FIRST_VERSION_THAT_ADDS
             self.verifier.verify(asking, transactional, on_verified, adds=adds)
-            if not is_answered:  # the request's bytes are valid only during this call
-                entries.update({tp: memoryview(bytearray(data)) for tp, data in entries.items()})
+            if not is_answered:
+                entries.update({tp: lasting(data) for tp, data in entries.items()})
 
 
 def note_refusals(replica_manager: ReplicaManager, refused: AppendResults) -> None:

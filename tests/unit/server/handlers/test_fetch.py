@@ -23,10 +23,11 @@ from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import FetchPartitionResult
 from ottla.runtime import FileRegion
-from ottla.server.fetch_session import FetchSessionCache
+from ottla.server import fetch_session
+from ottla.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSessionCache
 from ottla.server.handlers import fetch as fetch_module
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_UUID, IsolationLevel, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 
 ID, UNKNOWN_ID = UUID(int=7), UUID(int=8)
@@ -77,7 +78,7 @@ class World:
                 self.partitions[TopicPartition(name, index)] = SimpleNamespace(log=log)
         self.results = {}
         self.asked = []
-        self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get)
+        self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get, {2, 3}.__contains__)
         self.handler = FetchHandler(self, self.sessions, self, fetch_max_bytes, authorizer)
         self.quota = NO_QUOTA
         self.waits, self.closed, self.answers = [], [], []
@@ -335,7 +336,8 @@ def test_topic_of_an_unknown_id_needs_no_right():
 def few(monkeypatch):
     """More than two useless partitions are too many, and so are more than four."""
     monkeypatch.setattr(fetch_module, "MAX_USELESS", 2)
-    monkeypatch.setattr(fetch_module, "MAX_FETCHED", 4)
+    for module in (fetch_module, fetch_session):
+        monkeypatch.setattr(module, "MAX_FETCHED", 4)
 
 
 @pytest.mark.usefixtures("few")
@@ -360,16 +362,27 @@ def test_session_does_not_keep_many_partitions_that_are_of_no_use(wanted, is_kep
 
 
 @pytest.mark.usefixtures("few")
-def test_consumer_asks_for_a_bounded_number_of_partitions(world):
-    """A follower has as many as it needs."""
-    too_many = ("t", [0, 1, 2, 3, 4])
-    with pytest.raises(KafkaError, match="more than 4 partitions") as caught:
-        world.fetch(too_many, session_epoch=0)
+@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, 4])
+def test_consumer_asks_for_a_bounded_number_of_partitions(world, replica_id):
+    """So does who says to be a broker that is not there; a follower has as many as it needs."""
 
-    assert caught.value.error is ErrorCode.INVALID_REQUEST
+    def refuse(*wanted, **fields):
+        with pytest.raises(KafkaError, match="more than 4 partitions") as caught:
+            world.fetch(*wanted, replica_id=replica_id, **fields)
+        assert caught.value.error is ErrorCode.INVALID_REQUEST
+
+    too_many = ("t", [0, 1, 2, 3, 4])
+    for epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        refuse(too_many, session_epoch=epoch)
+        refuse(("t", [0, 1, 2]), ("u", [0, 1]), session_epoch=epoch)
     assert len(world.sessions) == 0
     assert len(errors(world.fetch(too_many, replica_id=2))) == 5
-    assert len(errors(world.fetch(("t", [0, 1, 2, 3]), session_epoch=0))) == 4
+    answer = world.fetch(("t", [0, 1, 2, 3]), replica_id=replica_id, session_epoch=0)
+    assert len(errors(answer)) == 4
+    refuse(too_many, session_epoch=1, session_id=answer.session_id)
+    if replica_id == CONSUMER_REPLICA_ID:
+        refuse(("u", [0]), session_epoch=1, session_id=answer.session_id)
+        assert len(world.sessions) == 0
 
 
 # Quotas
