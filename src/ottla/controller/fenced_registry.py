@@ -169,12 +169,16 @@ class _Event(Generic[T]):
     __slots__ = ("done", "name", "operation", "queued_ms")
 
     def __init__(
-        self, name: str, operation: Callable[[], Awaitable[T]], done: asyncio.Future[T] | None
+        self,
+        name: str,
+        operation: Callable[[], Awaitable[T]],
+        done: asyncio.Future[T] | None,
+        queued_ms: int,
     ) -> None:
-        self.queued_ms = 0
         self.name = name
         self.operation = operation
         self.done = done
+        self.queued_ms = queued_ms
 
 
 class EventQueue:
@@ -205,7 +209,7 @@ class EventQueue:
 
     def put(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it."""
-        self._append(_Event(name, operation, None))
+        self._append(_Event(name, operation, None, self._now_ms()))
 
     def put_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it, unless an event of this name waits already: that one does the work of both."""
@@ -215,7 +219,7 @@ class EventQueue:
     async def submit(self, name: str, operation: Callable[[], Awaitable[T]]) -> T:
         """Queue it and return its result. It continues if the caller is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._append(_Event(name, operation, done))
+        self._append(_Event(name, operation, done, self._now_ms()))
         return await asyncio.shield(done)
 
     def clear(self) -> None:
@@ -235,16 +239,18 @@ class EventQueue:
         if self._is_closed:
             _refuse(event)
             return
-        event.queued_ms = self.runtime.clock.monotonic_ms()
         self._events.append(event)
         if self._task is None:
             self._task = self.runtime.scheduler.spawn(self._work(), "controller")
+
+    def _now_ms(self) -> int:
+        return self.runtime.clock.monotonic_ms()
 
     async def _work(self) -> None:
         try:
             while self._events:
                 event = self._events.popleft()
-                began_ms, self.under_way = self.runtime.clock.monotonic_ms(), event.name
+                began_ms, self.under_way = self._now_ms(), event.name
                 await self._carry_out(event)
                 self._note_end(event, began_ms)
         finally:
@@ -254,7 +260,7 @@ class EventQueue:
         """Report the event to the metrics; an error there does not end the queue."""
         if self.on_event is None:
             return
-        took_ms = self.runtime.clock.monotonic_ms() - began_ms
+        took_ms = self._now_ms() - began_ms
         try:
             self.on_event(event.name, began_ms - event.queued_ms, took_ms)
         except Exception:

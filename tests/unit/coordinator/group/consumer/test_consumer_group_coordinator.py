@@ -435,6 +435,8 @@ def test_most_wanted_assignor_is_used(world):
     world.settle(a, b)
 
     assert sorted(a.owned) == ALL[:2]
+    (described,) = world.coordinator.describe_consumer_groups(["g"])
+    assert described.assignor_name == "range"
 
 
 def test_reload_goes_on_where_the_group_was(world):
