@@ -19,6 +19,7 @@ from ottla.connect.connector import TryAgainError
 from ottla.connect.connectors.sql import SqlSink, SqlSource
 from ottla.connect.data import INT64, STRING, TIMESTAMP, SinkRecord, struct_of
 from ottla.errors import ConfigError
+from ottla.testing import wait_until
 
 TEXT = {
     "decimal.handling.mode": "string",
@@ -144,6 +145,16 @@ class OfPostgres:
         self.types = OF_POSTGRES
         self.as_text = "v::text"
         self.naive, self.zoned, self.now = "timestamp", "timestamptz", "now()"
+        self.coarse = ("timestamp(0)", "timestamptz(0)", "timestamp(3)", "timestamptz")
+        self.far = {
+            "timestamp": (
+                *("-infinity", "4713-01-01 00:00:00 BC", "0001-01-01 00:00:00"),
+                *("1970-01-01 00:00:00", "2025-11-02 01:30:00", "2025-11-02 01:30:00.000001"),
+            ),
+            "timestamptz": ("-infinity", "0044-03-15 12:00:00+00 BC", "1969-12-31 23:59:59.9+00"),
+            "date": ("-infinity", "4713-01-01 BC", "0001-01-01", "2025-11-02"),
+        }
+        self.to_come = ("9999-12-31 23:59:59", "infinity")
 
     def run(self, *statements):
         return [self.server.execute(statement) for statement in statements][-1]
@@ -151,8 +162,8 @@ class OfPostgres:
     def prepare(self):
         self.run(PREPARED)
 
-    def set_zone(self, zone):
-        """The zone of sessions that do not set their own."""
+    def set_zone(self, zone, *, of_writers=True):
+        """The zone of sessions that do not set their own; times are written with theirs."""
         self.run(f"ALTER ROLE ottla SET timezone = '{zone}'")
 
     def stop(self):
@@ -168,6 +179,16 @@ class OfMariaDb:
         self.types = OF_MARIADB
         self.as_text = "hex(v)"
         self.naive, self.zoned, self.now = "datetime(6)", "timestamp(6)", "now(6)"
+        self.coarse = ("datetime", "timestamp", "datetime(3)", "timestamp(6)")
+        self.far = {
+            "datetime(6)": (
+                *("0000-00-00 00:00:00", "0001-01-01 00:00:00", "1970-01-01 00:00:00"),
+                *("2025-11-02 01:30:00", "2025-11-02 01:30:00.000001"),
+            ),
+            "timestamp": ("0000-00-00 00:00:00", "1970-01-01 00:00:01", "2025-11-02 05:30:00"),
+            "date": ("0000-00-00", "2020-02-00", "2025-11-02"),
+        }
+        self.to_come = ("2038-01-19 03:14:07",)
         self._zone = "+00:00"
 
     def run(self, *statements):
@@ -177,10 +198,11 @@ class OfMariaDb:
     def prepare(self):
         self.run("DROP TABLE IF EXISTS t, copy, made")
 
-    def set_zone(self, zone):
+    def set_zone(self, zone, *, of_writers=True):
         offset = datetime.now(ZoneInfo(zone)).strftime("%z")
-        self._zone = f"{offset[:3]}:{offset[3:]}"
-        self.run(f"SET GLOBAL time_zone = '{self._zone}'")
+        offset = f"{offset[:3]}:{offset[3:]}"
+        self._zone = offset if of_writers else "+00:00"
+        self.run(f"SET GLOBAL time_zone = '{offset}'")
 
     def stop(self):
         self.server.stop()
@@ -245,6 +267,19 @@ def sink(database):
         each.stop()
 
 
+ZONES = ["UTC", "Asia/Tokyo", "America/New_York"]
+
+
+@pytest.fixture(params=["UTC", "America/New_York"])
+def of_process(request, monkeypatch):
+    """The zone of the process, which must not matter."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 def as_read_by_a_sink(records):
     """What comes of records through a topic, with the default converter."""
     found = []
@@ -257,8 +292,21 @@ def as_read_by_a_sink(records):
     return found
 
 
-def test_values_of_every_type(database, source, sink):
-    """Each is there or reported with the setting that has it; as text all are, and come back."""
+@pytest.mark.parametrize(
+    ("zone", "of_process"),
+    [
+        ("UTC", "UTC"),
+        ("Asia/Tokyo", "America/New_York"),
+        ("America/New_York", "Asia/Kolkata"),
+    ],
+    indirect=["of_process"],
+)
+def test_values_of_every_type(database, source, sink, zone, of_process):
+    """Each is there or reported with the setting that has it; as text all are, and come back.
+
+    The zones of sessions and of the process change none of them.
+    """
+    database.set_zone(zone, of_writers=False)
     for kind, value, expected, text in database.types:
         case = f"{kind} {value}"
         database.prepare()
@@ -286,19 +334,6 @@ def test_values_of_every_type(database, source, sink):
         assert not reported, case
         for each in (*source.made, *sink.made):
             each.stop()  # a server takes so many connections
-
-
-ZONES = ["UTC", "Asia/Tokyo", "America/New_York"]
-
-
-@pytest.fixture(params=["UTC", "America/New_York"])
-def of_process(request, monkeypatch):
-    """The zone of the process, which must not matter."""
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -356,6 +391,51 @@ def test_times_without_a_zone_are_in_that_of_the_setting(database, source, sink,
     ((found,),) = database.run("SELECT updated_at FROM copy WHERE id = 9")
     utc = datetime(2026, 1, 15, 12, tzinfo=UTC)
     assert found == utc.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("batch", ["1", "1000"])
+def test_times_far_off_have_their_place(database, source, zone, batch):
+    """The first times that there are come first, each row once; those to come are waited for."""
+    for kind, past in database.far.items():
+        case = f"{kind} in {zone}"
+        database.prepare()
+        database.run(f"CREATE TABLE t (id int PRIMARY KEY, updated_at {kind} NULL)")
+        rows = list(enumerate((*past, *database.to_come)))
+        for number, each in reversed(rows):
+            database.run(f"INSERT INTO t VALUES ({number}, '{each}')")
+        for mode in ("timestamp", "timestamp+incrementing"):
+            settings = {"mode": mode, "db.timezone": zone, "batch.rows": batch}
+            poll = source(**settings, **TEXT).poll
+            found = [each.value["id"] for _ in rows for each in poll()]
+            assert found == list(range(len(past))), f"{case}, {mode}"
+            poll = source(**settings).poll
+            records = [each for _ in rows for each in poll()]
+            assert len(records) == len(past), f"{case}, {mode}"
+            for each in records:
+                assert each.error is None or TIMES in each.error.message, case
+        for each in source.made:
+            each.stop()
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_rows_are_read_once_their_time_is_over(database, source, mode):
+    """However coarse the times of a column are: rows that are written meanwhile are not missed."""
+    numbers = list(range(60))
+    for kind in database.coarse:
+        database.prepare()
+        database.run(f"CREATE TABLE t (id int PRIMARY KEY, updated_at {kind} NULL)")
+        poll, found = source(mode=mode).poll, []
+
+        def look(poll=poll, found=found):
+            found.extend(each.value["id"] for each in poll())
+            return len(found) >= len(numbers)
+
+        for number in reversed(numbers):
+            database.run(f"INSERT INTO t VALUES ({number}, {database.now})")
+            look()
+        wait_until(look, f"rows of {kind}", seen=lambda found=found: sorted(found))
+        assert sorted(found) == numbers, kind
 
 
 def test_rows_without_a_number(database, source, caplog):

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.connect.data import (
@@ -63,6 +63,8 @@ BIT_FIELD: Final = 1
 GROUPED_YEARS: Final = 400
 DAYS_OF_GROUP: Final = 146_097
 MOST_DIGITS: Final = 38
+MICROSECONDS: Final = 6
+"""Digits behind the seconds."""
 MYSQL_DIGITS, MYSQL_SCALE, MYSQL_KEY = 65, 30, 255
 MADE: Final = {
     SchemaType.INT8: "SmallInteger",
@@ -424,12 +426,26 @@ class Database:
         """A number of an offset, for a comparison with the column."""
         return Decimal(stored) if isinstance(stored, str) else stored
 
-    def is_by(self, column: Any, moment: datetime) -> Any:
-        """The condition that a time is not after a moment."""
-        zone = self.zone_of(column.type)
+    def now(self, connection: Any) -> datetime:
+        """The present, by the clock that gives rows their times if that can be asked."""
+        return datetime.now(UTC)
+
+    def unit_of(self, kind: Any) -> timedelta:
+        """The least time that two different times of a column are apart."""
+        if isinstance(kind, self.sql.Date):
+            return timedelta(days=1)
+        return timedelta(microseconds=10 ** (MICROSECONDS - self.digits_of(kind)))
+
+    def digits_of(self, kind: Any) -> int:
+        """How many digits behind the seconds the times of a column have."""
+        return 0
+
+    def is_over(self, column: Any, moment: datetime) -> Any:
+        """The condition that a time is not given to rows any longer after a moment."""
         is_zoned = bool(getattr(column.type, "timezone", False))
-        local = moment if is_zoned else moment.astimezone(zone).replace(tzinfo=None)
-        return column <= self.time_value(column.type, local.isoformat())
+        local = moment if is_zoned else earliest_after(moment, self.zone_of(column.type))
+        first = begin_of_unit(local, self.unit_of(column.type))
+        return column < self.time_value(column.type, first.isoformat())
 
     def is_order(self, kind: Any, is_time: bool) -> bool:
         """Whether columns of this type have an order: of times, or of numbers."""
@@ -572,6 +588,14 @@ class Postgres(Database):
     def time_value(self, kind: Any, stored: Any) -> Any:
         return self.sql.cast(self.sql.literal(stored, self.sql.Text()), kind)
 
+    def now(self, connection: Any) -> datetime:
+        found = connection.execute(self.sql.select(self.sql.func.now())).scalar_one()
+        return cast(datetime, found)
+
+    def digits_of(self, kind: Any) -> int:
+        digits: int | None = getattr(kind, "precision", None)
+        return MICROSECONDS if digits is None else digits
+
     def number_value(self, kind: Any, stored: Any) -> Any:
         """A whole number would be sent as one of 64 bits."""
         return Decimal(stored) if _is_decimal(self.sql, kind) else stored
@@ -671,6 +695,14 @@ class MySql(Database):
     def time_value(self, kind: Any, stored: Any) -> Any:
         return self.sql.literal(stored.replace("T", " "), self.sql.String())
 
+    def now(self, connection: Any) -> datetime:
+        microseconds = self.sql.func.utc_timestamp(self.sql.literal_column(str(MICROSECONDS)))
+        found = connection.execute(self.sql.select(self.sql.cast(microseconds, self.sql.CHAR())))
+        return datetime.fromisoformat(found.scalar_one()).replace(tzinfo=UTC)
+
+    def digits_of(self, kind: Any) -> int:
+        return getattr(kind, "fsp", None) or 0
+
     def code_of(self, error: Any) -> Any:
         code = error.args[0] if error.args else None
         return code or None
@@ -711,13 +743,14 @@ class Sqlite(Database):
     def iso_reader(self, kind: Any) -> Read:
         return read_text
 
-    def is_by(self, column: Any, moment: datetime) -> Any:
+    def is_over(self, column: Any, moment: datetime) -> Any:
         """Times are texts of several forms here; what is none of these is not held back."""
-        local = moment.astimezone(self.zone_of(column.type))
+        local = earliest_after(moment, self.zone_of(column.type))
+        first = begin_of_unit(local, self.unit_of(column.type))
         known = self.sql.func.strftime("%Y-%m-%d %H:%M:%f", self.raw(column))
-        newest = local.replace(tzinfo=None).isoformat(" ", "milliseconds")
         is_time = self.sql.func.typeof(self.raw(column)) == "text"
-        return self.sql.or_(self.sql.not_(is_time), known.is_(None), known <= newest)
+        is_earlier = known < first.isoformat(" ", "milliseconds")
+        return self.sql.or_(self.sql.not_(is_time), known.is_(None), is_earlier)
 
     def bound(self, column: Any, value: Any) -> Any:
         """Decimals are floats here: one with more digits than a float has is refused."""
@@ -744,6 +777,34 @@ class Sqlite(Database):
     def code_of(self, error: Any) -> Any:
         code = getattr(error, "sqlite_errorcode", None)
         return None if code is None else code & 0xFF
+
+
+def earliest_after(moment: datetime, zone: tzinfo) -> datetime:
+    """The earliest time that clocks of a zone show from a moment on, without the zone.
+
+    It is the time at the moment, unless clocks are put back soon: times that they show by then
+    come again, and rows get them that are new.
+    """
+    local = moment.astimezone(zone)
+    again = local.replace(fold=1)
+    first, second = local.utcoffset() or timedelta(), again.utcoffset() or timedelta()
+    if local.fold or first == second:
+        return local.replace(tzinfo=None)
+    before = moment.replace(microsecond=0)
+    after = before + (first - second)
+    while after - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=(after - before) // timedelta(seconds=2))
+        if middle.astimezone(zone).utcoffset() == second:
+            after = middle
+        else:
+            before = middle
+    return after.astimezone(zone).replace(tzinfo=None)
+
+
+def begin_of_unit(at: datetime, unit: timedelta) -> datetime:
+    """The last whole number of units of a day; of a whole day its beginning."""
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    return day + (at - day) // unit * unit
 
 
 def _moment(text: str) -> Any:

@@ -164,7 +164,8 @@ class SqlSourceSettings(DatabaseSettings):
         default=0,
         type=LONG,
         rule=at_least(0),
-        doc="How old a time must be to be read: longer than the longest transaction.",
+        doc="How old a time must be to be read: longer than the longest transaction. Without it a "
+        "row is read once its time (to the microsecond, second or day) is over.",
     )
     topic_prefix: str = config_key(
         default="", type=STRING, importance=HIGH, doc="What stands before the table in the topic."
@@ -379,7 +380,9 @@ class SqlSource(SourceConnector):
         self, connection: Any, reader: RowReader, offset: Mapping[str, Any]
     ) -> list[Any]:
         """The next rows; with times alone, never only some of those that share a time."""
-        rows = list(connection.execute(self._query(reader, offset)))
+        has_times = self.settings.mode in (TIMESTAMPED, BOTH)
+        now = self._database.now(connection) if has_times else datetime.now(UTC)
+        rows = list(connection.execute(self._query(reader, offset, now)))
         if self.settings.mode != TIMESTAMPED or len(rows) < self.settings.batch_rows:
             return rows
         name = self.settings.timestamp_column
@@ -434,7 +437,7 @@ class SqlSource(SourceConnector):
         found = [settings.timestamp_column] if mode in (TIMESTAMPED, BOTH) else []
         return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
 
-    def _query(self, reader: RowReader, offset: Mapping[str, Any]) -> Any:
+    def _query(self, reader: RowReader, offset: Mapping[str, Any], now: datetime) -> Any:
         """The rows behind an offset, in order; with times, only those that are old enough."""
         sql, database, table = self._sql, self._database, reader.table
         query = sql.select(*reader.selected())
@@ -444,8 +447,8 @@ class SqlSource(SourceConnector):
         query = query.order_by(*columns).limit(self.settings.batch_rows)
         query = query.where(sql.not_(self._has_no_place(columns)))
         if self.settings.mode in (TIMESTAMPED, BOTH):
-            newest = datetime.now(UTC) - timedelta(milliseconds=self.settings.delay_ms)
-            query = query.where(database.is_by(columns[0], newest))
+            newest = now - timedelta(milliseconds=self.settings.delay_ms)
+            query = query.where(database.is_over(columns[0], newest))
         last = [self._unstored(table, name, offset) for name in self._order_columns()]
         if any(each is None for each in last):
             return query

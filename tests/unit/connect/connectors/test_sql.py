@@ -16,6 +16,7 @@ import pytest
 from contexts import LoneContext, through_json
 
 from ottla.connect.connector import TryAgainError
+from ottla.connect.connectors.databases import Database
 from ottla.connect.connectors.sql import SqlSink, SqlSource
 from ottla.connect.data import (
     DATE,
@@ -155,6 +156,71 @@ def test_times_that_are_too_new_wait(database, read):
     insert(database, 2)
 
     assert ids(read(mode="timestamp", **{"delay.ms": "3600000"})()) == [2]
+
+
+class Times:
+    """A clock that is put on by hand, in place of that of a database."""
+
+    def __init__(self, monkeypatch, now):
+        self.now = now
+        monkeypatch.setattr(Database, "now", lambda database, connection: self.now)
+
+    def go_on(self, **time):
+        self.now += timedelta(**time)
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_rows_of_one_second_are_read_once_it_is_over(database, read, monkeypatch, mode):
+    """Rows whose times are in whole seconds are not missed, whenever the source asks."""
+    times = Times(monkeypatch, datetime(2026, 1, 1, tzinfo=UTC))
+    poll = read(mode=mode)
+    numbers, found = list(range(40)), []
+    for number in reversed(numbers):
+        database("INSERT INTO orders VALUES (?, 'x', 1, NULL, ?)", number, f"{times.now:%F %T}")
+        found += ids(poll())
+        times.go_on(milliseconds=230)
+    times.go_on(seconds=2)
+    found += ids(poll())
+
+    assert sorted(found) == numbers
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+def test_rows_of_a_day_are_read_once_it_is_over(database, read, monkeypatch, mode):
+    """A column of dates says no more than the day."""
+    times = Times(monkeypatch, datetime(2026, 1, 1, 23, tzinfo=UTC))
+    poll = read(mode=mode, **{"timestamp.column": "day"})
+    database("INSERT INTO orders VALUES (2, 'x', 1, '2026-01-01', '2026-01-01 00:00')")
+    assert poll() == []
+    database("INSERT INTO orders VALUES (1, 'x', 1, '2026-01-01', '2026-01-01 00:00')")
+    times.go_on(hours=1)
+
+    assert sorted(ids(poll())) == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize(
+    ("zone", "midnight"),
+    [
+        ("America/New_York", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("Europe/Berlin", datetime(2026, 10, 24, 20, tzinfo=UTC)),
+        ("Australia/Lord_Howe", datetime(2026, 4, 4, 10, tzinfo=UTC)),
+        ("America/New_York", datetime(2026, 3, 8, tzinfo=UTC)),
+    ],
+    ids=["autumn", "at UTC", "half an hour", "spring"],
+)
+def test_no_row_is_missed_when_clocks_are_changed(
+    database, read, monkeypatch, zone, midnight, mode
+):
+    """An hour that comes again is read when its second pass is over."""
+    times = Times(monkeypatch, midnight)
+    poll, numbers, found = read(mode=mode, **{"db.timezone": zone}), list(range(100)), []
+    for number in reversed(numbers):
+        insert(database, number, times.now.astimezone(ZoneInfo(zone)).replace(tzinfo=None))
+        times.go_on(minutes=7)
+        found += ids(poll())
+
+    assert sorted(found) == numbers
 
 
 def test_the_whole_table_each_time(database, read):
@@ -327,7 +393,7 @@ def of_process(request, monkeypatch):
 @pytest.mark.parametrize("zone", ZONES)
 def test_times_without_a_zone_are_in_that_of_the_database(database, read, sink, zone, of_process):
     """Read, compared with the present, and written: summer time too."""
-    now = datetime.now(ZoneInfo(zone)).replace(tzinfo=None)
+    now = datetime.now(ZoneInfo(zone)).replace(tzinfo=None) - timedelta(seconds=2)
     winter, summer = datetime(2026, 1, 15, 12), datetime(2026, 7, 15, 12)
     for number, at in enumerate((winter, summer, now, now - timedelta(hours=2))):
         insert(database, number, at)
