@@ -208,9 +208,8 @@ class Broker:
         await adoption.complete(self.log_manager.all_logs())
         self.cache = MetadataCache(cluster_id)
         slots = config.max_incremental_fetch_session_cache_slots
-        self.fetch_sessions = FetchSessionCache(
-            runtime, slots, self.cache.topic_name, self._follows_us
-        )
+        is_other = partial(self.cache.is_other, self.broker_id)
+        self.fetch_sessions = FetchSessionCache(runtime, slots, self.cache.topic_name, is_other)
         self.replica_manager = ReplicaManager(
             runtime, self.log_manager, self.broker_id, self.cache.contains
         )
@@ -226,10 +225,6 @@ class Broker:
         self.tls.start(runtime)
         if self.link is not None:
             await self.link.wait_for_metadata()
-
-    def _follows_us(self, broker_id: int) -> bool:
-        """Whether a fetch may come from this broker: another one that lives."""
-        return broker_id != self.broker_id and self.cache.is_alive(broker_id)
 
     def _listen(self) -> None:
         """Open the listeners; clients wait there until all parts are made."""

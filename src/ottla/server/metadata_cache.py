@@ -74,9 +74,9 @@ class MetadataCache:
         nodes = (broker.node(listener_name) for broker in self.brokers.values())
         return [node for node in nodes if node is not None]
 
-    def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker lives, by the last update."""
-        return broker_id in self.brokers
+    def is_other(self, own_id: int, broker_id: int) -> bool:
+        """Whether this is a live broker, by the last update, and another one than `own_id`."""
+        return broker_id != own_id and broker_id in self.brokers
 
     def node(self, broker_id: int, listener_name: str) -> Node | None:
         """The broker as clients of this listener reach it, if it lives and has such a listener."""

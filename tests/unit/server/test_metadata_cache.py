@@ -208,3 +208,12 @@ def test_partition_is_deleted_where_no_topic_or_another_one_has_its_name():
 
     for tp, topic_id, expected in asked:
         assert cache.is_deleted(tp, topic_id) is expected, (tp, topic_id)
+
+
+def test_another_broker_is_one_that_lives_and_is_not_this_one():
+    """By the last update: who has left is none."""
+    cache = cache_with()
+    assert [cache.is_other(0, each) for each in (-1, 0, 1, 2)] == [False, False, True, False]
+
+    cache.update([], [BrokerEndPoints(0, 1, (HERE,))])
+    assert not cache.is_other(0, 1)
