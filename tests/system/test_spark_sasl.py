@@ -75,3 +75,39 @@ def test_wrong_password_fails_the_query(spark, ports):
     with pytest.raises(Exception, match="SASL_AUTHENTICATION_FAILED") as raised:
         spark.read.format("ottla").options(**options, subscribe="any").load().collect()
     assert "a-wrong-guess" not in str(raised.value)
+
+
+def test_password_is_shown_nowhere(spark, ports, tmp_path):
+    """Not in plans, nor in the progress and the checkpoint of a stream that reads and writes."""
+    options = {
+        "kafka.bootstrap.servers": f"localhost:{ports['SASL_PLAINTEXT']}",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": MECHANISM,
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+        f'required username="spark" password="{PASSWORD}";',
+    }
+    rows = spark.range(COUNT).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("ottla").mode("append").options(**options, topic="shown").save()
+    read = {**options, "subscribe": "shown", "startingOffsets": "earliest"}
+    table = spark.read.format("ottla").options(**read).load()
+    stream = spark.readStream.format("ottla").options(**read).load()
+    checkpoint = tmp_path / "checkpoint"
+    query = (
+        stream.select("value")
+        .writeStream.format("ottla")
+        .options(**options, topic="copied", checkpointLocation=str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    plan = table._jdf.queryExecution()
+    modes = ("simple", "extended", "formatted", "cost")
+    explain = spark._jvm.PythonSQLUtils.explainString
+    shown = [*(explain(plan, mode) for mode in modes), plan.optimizedPlan().toJSON(), repr(table)]
+    shown += [str(query.recentProgress), str(query.status)]
+    kept = [path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()]
+    assert sum(each["numInputRows"] for each in query.recentProgress) == COUNT
+    assert kept
+    assert not any(PASSWORD in text for text in shown)
+    assert not any(PASSWORD.encode() in data for data in kept)
