@@ -1,4 +1,4 @@
-"""The disk in sequence and at random: the gap that a log is built around (mission row B16).
+"""The disk in sequence and at random: the gap that a log is built around.
 
 `BENCH_DISK_DIR` names the folder, the system's temporary one unless set; use your log directory.
 Every write is synced to the device, since the page cache would hide the difference.

@@ -2,7 +2,7 @@
 
     python examples/uses/hot_data.py --bootstrap-server localhost:9092
 
-Use U28 of the mission: keys with `hot_data` in them go to the last partition, all others at random
+Keys with `hot_data` in them go to the last partition, all others at random
 to the rest. `ottla get-offsets` shows it.
 """
 

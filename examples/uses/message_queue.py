@@ -2,7 +2,7 @@
 
     python examples/uses/message_queue.py --bootstrap-server localhost:9092
 
-Use U19 of the mission: decoupling, load levelling, buffering, and each customer's orders in order;
+Decoupling, load levelling, buffering, and each customer's orders in order;
 the page (docs/uses.md) says what a queue does otherwise.
 """
 

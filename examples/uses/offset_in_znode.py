@@ -2,7 +2,7 @@
 
     python examples/uses/offset_in_znode.py --zookeeper localhost:2181 --root /storm --id word-spout
 
-Use U29 of the mission: a low-level consumer, no group. It emits messages with their offsets; they
+A low-level consumer, no group. It emits messages with their offsets; they
 are acknowledged or failed in any order; the offset in the znode is the first one that is still
 open, so that a restart emits again what was under way, and nothing else.
 """

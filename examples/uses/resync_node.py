@@ -2,7 +2,7 @@
 
     python examples/uses/resync_node.py --bootstrap-server localhost:9092
 
-Use U24 of the mission: the topic is the store's commit log. Nodes apply it in its order, so nodes
+The topic is the store's commit log. Nodes apply it in its order, so nodes
 that are at the same offset are equal; one that lost everything reads the last value of each key.
 """
 

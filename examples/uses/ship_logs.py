@@ -2,7 +2,7 @@
 
     python examples/uses/ship_logs.py --bootstrap-server localhost:9092 --replication-factor 3
 
-Use U21 of the mission: log aggregation, with low latency and replication. Hosts write to
+Log aggregation, with low latency and replication. Hosts write to
 `<folder>/<host>/app.log`, and one rotates its file meanwhile; `LogFolderSource` follows them all in
 a Connect worker.
 """

@@ -3,7 +3,7 @@
     python examples/uses/take_over.py --bootstrap-server localhost:9092 --fail-after 150
     python examples/uses/take_over.py --bootstrap-server localhost:9092
 
-Use U26 of the mission. The state is the balance of each account; every change goes to a compacted
+The state is the balance of each account; every change goes to a compacted
 journal in the same transaction as the offset of the payment that made it. Whoever comes next with
 the same transactional id shuts out the one before, reads the journal, and goes on: no payment is
 counted twice and none is lost, wherever the first one stopped.

@@ -1,4 +1,4 @@
-"""Brokers that die, hang, stop and come back under load (F01-F09, F11, F35, F36)."""
+"""Brokers that die, hang, stop and come back under load."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NOT_HANDED_OVER = "others will be elected"
 
 
 def test_killed_leader(story, world):
-    """kill -9, back after 2 to 12 s: others write on soon, it gets in sync (F01)."""
-    with story("F01 killed leader") as told:
+    """kill -9, back after 2 to 12 s: others write on soon, it gets in sync."""
+    with story("killed leader") as told:
         leader = told.leader
         world.kill_broker(leader)
         told.until_leader_is_not(leader)
@@ -33,8 +33,8 @@ def test_killed_leader(story, world):
 
 
 def test_five_hard_bounces(story, world):
-    """Whoever leads is killed, five times over (F02)."""
-    with story("F02 hard bounces") as told:
+    """Whoever leads is killed, five times over."""
+    with story("hard bounces") as told:
         for _ in range(5):
             leader = told.leader
             world.kill_broker(leader)
@@ -48,12 +48,12 @@ def test_five_hard_bounces(story, world):
 
 @pytest.mark.parametrize("is_elected", [True, False])
 def test_killed_leader_and_successor(story, world, is_elected):
-    """Two of three dead: nobody may write, nothing is lost, nobody else leads (F03).
+    """Two of three dead: nobody may write, nothing is lost, nobody else leads.
 
     The second is killed 1 to 4 s after it was elected, or before anybody is.
     """
     second = "successor" if is_elected else "follower"
-    with story(f"F03 leader and {second}") as told:
+    with story(f"leader and {second}") as told:
         told.gap_limit_s = None
         leader = told.leader
         successor = told.chance.choice(told.followers)
@@ -73,8 +73,8 @@ def test_killed_leader_and_successor(story, world, is_elected):
 
 
 def test_restart_within_the_session(story, world):
-    """The old registration is still there; the new one has an epoch of its own (F04)."""
-    with story("F04 restart within session") as told:
+    """The old registration is still there; the new one has an epoch of its own."""
+    with story("restart within session") as told:
         leader = told.leader
         before = world.registration(leader)
         world.kill_broker(leader)
@@ -84,8 +84,8 @@ def test_restart_within_the_session(story, world):
 
 
 def test_leader_sleeps_past_its_session(story, world):
-    """The zombie acknowledges nothing once there is another leader (F05)."""
-    with story("F05 long pause") as told, BrokerConnection(world.ports[told.leader]) as zombie:
+    """The zombie acknowledges nothing once there is another leader."""
+    with story("long pause") as told, BrokerConnection(world.ports[told.leader]) as zombie:
         told.gap_limit_s = HUNG_S
         leader = told.leader
         world.pause_broker(leader)
@@ -98,8 +98,8 @@ def test_leader_sleeps_past_its_session(story, world):
 
 
 def test_leader_sleeps_within_its_session(story, world):
-    """No election is needed (F06)."""
-    with story("F06 short pause") as told:
+    """No election is needed."""
+    with story("short pause") as told:
         leader, epochs, controller = told.leader, told.epochs, world.znode("/controller_epoch")
         world.pause_broker(leader)
         told.last(0.3, 0.9)
@@ -110,8 +110,8 @@ def test_leader_sleeps_within_its_session(story, world):
 
 
 def test_stopped_leader(story, world):
-    """SIGTERM: others lead before it goes, hardly anybody notices (F07)."""
-    with story("F07 stopped leader") as told:
+    """SIGTERM: others lead before it goes, hardly anybody notices."""
+    with story("stopped leader") as told:
         told.gap_limit_s = HANDOVER_S
         leader = told.leader
         assert world.stop_broker(leader) == 0
@@ -136,8 +136,8 @@ def calm_group(told: Story) -> Iterator[None]:
 
 
 def test_rolling_restart(story, world):
-    """One after the other, each in sync again before the next goes; no group rebalances (F08)."""
-    with story("F08 rolling restart") as told, calm_group(told):
+    """One after the other, each in sync again before the next goes; no group rebalances."""
+    with story("rolling restart") as told, calm_group(told):
         told.gap_limit_s = HANDOVER_S
         for broker_id in told.chance.sample(BROKERS, len(BROKERS)):
             assert world.stop_broker(broker_id) == 0
@@ -151,8 +151,8 @@ def test_rolling_restart(story, world):
 
 
 def test_all_killed_at_once(story, world):
-    """The page cache survives; epochs and high watermarks are found again (F09)."""
-    with story("F09 all killed") as told:
+    """The page cache survives; epochs and high watermarks are found again."""
+    with story("all killed") as told:
         told.gap_limit_s = None
         world.kill_all(*told.chance.sample(BROKERS, len(BROKERS)))
         for broker_id in told.chance.sample(BROKERS, len(BROKERS)):
@@ -166,8 +166,8 @@ def newest_segment(world: ChaosWorld, broker_id: int, topic: str, partition: int
 
 
 def test_torn_files_of_a_dead_broker(story, world):
-    """1 to 100 bytes are gone from each newest segment: they are fetched again (F11)."""
-    with story("F11 torn files") as told:
+    """1 to 100 bytes are gone from each newest segment: they are fetched again."""
+    with story("torn files") as told:
         leader = told.leader
         world.kill_broker(leader)
         told.until(
@@ -181,11 +181,11 @@ def test_torn_files_of_a_dead_broker(story, world):
 
 
 def test_lost_answers(story, world):
-    """What was appended but not acknowledged is sent again, and is there once (F35).
+    """What was appended but not acknowledged is sent again, and is there once.
 
     The connection ends between append and reply, and at last the leader itself.
     """
-    with story("F35 lost answers") as told:
+    with story("lost answers") as told:
         for is_last in [False] * 8 + [True]:
             leader = told.leader
             world.network.cut((end(leader), CLIENT))
@@ -198,8 +198,8 @@ def test_lost_answers(story, world):
 
 
 def test_producer_state_from_the_log_alone(story, world):
-    """A leader whose snapshots were deleted knows what it has all the same (F36)."""
-    with story("F36 no producer snapshots") as told:
+    """A leader whose snapshots were deleted knows what it has all the same."""
+    with story("no producer snapshots") as told:
         leader = told.leader
         world.kill_broker(leader)
         folder = world.brokers[leader].data_dir

@@ -1,4 +1,4 @@
-"""Controllers that die in the middle of something, or sleep and wake up as zombies (F28, F29)."""
+"""Controllers that die in the middle of something, or sleep and wake up as zombies."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def exists(admin: Admin, topic: NewTopic) -> bool:
 
 
 def test_controller_dies(story, world):
-    """The next one takes over all that there is (F28)."""
-    with story("F28 killed controller") as told:
+    """The next one takes over all that there is."""
+    with story("killed controller") as told:
         kill_controller(world)
         told.load.until_more()
 
 
 def test_controller_dies_while_topics_are_made(story, world):
-    """Each topic is there whole, or can still be made (F28)."""
-    with story("F28 killed while creating") as told:
+    """Each topic is there whole, or can still be made."""
+    with story("killed while creating") as told:
         names = [f"{told.topic}-new-{number}" for number in range(3)]
         topics = [NewTopic(name, COUNT, 3) for name in names]
         with underway(world, lambda admin: admin.create_topics(topics)):
@@ -86,8 +86,8 @@ def test_controller_dies_while_topics_are_made(story, world):
 
 
 def test_controller_dies_while_topics_are_deleted(story, world):
-    """They are gone in the end, and can be made again (F28)."""
-    with story("F28 killed while deleting") as told:
+    """They are gone in the end, and can be made again."""
+    with story("killed while deleting") as told:
         name = f"{told.topic}-old"
         with Admin(world.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, COUNT, 3)])
@@ -108,8 +108,8 @@ def test_controller_dies_while_topics_are_deleted(story, world):
 
 
 def test_controller_dies_while_partitions_move(story, world):
-    """The next controller finishes what was begun (F28)."""
-    with story("F28 killed while reassigning") as told:
+    """The next controller finishes what was begun."""
+    with story("killed while reassigning") as told:
         name = f"{told.topic}-moved"
         with Admin(world.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, replica_assignment={p: [1] for p in range(9)})])
@@ -133,14 +133,14 @@ def test_controller_dies_while_partitions_move(story, world):
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_zombie_controller(story, world, leads):
-    """One that slept past its session gives no orders: its epoch is over (F29).
+    """One that slept past its session gives no orders: its epoch is over.
 
     What it may have sent before arrives late, and is refused.
     """
     controller = world.controller
     others = [each for each in BROKERS if each != controller]
     replicas = [controller, *others] if leads else [*others, controller]
-    name = f"F29 zombie controller{' and leader' if leads else ''}"
+    name = f"zombie controller{' and leader' if leads else ''}"
     with story(name, assignment=dict.fromkeys(range(3), replicas)) as told:
         told.gap_limit_s = HUNG_S
         epoch = world.znode("/controller_epoch")

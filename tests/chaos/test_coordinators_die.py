@@ -34,7 +34,7 @@ def view(cluster):
 
 
 def test_successor_aborts_what_takes_too_long(cluster, view, unique):
-    """Whoever was to end it is silent, and so is who was to abort it (F41)."""
+    """Whoever was to end it is silent, and so is who was to abort it."""
     timeout = {"transaction.timeout.ms": 2_000}
     transaction = OneTransaction(cluster, view, unique("silent"), **timeout)
     transaction.kill_coordinator()
@@ -47,7 +47,7 @@ def test_successor_aborts_what_takes_too_long(cluster, view, unique):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique, protocol):
-    """It dies while it waits for a member that does not come: the next one waits for it (F42)."""
+    """It dies while it waits for a member that does not come: the next one waits for it."""
     topic, group = unique("numbers"), unique("group")
     view.create(topic, PARTITIONS)
     with (

@@ -1,4 +1,4 @@
-"""Elections of replicas that are not in sync, and partitions that move under load (F30-F32)."""
+"""Elections of replicas that are not in sync, and partitions that move under load."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def leaders(told, world) -> set[int]:
 
 
 def test_only_those_out_of_sync_are_alive(story, world):
-    """Nobody leads until the last one that was in sync is back (F30)."""
-    with story("F30 unclean election off", assignment=ONE_LEADER, min_insync_replicas="1") as told:
+    """Nobody leads until the last one that was in sync is back."""
+    with story("unclean election off", assignment=ONE_LEADER, min_insync_replicas="1") as told:
         told.gap_limit_s = None
         leader = leave_one_in_sync(told, world)
         led_by = partial(world.leader, told.topic)
@@ -121,13 +121,13 @@ def test_only_those_out_of_sync_are_alive(story, world):
 
 
 def test_unclean_election(story, world):
-    """It costs what only the dead leader had, and no more; all replicas are equal after it (F31).
+    """It costs what only the dead leader had, and no more; all replicas are equal after it.
 
     Its producer numbers nothing: it would be told that numbers are missing, and stop. A reader who
     was at the end of the dead leader's log is told that it has read what is not there any more.
     """
     told = story(
-        "F31 unclean election on",
+        "unclean election on",
         assignment=ONE_LEADER,
         min_insync_replicas="1",
         unclean_leader_election_enable="true",
@@ -162,11 +162,11 @@ def test_unclean_election(story, world):
 
 
 def test_partitions_move_under_load(story, world):
-    """To a new broker, while others are bounced (F32)."""
+    """To a new broker, while others are bounced."""
     world.add(4)
     world.start_broker(4)
     try:
-        with story("F32 reassignment", assignment=ONE_LEADER) as told:
+        with story("reassignment", assignment=ONE_LEADER) as told:
             moves = {TopicPartition(told.topic, p): [2, 3, 4] for p in range(3)}
             with Admin(world.bootstrap_servers) as admin:
                 admin.alter_partition_reassignments(moves)
@@ -197,9 +197,9 @@ def test_partitions_move_under_load(story, world):
 
 
 def test_throttled_move_takes_its_time(story, world, tmp_path):
-    """Between 0.9 and 2 times what the throttle says (F32)."""
+    """Between 0.9 and 2 times what the throttle says."""
     size, rate = 24 * MEGABYTE, 2 * MEGABYTE
-    with story("F32 throttle") as told:
+    with story("throttle") as told:
         name = f"{told.topic}-moved"
         plan = tmp_path / "plan.json"
         plan.write_text(

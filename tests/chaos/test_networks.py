@@ -1,4 +1,4 @@
-"""Cuts between brokers, one-way and both ways, and from ZooKeeper; slow roads (F21-F24, F34)."""
+"""Cuts between brokers, one-way and both ways, and from ZooKeeper; slow roads."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def led_by(broker_id: int) -> dict[int, list[int]]:
 
 
 def test_leader_cut_from_its_followers(story, world):
-    """It is in sync alone and takes nothing that two must have (F21).
+    """It is in sync alone and takes nothing that two must have.
 
     The leader is the controller: another one could not be asked to take followers out.
     """
     leader = world.controller
-    with story("F21 leader without followers", assignment=led_by(leader)) as told:
+    with story("leader without followers", assignment=led_by(leader)) as told:
         told.gap_limit_s = None
         others = [end(each) for each in told.followers]
         world.network.isolate(end(leader), *others)
@@ -45,11 +45,11 @@ def test_leader_cut_from_its_followers(story, world):
 
 @pytest.mark.parametrize("is_controller", [False, True])
 def test_leader_cut_from_zookeeper(story, world, is_controller):
-    """Others lead once its session is over; what it acknowledged alone is nothing (F22)."""
+    """Others lead once its session is over; what it acknowledged alone is nothing."""
     controller = world.controller
     others = [each for each in BROKERS if each != controller]
     leader = controller if is_controller else others[0]
-    name = f"F22 {'controller' if is_controller else 'leader'} without ZooKeeper"
+    name = f"{'controller' if is_controller else 'leader'} without ZooKeeper"
     with story(name, assignment=led_by(leader)) as told:
         # Nobody who is registered tells it that it leads no more: it keeps what it has been sent,
         # and says to clients that it leads. They find its successor once they ask somebody else.
@@ -69,9 +69,9 @@ def test_leader_cut_from_zookeeper(story, world, is_controller):
 
 @pytest.mark.parametrize("to_leader", [False, True])
 def test_one_way_cut(story, world, to_leader):
-    """A follower that does not hear the leader, or is not heard, leaves and comes back (F23)."""
+    """A follower that does not hear the leader, or is not heard, leaves and comes back."""
     leader = world.controller
-    name = f"F23 one way {'to' if to_leader else 'from'} the leader"
+    name = f"one way {'to' if to_leader else 'from'} the leader"
     with story(name, assignment=led_by(leader)) as told:
         told.gap_limit_s = OUT_OF_SYNC_S
         follower = told.chance.choice(told.followers)
@@ -85,10 +85,10 @@ def test_one_way_cut(story, world, to_leader):
 
 @pytest.mark.parametrize("to_leader", [False, True])
 def test_one_way_cut_from_the_controller(story, world, to_leader):
-    """The controller cannot be asked to take itself out: nothing is acknowledged or lost (F23)."""
+    """The controller cannot be asked to take itself out: nothing is acknowledged or lost."""
     controller = world.controller
     leader = next(each for each in BROKERS if each != controller)
-    name = f"F23 one way {'to' if to_leader else 'from'} a leader"
+    name = f"one way {'to' if to_leader else 'from'} a leader"
     with story(name, assignment=led_by(leader)) as told:
         told.gap_limit_s = None
         way = (end(controller), end(leader)) if to_leader else (end(leader), end(controller))
@@ -99,8 +99,8 @@ def test_one_way_cut_from_the_controller(story, world, to_leader):
 
 
 def test_ring(story, world):
-    """Two brokers do not see each other, the third one sees both (F24)."""
-    with story("F24 ring") as told:
+    """Two brokers do not see each other, the third one sees both."""
+    with story("ring") as told:
         told.gap_limit_s = None
         leader = told.leader
         epoch = world.znode("/controller_epoch")
@@ -112,8 +112,8 @@ def test_ring(story, world):
 
 
 def test_slow_and_lossy_network(story, world):
-    """100 ms, 3 Mbit/s and 1 % loss between brokers: it takes longer, and that is all (F34)."""
-    with story("F34 slow and lossy network") as told:
+    """100 ms, 3 Mbit/s and 1 % loss between brokers: it takes longer, and that is all."""
+    with story("slow and lossy network") as told:
         told.min_rate = 500
         before = [world.changes(told.topic, partition) for partition in range(3)]
         road = Road(DELAY_S, BYTES_PER_S, LOSS, told.chance)

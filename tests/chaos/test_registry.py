@@ -1,4 +1,4 @@
-"""ZooKeeper that hangs, dies, or gives up a session; a broker whose id is taken (F25-F27)."""
+"""ZooKeeper that hangs, dies, or gives up a session; a broker whose id is taken."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def until_controlled(told, world) -> None:
 
 @pytest.mark.parametrize("seconds", [SESSION_S / 4, 3 * SESSION_S])
 def test_zookeeper_hangs(story, world, seconds):
-    """Records flow on as long as sessions allow, and again after it (F25)."""
-    with story(f"F25 ZooKeeper hangs {seconds:.1f} s") as told:
+    """Records flow on as long as sessions allow, and again after it."""
+    with story(f"ZooKeeper hangs {seconds:.1f} s") as told:
         world.zookeeper.pause()
         told.last(seconds)
         told.load.until_more()
@@ -33,8 +33,8 @@ def test_zookeeper_hangs(story, world, seconds):
 
 
 def test_zookeeper_dies(story, world):
-    """It comes back with its data, and so do the sessions or new ones (F25)."""
-    with story("F25 ZooKeeper dies") as told:
+    """It comes back with its data, and so do the sessions or new ones."""
+    with story("ZooKeeper dies") as told:
         world.zookeeper.kill()
         told.load.until_more()
         told.last(5, 15)
@@ -46,8 +46,8 @@ def test_zookeeper_dies(story, world):
 
 @pytest.mark.parametrize("who", ["leader", "controller"])
 def test_session_expires(story, world, who):
-    """The broker registers again and takes no stale state for granted (F26)."""
-    with story(f"F26 expired {who}") as told:
+    """The broker registers again and takes no stale state for granted."""
+    with story(f"expired {who}") as told:
         broker_id = told.leader if who == "leader" else world.controller
         before = world.registration(broker_id)
         world.expire(broker_id)
@@ -56,8 +56,8 @@ def test_session_expires(story, world, who):
 
 @pytest.mark.parametrize("has_its_addresses", [False, True])
 def test_second_broker_of_an_id(story, world, tmp_path, has_its_addresses):
-    """It is refused, also as one that might be the first come back; that is not disturbed (F27)."""
-    with story(f"F27 taken id{' and addresses' if has_its_addresses else ''}") as told:
+    """It is refused, also as one that might be the first come back; that is not disturbed."""
+    with story(f"taken id{' and addresses' if has_its_addresses else ''}") as told:
         broker_id = told.chance.choice(BROKERS)
         first = world.brokers[broker_id]
         before = world.registration(broker_id), told.epochs, world.znode("/controller_epoch")

@@ -271,7 +271,7 @@ LEVELS = (
 
 
 def test_quotas_of_each_level_are_set_and_removed(tools):
-    """The broker follows the strongest level that has a limit, and forgets it again (E13, Y05)."""
+    """The broker follows the strongest level that has a limit, and forgets it again."""
     with InProcessBroker() as broker:
         server = ("--bootstrap-server", broker.bootstrap_servers)
 

@@ -1,4 +1,4 @@
-"""`make bench-peers` measures a row, beside both versions of Apache Kafka (B18)."""
+"""`make bench-peers` measures a row, beside both versions of Apache Kafka."""
 
 from __future__ import annotations
 

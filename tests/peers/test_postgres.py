@@ -1,4 +1,4 @@
-"""Every change of a real PostgreSQL, through snapshots, kills and lost connections (D09)."""
+"""Every change of a real PostgreSQL, through snapshots, kills and lost connections."""
 
 from __future__ import annotations
 

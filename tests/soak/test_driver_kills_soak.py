@@ -29,7 +29,7 @@ def test_copy_is_exact_although_its_driver_is_killed_twenty_times(start_broker, 
 
 
 def test_counts_are_exact_although_their_checkpoint_is_lost(start_broker, java, tmp_path):
-    """Twenty kills, and the folder with the state deleted after every other one (F05)."""
+    """Twenty kills, and the folder with the state deleted after every other one."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
 

@@ -85,7 +85,7 @@ def of_another(servers: str) -> tuple[float, float]:
 
 
 def test_limited_clients_get_their_limit(servers):
-    """Within a tenth over 33 s, by their own metrics too; another is not held (Y01, Y10)."""
+    """Within a tenth over 33 s, by their own metrics too; another is not held."""
     for client_id in ("python", "librdkafka"):
         limit(servers, client_id, producer_byte_rate=LIMIT)
     python = by_kafka_python(servers)  # by itself: it needs the interpreter all the time

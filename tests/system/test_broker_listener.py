@@ -43,7 +43,7 @@ def fetch_as(replica_id):
 
 
 def test_listener_of_clients_serves_clients_only(start_broker):
-    """Followers and transaction coordinators are brokers (B11)."""
+    """Followers and transaction coordinators are brokers."""
     broker = start_broker(
         listeners="BROKERS://127.0.0.1:0,CLIENTS://127.0.0.1:0",
         listener_security_protocol_map="BROKERS:PLAINTEXT,CLIENTS:PLAINTEXT",

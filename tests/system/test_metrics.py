@@ -63,7 +63,7 @@ def series(url):
     ],
 )
 def test_published_dashboards_are_served(start_broker, naming, published):
-    """Strimzi's, the exporter's and Confluent's: every name is there, and moves (J01)."""
+    """Strimzi's, the exporter's and Confluent's: every name is there, and moves."""
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     broker = start_broker(metrics_listener=url, metrics_names=naming)
     load(broker.bootstrap_servers)

@@ -114,7 +114,7 @@ def fetch(version: int) -> FetchRequest:
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_producer_is_held_whatever_it_makes_of_the_answer(broker, connect, version) -> None:
-    """Produce v3 expects no early answer; 5 kB at 100 B/s wait for 40 s (Y09, Y11)."""
+    """Produce v3 expects no early answer; 5 kB at 100 B/s wait for 40 s."""
     limit(broker, "app", "producer_byte_rate", 100)
     client, other = connect(), connect("other")
     answer = client.ask(produce(version), version)
@@ -131,7 +131,7 @@ def test_producer_is_held_whatever_it_makes_of_the_answer(broker, connect, versi
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_consumer_over_its_quota_gets_no_records_and_is_held(broker, connect, version) -> None:
-    """Fetch v4 as well; partitions are named, for some clients fail without them (Y09, Y11)."""
+    """Fetch v4 as well; partitions are named, for some clients fail without them."""
     with Producer(broker.bootstrap_servers) as producer:
         producer.send("t", bytes(BATCH_BYTES)).result(LIMIT_S)
     limit(broker, "app", "consumer_byte_rate", 600)  # enough for one batch in ten seconds
@@ -150,7 +150,7 @@ def test_consumer_over_its_quota_gets_no_records_and_is_held(broker, connect, ve
 
 
 def test_limit_that_changes_is_in_force_for_clients_that_are_connected(broker, connect) -> None:
-    """Set, raised and taken away while they work (Y06)."""
+    """Set, raised and taken away while they work."""
     client = connect()
     assert client.ask(produce(9), 9).throttle_time_ms == 0
     limit(broker, "app", "producer_byte_rate", 100_000)
@@ -163,7 +163,7 @@ def test_limit_that_changes_is_in_force_for_clients_that_are_connected(broker, c
 
 
 def test_request_quota_holds_a_client_that_only_asks(broker, connect) -> None:
-    """Any handler counts, in percent of a thread (Y02)."""
+    """Any handler counts, in percent of a thread."""
     limit(broker, "app", "request_percentage", 0.000_001)
     answer = connect().ask(MetadataRequest(topics=None), 9)
     assert answer.throttle_time_ms == 1000  # the most that it asks for
@@ -186,7 +186,7 @@ LEAST_S = (RECORDS * RECORD_BYTES - 10 * RATE) / RATE * 0.9
 
 
 def test_kafka_python_is_held_to_its_limit(broker) -> None:
-    """And its own metrics say that it was throttled (Y01, Y10)."""
+    """And its own metrics say that it was throttled."""
     limit(broker, "app", "producer_byte_rate", RATE)
     producer = kafka.KafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, client_id="app", batch_size=0
@@ -206,7 +206,7 @@ def test_kafka_python_is_held_to_its_limit(broker) -> None:
 
 
 def test_librdkafka_is_held_to_its_limit(broker) -> None:
-    """And it tells the program that it was throttled (Y01, Y10)."""
+    """And it tells the program that it was throttled."""
     limit(broker, "app", "producer_byte_rate", RATE)
     throttled: list[float] = []
     producer = confluent_kafka.Producer(
@@ -227,7 +227,7 @@ def test_librdkafka_is_held_to_its_limit(broker) -> None:
 
 
 def test_our_producer_is_held_to_its_limit(broker) -> None:
-    """It waits by itself, and nothing is lost (Y01, Y10)."""
+    """It waits by itself, and nothing is lost."""
     limit(broker, "app", "producer_byte_rate", RATE)
     began = time.monotonic()
     with Producer(broker.bootstrap_servers, client_id="app", batch_size=0) as producer:
@@ -240,7 +240,7 @@ def test_our_producer_is_held_to_its_limit(broker) -> None:
 
 
 def test_all_brokers_of_a_cluster_follow_a_change() -> None:
-    """The one that was asked, the others, and one that comes later (Y06, Y07, Y08)."""
+    """The one that was asked, the others, and one that comes later."""
     default, address = ClientEntity(client_id=""), ClientEntity(ip="192.0.2.7")
     with InProcessCluster() as cluster:
         cluster.stop_broker(3)

@@ -1,4 +1,4 @@
-"""The whole site: one stream of activity, eight readers, killed in the middle (U01, U15, U16, U20).
+"""The whole site: one stream of activity, eight readers, killed in the middle.
 
 Real processes, as they are killed; Spark, as five of the readers run on it.
 """

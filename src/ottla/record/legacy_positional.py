@@ -8,7 +8,7 @@
 
 The CRC covers the payload only. The id of a message is the position of its entry in the stream of
 its partition, and the next id is 4 + N further. A message with a codec wraps a compressed set of
-such entries; those inside have the ids of the wrapper (TRAPS03: these are not the magic 0 and 1
+such entries; those inside have the ids of the wrapper (these are not the magic 0 and 1
 of Kafka 0.8 to 0.10, see `legacy`).
 
 Segments are called after the position of their first message: `00000000000.kafka`.

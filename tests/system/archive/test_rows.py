@@ -1,6 +1,6 @@
 """The command lines of Kafka's documentation, typed in the unpacked archive as they are printed.
 
-Each test names the rows of the requirements (H01 to H45) that it shows. What a row prints stands
+Each test names the rows of the requirements that it shows. What a row prints stands
 here with the article's own names; only ports, folders and the ids of members differ.
 """
 
@@ -69,7 +69,7 @@ def consumed(reader, topic, *texts):
 
 @pytest.fixture(scope="module")
 def replicated(reader):
-    """The quick start's topic with three replicas and two messages (H05, H10)."""
+    """The quick start's topic with three replicas and two messages."""
     create = "--create --replication-factor 3 --partitions 1 --topic my-replicated-topic"
     # As the article's three brokers would have it; this cluster has eight.
     placed = create.replace("--replication-factor 3 --partitions 1", "--replica-assignment 1:2:0")
@@ -143,7 +143,7 @@ def test_every_row_is_run_or_missing_for_a_reason():
 
 
 def test_archive_has_the_layout_of_kafka(archive, home):
-    """bin and config under Kafka's names, and a script for each command that is there (H01)."""
+    """bin and config under Kafka's names, and a script for each command that is there."""
     with tarfile.open(archive) as file:
         tops = {name.split("/")[0] for name in file.getnames()}
     scripts = {path.name for path in (home / "bin").iterdir()}
@@ -158,7 +158,7 @@ def test_archive_has_the_layout_of_kafka(archive, home):
 
 
 def test_server_says_which_properties_it_was_given(reader):
-    """A line for each property that is overridden, when it starts (H02)."""
+    """A line for each property that is overridden, when it starts."""
     said = "\n".join(reader.first_lines)
 
     assert "INFO Property broker.id is overridden to 0 " in said
@@ -166,7 +166,7 @@ def test_server_says_which_properties_it_was_given(reader):
 
 
 def test_topic_is_created_listed_written_and_read(reader):
-    """Steps 3 to 5 of the quick start, with both options for the server (H04, H06, H10, H11)."""
+    """Steps 3 to 5 of the quick start, with both options for the server."""
     create = "--create --bootstrap-server localhost:9092 --replication-factor 1 --partitions 1"
     assert reader.types(f"bin/kafka-topics.sh {create} --topic test") == ["Created topic test."]
     listed = reader.types("bin/kafka-topics.sh --list --bootstrap-server localhost:9092")
@@ -180,7 +180,7 @@ def test_topic_is_created_listed_written_and_read(reader):
 
 
 def test_topic_that_does_not_exist_is_created_by_the_first_message(reader):
-    """Brokers create topics that somebody publishes to (H09)."""
+    """Brokers create topics that somebody publishes to."""
     producer = "bin/kafka-console-producer.sh --broker-list localhost:9092 --topic by-itself"
     reader.types(producer, "hello\n")
 
@@ -188,7 +188,7 @@ def test_topic_that_does_not_exist_is_created_by_the_first_message(reader):
 
 
 def test_three_brokers_replicate_a_topic_and_one_dies(reader, replicated):
-    """Another replica leads, and the messages are there: step 6 (H03, H05, H07, H08, H12)."""
+    """Another replica leads, and the messages are there: step 6."""
     first, partitions = described(reader, replicated)
     assert first.startswith(HEADER.format(replicated, 1, 3))
     assert partitions == {0: ("1", "1,2,0", {"1", "2", "0"})}
@@ -215,7 +215,7 @@ def test_three_brokers_replicate_a_topic_and_one_dies(reader, replicated):
 
 
 def test_preferred_replicas_lead_again(reader, replicated):
-    """kafka-preferred-replica-election.sh asks for it through ZooKeeper (H14)."""
+    """kafka-preferred-replica-election.sh asks for it through ZooKeeper."""
     said = reader.types("bin/kafka-preferred-replica-election.sh --zookeeper localhost:2181")
 
     assert any(f"{replicated}-0" in line for line in said)
@@ -225,7 +225,7 @@ def test_preferred_replicas_lead_again(reader, replicated):
 
 
 def test_groups_are_listed_and_described(reader, group):
-    """The tables of --describe, with the column GROUP that Kafka 2.3 prints (H15 to H20)."""
+    """The tables of --describe, with the column GROUP that Kafka 2.3 prints."""
     assert group in reader.types(
         "bin/kafka-consumer-groups.sh --bootstrap-server localhost:9092 --list"
     )
@@ -253,7 +253,7 @@ def test_groups_are_listed_and_described(reader, group):
 
 
 def test_groups_are_deleted_unless_they_have_members(reader, group, idle_group):
-    """The line of success quotes the names; a group with members is refused (H21)."""
+    """The line of success quotes the names; a group with members is refused."""
     name, _ = idle_group
     other = f"{name}-other"
     seek = f"{GROUPS} --reset-offsets --group {other} --topic my-topic --to-earliest --execute"
@@ -267,7 +267,7 @@ def test_groups_are_deleted_unless_they_have_members(reader, group, idle_group):
 
 
 def test_reset_needs_an_inactive_group_and_a_scope(reader, group, idle_group):
-    """Neither a group with members nor a reset of nothing (H22)."""
+    """Neither a group with members nor a reset of nothing."""
     name, topic = idle_group
 
     assert "Stable" in reader.fails(
@@ -279,7 +279,7 @@ def test_reset_needs_an_inactive_group_and_a_scope(reader, group, idle_group):
 
 
 def test_reset_plans_executes_and_exports(reader, idle_group):
-    """The plan changes nothing, --execute does, --export is CSV for --from-file (H23, H28)."""
+    """The plan changes nothing, --execute does, --export is CSV for --from-file."""
     name, topic = idle_group
     words = f"--topic {topic} --to-offset 3"
 
@@ -312,7 +312,7 @@ def test_reset_plans_executes_and_exports(reader, idle_group):
     ],
 )
 def test_reset_goes_to(reader, reset_group, words, offset):
-    """Each scenario, within the log: (H24, H25, H26, H27, H29, H30, H31)."""
+    """Each scenario, within the log:."""
     name, topic = reset_group
 
     assert reset(reader, name, f"--topic {topic} {words}") == offset
@@ -375,7 +375,7 @@ def verified(reader, plan, count):
 
 
 def test_topics_move_to_other_brokers(reader, moved_topics):
-    """A plan is generated, executed, and verified until it is done (H32, H33, H34, H35, H36)."""
+    """A plan is generated, executed, and verified until it is done."""
     generate = '--topics-to-move-json-file topics-to-move.json --broker-list "5,6" --generate'
     lines = [line for line in reader.types(f"{REASSIGN} {generate}") if line]
     assert lines[0] == "Current partition replica assignment"
@@ -399,7 +399,7 @@ def test_topics_move_to_other_brokers(reader, moved_topics):
 
 
 def test_single_partitions_move_by_a_plan_made_by_hand(reader, moved_topics):
-    """Partition 0 of foo1 to 5 and 6, partition 1 of foo2 to 2 and 3 (H37)."""
+    """Partition 0 of foo1 to 5 and 6, partition 1 of foo2 to 2 and 3."""
     reader.types(f"{REASSIGN} --reassignment-json-file custom-reassignment.json --execute")
 
     verified(reader, "custom-reassignment.json", 2)
@@ -407,7 +407,7 @@ def test_single_partitions_move_by_a_plan_made_by_hand(reader, moved_topics):
 
 
 def test_plan_gives_a_partition_more_replicas(reader):
-    """foo has one replica, on broker 5, and then three (H38)."""
+    """foo has one replica, on broker 5, and then three."""
     reader.types(f"{TOPICS} --create --topic foo --replica-assignment 5")
     reader.writes(
         "increase-replication-factor.json",
@@ -423,7 +423,7 @@ def test_plan_gives_a_partition_more_replicas(reader):
 
 
 def test_throttle_is_set_changed_seen_and_removed(reader):
-    """The dash of the article's --throttle is a long one (H39, H40, H41)."""
+    """The dash of the article's --throttle is a long one."""
     reader.types(f"{TOPICS} --create --topic slow --replica-assignment 1")
     with Producer(reader.servers) as producer:
         for _ in range(30):
@@ -462,7 +462,7 @@ def test_throttle_is_set_changed_seen_and_removed(reader):
 
 
 def test_files_go_to_a_topic_and_to_a_file(reader):
-    """connect-standalone.sh with the shipped files, and more test.sink.txt (H13, H43)."""
+    """connect-standalone.sh with the shipped files, and more test.sink.txt."""
     worker = "config/connect-standalone.properties"
     reader.writes(
         worker,
@@ -482,13 +482,13 @@ def test_files_go_to_a_topic_and_to_a_file(reader):
 
 
 def test_offset_shell_prints_topic_partition_and_offset(reader, replicated):
-    """kafka-run-class.sh finds the command by the name of a class (H42)."""
+    """kafka-run-class.sh finds the command by the name of a class."""
     assert reader.types(f"{OFFSETS} {replicated}") == [f"{replicated}:0:2"]
     assert "GetOffsetShel" in reader.fails("bin/kafka-run-class.sh kafka.tools.GetOffsetShel")
 
 
 def test_memory_that_waits_for_the_disk_is_shown(reader):
-    """`cat /proc/meminfo`, which is Linux's own (H44)."""
+    """`cat /proc/meminfo`, which is Linux's own."""
     names = {line.split(":")[0] for line in reader.types("cat /proc/meminfo")}
 
     assert {"Dirty", "Writeback"} <= names
@@ -498,7 +498,7 @@ def test_memory_that_waits_for_the_disk_is_shown(reader):
     "script", ["kafka-topics.sh", "kafka-server-start.sh", "zookeeper-shell.sh"]
 )
 def test_script_without_options_shows_them(reader, script):
-    """Each tool has a usage text (H45); tests/unit/cli asks every command for its own."""
+    """Each tool has a usage text; tests/unit/cli asks every command for its own."""
     assert reader.fails(f"bin/{script}").startswith(f"usage: ottla {SCRIPTS[script][0]}")
 
 

@@ -15,7 +15,7 @@ BROKERS = [1, 2, 3]
 
 
 def test_killed_leader_is_followed_by_another(cluster, view, unique):
-    """kill -9: writable again after the session, in sync again after the return (F01)."""
+    """kill -9: writable again after the session, in sync again after the return."""
     topic = unique("killed")
     view.create(topic)
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:
@@ -31,7 +31,7 @@ def test_killed_leader_is_followed_by_another(cluster, view, unique):
 
 
 def test_stopped_leader_hands_over(cluster, view, unique):
-    """SIGTERM: others lead before it goes, so that hardly anybody notices (F07)."""
+    """SIGTERM: others lead before it goes, so that hardly anybody notices."""
     topic = unique("stopped")
     view.create(topic)
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:
@@ -87,7 +87,7 @@ def test_killed_controller_is_followed_by_another(cluster, view, unique):
 
 
 def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, unique):
-    """The page cache survives, and so do epochs and high watermarks (F09)."""
+    """The page cache survives, and so do epochs and high watermarks."""
     topic = unique("dark")
     view.create(topic)
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:
@@ -100,7 +100,7 @@ def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, uni
 
 
 def test_leader_that_slept_past_its_session_is_fenced(cluster, view, unique):
-    """It wakes up believing that it leads: it registers again, and follows (F05, F26, F29)."""
+    """It wakes up believing that it leads: it registers again, and follows (F26, F29)."""
     topic = unique("asleep")
     view.create(topic)
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:

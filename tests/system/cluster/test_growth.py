@@ -1,4 +1,4 @@
-"""A cluster on three racks loses a disk, gets a broker, and lets it go (E05-E10, F20, F31)."""
+"""A cluster on three racks loses a disk, gets a broker, and lets it go (F20, F31)."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def proposed(cluster: GrowingCluster, topics: Path, *words: str) -> list[list[in
 
 
 def test_broker_is_emptied_and_goes(grown, view, admin):
-    """Under load: what it had is elsewhere, nothing is lost, and nobody misses it (E10)."""
+    """Under load: what it had is elsewhere, nothing is lost, and nobody misses it."""
     with SteadyLoad(grown.bootstrap_servers, "racks", 8) as load:
         load.until_more()
         plan = {

@@ -16,7 +16,7 @@ AN_HOUR_MS = 3_600_000
 
 
 def test_broker_runs_with_the_shipped_settings(start, tmp_path):
-    """H02, H12: the file is in the command line, each setting in the log, and no warning."""
+    """The file is in the command line, each setting in the log, and no warning."""
     listener = ("--override", "listeners=PLAINTEXT://127.0.0.1:0")
     data = ("--override", f"log.dirs={tmp_path}")
     process = start("broker", ROOT / "config" / "server.properties", *listener, *data)
@@ -36,7 +36,7 @@ def test_broker_runs_with_the_shipped_settings(start, tmp_path):
 
 
 def test_second_broker_runs_beside_the_first(start, run, broker, tmp_path):
-    """H03: a property file with an id, a listener and a directory of its own."""
+    """A property file with an id, a listener and a directory of its own."""
     path = tmp_path / "server-1.properties"
     path.write_text(
         f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/kafka-logs-1\n"
@@ -171,7 +171,7 @@ def test_port_of_another_server_is_told_apart_at_once(run):
 
 
 def test_shell_shows_the_registry_of_a_broker_without_zookeeper(run, start, tmp_path):
-    """The sample session of a first look at a cluster, and nothing of a broker that died (X26)."""
+    """The sample session of a first look at a cluster, and nothing of a broker that died."""
     settings = ("--override", f"log.dirs={tmp_path}", "--override", "broker.id=7")
     process = start("broker", *settings, "--override", "listeners=PLAINTEXT://127.0.0.1:0")
     assert "is ready" in process.stdout.readline()

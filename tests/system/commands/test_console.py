@@ -15,7 +15,7 @@ PATIENCE_MS = (1500, 6000, 24_000)
 
 
 def test_quickstart_of_messages(run_process, broker, unique):
-    """H09-H11: lines in, lines out, on a topic that the first message creates."""
+    """Lines in, lines out, on a topic that the first message creates."""
     name = unique("test")
     servers = broker.bootstrap_servers
     text = "This is a message\nThis is another message\n"
@@ -81,7 +81,7 @@ def test_topics_can_be_chosen_by_a_pattern(ottla, topic):
 
 
 def test_bulk_lines_arrive_in_order(ottla, narrow):
-    """P36: a file of a hundred thousand lines through one partition."""
+    """A file of a hundred thousand lines through one partition."""
     text = "".join(f"line {number}\n" for number in range(100_000))
 
     ottla("console-producer", "--topic", narrow, stdin=text)

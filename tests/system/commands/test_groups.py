@@ -26,7 +26,7 @@ def member(start, ottla, broker, topic):
 
 
 def test_group_with_a_member_is_described(ottla, topic, member):
-    """H15-H20: list, and the three views of a group."""
+    """List, and the three views of a group."""
     describe = ("consumer-groups", "--describe", "--group", member)
 
     offsets = columns(ottla(*describe).stdout)
@@ -44,7 +44,7 @@ def test_group_with_a_member_is_described(ottla, topic, member):
 
 
 def test_group_with_a_member_is_neither_deleted_nor_reset(run, broker, fails, member):
-    """H21, H22: the group is named with the reason."""
+    """The group is named with the reason."""
     servers = ("--bootstrap-server", broker.bootstrap_servers)
     reset = ("--reset-offsets", "--group", member, "--all-topics", "--to-earliest", "--dry-run")
 
@@ -83,7 +83,7 @@ def test_consumer_commits_what_it_has_printed(ottla, narrow, group):
     ],
 )
 def test_offsets_are_reset(ottla, narrow, group, scenario, offset):
-    """H24-H31: each scenario commits what it plans, and the plan is shown."""
+    """Each scenario commits what it plans, and the plan is shown."""
     words = ("--reset-offsets", "--group", group, "--topic", narrow, "--execute", *scenario)
 
     shown = columns(ottla("consumer-groups", *words).stdout)
@@ -96,7 +96,7 @@ def test_offsets_are_reset(ottla, narrow, group, scenario, offset):
 
 
 def test_exported_offsets_can_be_imported(ottla, narrow, group, tmp_path):
-    """H23, H28: what --export printed is a file for --from-file."""
+    """What --export printed is a file for --from-file."""
     plan = tmp_path / "plan.csv"
     reset = ("consumer-groups", "--reset-offsets", "--group", group)
 
@@ -110,7 +110,7 @@ def test_exported_offsets_can_be_imported(ottla, narrow, group, tmp_path):
 
 
 def test_group_without_members_is_deleted(ottla, fails, group):
-    """H21: the line of Kafka, and then there is no such group."""
+    """The line of Kafka, and then there is no such group."""
     done = ottla("consumer-groups", "--delete", "--group", group)
 
     assert done.stdout == f"Deletion of requested consumer groups ('{group}') was successful.\n"

@@ -56,7 +56,7 @@ def test_settings_of_brokers_are_changed(start_broker, run):
 
 
 def test_records_are_deleted(ottla, narrow, tmp_path):
-    """The log begins later; H42 shows where."""
+    """The log begins later, and `get-offsets` shows where."""
     ottla("console-producer", "--topic", narrow, stdin="a\nb\nc\n")
     path = tmp_path / "offsets.json"
     wanted = {"topic": narrow, "partition": 0, "offset": 2}
@@ -72,7 +72,7 @@ def test_records_are_deleted(ottla, narrow, tmp_path):
 
 
 def test_offsets_of_all_partitions_are_shown(ottla, topic):
-    """H42: `topic:partition:offset`."""
+    """A line has the form `topic:partition:offset`."""
     assert ottla("get-offsets", "--topic", topic).stdout == "".join(
         f"{topic}:{partition}:0\n" for partition in range(3)
     )

@@ -4,7 +4,7 @@ import json
 
 
 def test_quickstart_of_a_topic(ottla, unique):
-    """H04, H06, H07: create, list, describe, with the lines of Kafka 2.3."""
+    """Create, list, describe, with the lines of Kafka 2.3."""
     name = unique("test")
     words = ("--replication-factor", 1, "--partitions", 1, "--topic", name)
 

@@ -1,4 +1,4 @@
-"""docs/performance.md: rows B05 and B18, as `make bench-peers` has measured them."""
+"""docs/performance.md has the rows that `make bench-peers` has measured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def shown(results, key, layout, name):
 
 
 def test_a_page_stands_beside_its_numbers():
-    """B18: docs/performance.md is what is made of the numbers that were measured, or not there."""
+    """docs/performance.md is what is made of the numbers that were measured, or not there."""
     assert PAGE.exists() == RESULTS.exists()
     if PAGE.exists():
         content = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def test_a_page_stands_beside_its_numbers():
 
 @pytest.mark.parametrize("title", CLASSIC)
 def test_the_classic_table_has_its_rows(results, title):
-    """B18: the rows of the benchmark that Kafka's documentation refers to, rates and CPU time."""
+    """The rows of the benchmark that Kafka's documentation refers to, rates and CPU time."""
     (row,) = [row for row in ROWS if row.title == title and row.brokers == 3]
     text = page(results.content).splitlines()
 
@@ -118,7 +118,7 @@ def test_the_classic_table_has_its_rows(results, title):
 
 
 def test_latency_and_stored_data_have_tables(results):
-    """B18: the two rows of the classic benchmark that are more than one number."""
+    """The two rows of the classic benchmark that are more than one number."""
     numbers, text = Numbers(results.content), page(results.content).splitlines()
 
     assert line("mean, apart, ms", numbers.medians("latency", APART, MEAN)) in text
@@ -131,7 +131,7 @@ def test_latency_and_stored_data_have_tables(results):
 
 
 def test_the_reference_load_is_scaled_down(results):
-    """B05: a sixtieth of partitions, records and bytes, with the CPU time and memory it takes."""
+    """A sixtieth of partitions, records and bytes, with the CPU time and memory it takes."""
     text = page(results.content)
 
     assert "60 brokers, 50,000 partitions" in text

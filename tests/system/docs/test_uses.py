@@ -1,4 +1,4 @@
-"""The programs of docs/uses.md: what each of them did, counted (U19, U21, U24, U26, U28, U29)."""
+"""The programs of docs/uses.md: what each of them did, counted."""
 
 from __future__ import annotations
 

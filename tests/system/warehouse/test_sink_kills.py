@@ -1,4 +1,4 @@
-"""The table that a Parquet sink writes equals its topic, although its workers are killed (D08)."""
+"""The table that a Parquet sink writes equals its topic, although its workers are killed."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def refused(broker: BrokerProcess) -> str:
 
 
 def test_znodes_look_like_kafkas(start_broker, znodes):
-    """Every path and every JSON as Kafka has them, read with a client of its own (J06)."""
+    """Every path and every JSON as Kafka has them, read with a client of its own."""
     broker = start_broker(zookeeper_connect=znodes.connect, broker_rack="r1")
     create_topic(broker, **{"retention.ms": "1000"})
     node = znodes.json("/brokers/ids/0")

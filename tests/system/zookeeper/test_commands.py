@@ -141,7 +141,7 @@ def test_refused_command_is_one_line(znodes, words, line):
 
 
 def test_four_letter_words_are_answered(zookeeper):
-    """Those that monitoring asks (J07)."""
+    """Those that monitoring asks."""
     said = {
         word: run_here("zookeeper-shell", zookeeper.connect, word).stdout
         for word in ("ruok", "stat", "srvr", "mntr", "conf")

@@ -23,7 +23,7 @@ def started(monkeypatch):
 
 @pytest.fixture
 def properties(tmp_path):
-    """A property file as H03 has it."""
+    """A property file as Kafka's quick start has it."""
     path = tmp_path / "server-1.properties"
     path.write_text("broker.id=1\nlisteners=PLAINTEXT://:9093\nlog.dirs=/tmp/kafka-logs-1\n")
     return path

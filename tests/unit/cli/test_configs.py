@@ -325,7 +325,7 @@ def limited(admin):
     ],
 )
 def test_quotas_are_described_as_kafkas_tool_does(tool, limited, words, lines):
-    """The entities with exactly these components (H40)."""
+    """The entities with exactly these components."""
     assert tool("configs", "--describe", *words.split()).lines == lines
 
 
@@ -349,7 +349,7 @@ def test_quotas_can_be_read_by_programs(tool, limited):
     ],
 )
 def test_quotas_are_changed_as_kafkas_tool_does(tool, limited, words, entity, said):
-    """Some are set, some removed (H40, E13)."""
+    """Some are set, some removed."""
     key = "connection_creation_rate" if entity.ip else "request_percentage"
     outcome = tool("configs", "--alter", *words.split(), "--add-config", f"{key}=50")
     assert outcome.out == f"Completed updating {said}\n"

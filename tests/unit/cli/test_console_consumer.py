@@ -86,7 +86,7 @@ def consumer(clients, monkeypatch):
 
 
 def test_values_are_printed_until_enough_are_there(tool, consumer):
-    """H11, Q24: a line per record, and the count on stderr."""
+    """A line per record, and the count on stderr."""
     consumer.polls = [[record(0, b"a")], [record(1, b"b"), record(2, b"c")]]
 
     outcome = tool("console-consumer", "--topic", "t", "--from-beginning", "--max-messages", 2)

@@ -56,7 +56,7 @@ def producer(clients):
 
 
 def test_each_line_is_sent(tool, producer):
-    """H10, P36: one record per line, and nothing is printed."""
+    """One record per line, and nothing is printed."""
     outcome = tool("console-producer", "--topic", "t", stdin=b"This is a message\nAnother\n")
 
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
@@ -102,7 +102,7 @@ def test_json_has_no_separators(tool, producer):
 
 
 def test_broker_list_is_known(ottla, producer, clients):
-    """H10 calls the servers so."""
+    """Kafka's older scripts call the servers so."""
     assert ottla("console-producer", "--broker-list", "localhost:9092", "--topic", "t").status == 0
     assert clients.asked[0][:2] == ("producer", "localhost:9092")
 

@@ -14,7 +14,7 @@ def cluster(admin):
 
 
 def test_list_prints_ids_in_order(tool, cluster):
-    """H15: an id per line."""
+    """An id per line."""
     assert tool("consumer-groups", "--list").lines == ["a", "b"]
 
 
@@ -64,7 +64,7 @@ def test_unknown_state_lists_what_there_is(tool, cluster):
 
 
 def test_delete_names_the_groups_in_quotes(tool, cluster):
-    """H21: the line of Kafka."""
+    """The line of Kafka."""
     outcome = tool("consumer-groups", "--delete", "--group", "a", "--group", "c")
 
     assert outcome.status == 0
@@ -73,7 +73,7 @@ def test_delete_names_the_groups_in_quotes(tool, cluster):
 
 
 def test_delete_refuses_groups_with_members(tool, cluster):
-    """H21: the reason is told for each, and the others are deleted."""
+    """The reason is told for each, and the others are deleted."""
     cluster.failures["b"] = KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     outcome = tool("consumer-groups", "--delete", "--all-groups")

@@ -55,7 +55,7 @@ def cluster(admin):
 
 
 def test_offsets_are_shown_with_their_lag(tool, cluster):
-    """H16: assigned partitions first, then the others; a dash for what is not known (J08)."""
+    """Assigned partitions first, then the others; a dash for what is not known."""
     outcome = tool("consumer-groups", "--describe", "--group", "g")
 
     assert outcome.status == 0
@@ -70,7 +70,7 @@ def test_offsets_are_shown_with_their_lag(tool, cluster):
 
 
 def test_offsets_view_is_the_default(tool, cluster):
-    """H19: --offsets says the same."""
+    """`--offsets` says the same as no view."""
     plain = tool("consumer-groups", "--describe", "--group", "g")
 
     assert tool("consumer-groups", "--describe", "--group", "g", "--offsets").out == plain.out
@@ -128,7 +128,7 @@ def test_unknown_group_is_one_line_and_status_1(tool, cluster, view):
 
 
 def test_members_are_counted(tool, cluster):
-    """H17: CONSUMER-ID HOST CLIENT-ID #PARTITIONS."""
+    """CONSUMER-ID HOST CLIENT-ID #PARTITIONS."""
     lines = tool("consumer-groups", "--describe", "--group", "g", "--members").lines
 
     assert [line.split() for line in lines[1:]] == [
@@ -139,7 +139,7 @@ def test_members_are_counted(tool, cluster):
 
 
 def test_verbose_shows_assignments(tool, cluster):
-    """H18: topics with their partitions, or a dash."""
+    """Topics with their partitions, or a dash."""
     BUSY.assignment[:] = [B0, A1, A0]
 
     lines = tool("consumer-groups", "--describe", "--group", "g", "--members", "--verbose").lines
@@ -151,7 +151,7 @@ def test_verbose_shows_assignments(tool, cluster):
 
 
 def test_state_is_one_row(tool, cluster):
-    """H20: COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS."""
+    """COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS."""
     lines = tool("consumer-groups", "--describe", "--group", "g", "--state").lines
 
     assert lines == [

@@ -148,7 +148,7 @@ def test_damaged_segment_of_0_7_is_told(ottla, file):
 
 
 def test_segment_of_0_7_is_not_guessed(ottla, file):
-    """Its magic 0 and 1 mean something else than those of later formats (TRAPS03)."""
+    """Its magic 0 and 1 mean something else than those of later formats."""
     outcome = ottla("dump-log", "--files", file("00000000000.kafka", encode_positional(b"a", 0)))
 
     assert "Ignoring unknown file" in outcome.err

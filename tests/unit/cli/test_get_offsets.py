@@ -22,7 +22,7 @@ def cluster(admin):
 
 
 def test_latest_offsets_are_the_default(tool, cluster):
-    """H42: `topic:partition:offset`, with either spelling of the servers."""
+    """A line has the form `topic:partition:offset`, with either spelling of the servers."""
     assert tool("get-offsets", "--topic", "a").lines == ["a:0:10", "a:1:10", "a:2:10"]
 
 

@@ -28,7 +28,7 @@ def url(broker):
 
 
 def test_part_of_a_name_finds_beans(ottla, url):
-    """In any case, one line for each attribute (J05)."""
+    """In any case, one line for each attribute."""
     done = ottla("metrics", "messagesinpersec", "--url", url, "--attributes", "Count")
 
     assert {
@@ -53,7 +53,7 @@ def test_whole_name_finds_a_bean(ottla, url, name):
 
 
 def test_watch_shows_what_changes(ottla, url):
-    """Each value with its change a second, below the time of the report (J05)."""
+    """Each value with its change a second, below the time of the report."""
     done = ottla("metrics", "nothing", "--url", url, "--watch", "0.01", "--reports", "1")
     assert done.lines[0].startswith("-- ")
 

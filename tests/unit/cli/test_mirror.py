@@ -95,7 +95,7 @@ def test_plan_names_topics_that_are_left_out_for_their_names(ottla, write, two):
 
 
 def test_failover_is_rehearsed_and_done(ottla, write, two):
-    """Where each group goes on, from the target alone: the source is dead (M07)."""
+    """Where each group goes on, from the target alone: the source is dead."""
     file = write(properties_of(two))
     with Producer(two["a"].bootstrap_servers) as producer:
         for number in range(20):
@@ -120,7 +120,7 @@ def test_failover_is_rehearsed_and_done(ottla, write, two):
 
 
 def test_failback_is_rehearsed_and_done(ottla, write, two):
-    """The group goes back, and what the copy did not get is said (M07)."""
+    """The group goes back, and what the copy did not get is said."""
     file = write(properties_of(two))
     with Producer(two["a"].bootstrap_servers) as producer:
         for number in range(20):

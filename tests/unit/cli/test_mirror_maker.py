@@ -74,7 +74,7 @@ def test_producer_file_without_servers_is_refused(ottla, files):
 
 
 def test_mirror_runs_until_it_is_interrupted(files):
-    """`kafka-mirror-maker.sh` copies, and at Ctrl-C commits and says how much (E16)."""
+    """`kafka-mirror-maker.sh` copies, and at Ctrl-C commits and says how much."""
     with InProcessBroker() as site, InProcessBroker() as centre:
         with Producer(site.bootstrap_servers) as producer:
             for number in range(20):

@@ -44,13 +44,13 @@ def reset(tool, cluster):
 
 
 def test_earliest_and_latest_are_the_ends_of_the_log(reset):
-    """H25, H26."""
+    """Each partition goes to its own first or last offset."""
     assert reset("--topic", "t", "--to-earliest") == {T0: 5, T1: 0}
     assert reset("--topic", "t", "--to-latest") == {T0: 100, T1: 50}
 
 
 def test_offset_can_be_named(reset):
-    """H31."""
+    """Every partition in scope goes to it."""
     assert reset("--topic", "t", "--to-offset", 30) == {T0: 30, T1: 30}
 
 
@@ -61,7 +61,7 @@ def test_offset_may_be_zero(reset):
 
 @pytest.mark.parametrize(("shift", "offset"), [(10, 50), (-10, 30), (0, 40)])
 def test_shift_goes_both_ways(reset, shift, offset):
-    """H27."""
+    """By records, from the committed offset."""
     assert reset("--topic", "t:0", "--shift-by", shift) == {T0: offset}
 
 
@@ -73,7 +73,7 @@ def test_shift_goes_both_ways(reset, shift, offset):
     ],
 )
 def test_offsets_stay_inside_the_log(tool, cluster, shift, offset, warning):
-    """H27: a warning says what was asked for and what was done."""
+    """A warning says what was asked for and what was done."""
     words = ("--group", "g", "--topic", "t:0", "--shift-by", shift, "--execute")
 
     outcome = tool("consumer-groups", "--reset-offsets", *words)
@@ -93,12 +93,12 @@ def test_shift_needs_an_offset_to_shift(tool, cluster):
 
 
 def test_current_is_the_committed_offset_or_the_log_end(reset):
-    """H29."""
+    """A partition without a committed offset goes to the end of its log."""
     assert reset("--topic", "t", "--to-current") == {T0: 40, T1: 50}
 
 
 def test_datetime_finds_the_first_record_since(reset, cluster):
-    """H24: the log end where no record is as new."""
+    """The log end where no record is as new."""
     cluster.offsets[T0, 1500] = 17
     cluster.offsets[T1, 1500] = -1
 
@@ -127,7 +127,7 @@ def test_partition_without_a_leader_is_skipped_by_a_reset(tool, cluster, words):
 
 
 def test_duration_is_counted_from_now(reset, cluster, monkeypatch):
-    """H30."""
+    """An ISO 8601 duration before the present gives the time to look for."""
     monkeypatch.setattr(Terminal, "now_ms", lambda _: 100_000)
     cluster.offsets[T0, 40_000] = 21
 
@@ -151,7 +151,7 @@ def test_moments_outside_of_timestamps_are_the_nearest_timestamp(reset, cluster,
 
 
 def test_file_names_partitions_and_offsets(reset, tmp_path):
-    """H28: no scope is needed, and offsets stay inside the log."""
+    """No scope is needed, and offsets stay inside the log."""
     path = tmp_path / "plan.csv"
     path.write_text("t,0,7\nt,1,70\n")
 
@@ -170,7 +170,7 @@ def test_file_without_the_group_is_refused(tool, cluster, tmp_path):
 
 
 def test_all_topics_are_those_with_offsets(reset):
-    """H22."""
+    """Topics that the group has not read are left alone."""
     assert reset("--all-topics", "--to-latest") == {T0: 100, U0: 9}
 
 
@@ -180,7 +180,7 @@ def test_partitions_can_be_chosen(reset):
 
 
 def test_plan_is_printed_and_nothing_is_changed(tool, cluster):
-    """H23: without --execute it is a dry run, which a warning says unless that was meant."""
+    """Without --execute it is a dry run, which a warning says unless that was meant."""
     words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-latest")
 
     silent, warned = tool("consumer-groups", *words, "--dry-run"), tool("consumer-groups", *words)
@@ -198,7 +198,7 @@ def test_plan_is_printed_and_nothing_is_changed(tool, cluster):
 
 
 def test_export_prints_csv(tool, cluster):
-    """H23: the group stands in front where there are several."""
+    """The group stands in front where there are several."""
     cluster.add_group("h")
     words = ("--reset-offsets", "--topic", "t:1", "--to-latest", "--export", "--dry-run")
 
@@ -210,7 +210,7 @@ def test_export_prints_csv(tool, cluster):
 
 
 def test_group_with_members_is_refused_with_its_state(tool, cluster):
-    """H22: the other groups are reset."""
+    """The other groups are reset."""
     cluster.add_group("busy", "Stable")
     words = ("--all-groups", "--topic", "t:1", "--to-latest", "--execute")
 

@@ -37,7 +37,7 @@ def cluster(admin):
 
 
 def test_create_says_so(tool, admin):
-    """H04: the topic is asked for as it was written."""
+    """The topic is asked for as it was written."""
     words = ("--replication-factor", 1, "--partitions", 3, "--topic", "test")
 
     outcome = tool("topics", "--create", *words, "--config", "retention.ms=5")
@@ -92,7 +92,7 @@ def test_create_of_a_topic_that_exists_fails_unless_that_is_fine(tool, admin):
 
 
 def test_list_prints_names_in_order(tool, cluster):
-    """H06: a name per line."""
+    """A name per line."""
     assert tool("topics", "--list").lines == ["__consumer_offsets", "ill", "well"]
     assert tool("topics", "--list", "--exclude-internal").lines == ["ill", "well"]
 
@@ -109,7 +109,7 @@ def test_wrong_expression_is_one_line(tool, cluster):
 
 
 def test_describe_prints_a_line_per_topic_and_per_partition(tool, cluster):
-    """H07: separated by tabs, partitions in order, `none` for a missing leader."""
+    """Separated by tabs, partitions in order, `none` for a missing leader."""
     assert tool("topics", "--describe", "--topic", "ill").out == (
         "Topic:ill\tPartitionCount:4\tReplicationFactor:3\tConfigs:min.insync.replicas=2\n"
         "\tTopic: ill\tPartition: 0\tLeader: 0\tReplicas: 0,1,2\tIsr: 0,1,2\n"

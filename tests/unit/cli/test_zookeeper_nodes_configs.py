@@ -55,7 +55,7 @@ def stored(zookeeper_nodes, path):
 
 
 def test_quotas_are_written_to_the_nodes(old_tool, zookeeper_nodes):
-    """With the words of Kafka 2.3, and a notice for the brokers (H40)."""
+    """With the words of Kafka 2.3, and a notice for the brokers."""
     zookeeper_nodes.nodes["/config/users/alice"] = b'{"version":1,"config":{"SCRAM-SHA-256":"x"}}'
     for words, title in (
         ("--entity-type users --entity-name alice", "user-principal 'alice'"),

@@ -30,7 +30,7 @@ def broker():
 
 
 def test_producer_counts_what_it_sends(broker):
-    """Records, batches and requests, in all and by topic; and how long answers take (J01, J03)."""
+    """Records, batches and requests, in all and by topic; and how long answers take."""
     broker.create_topic("sent")
     with ottla.Producer(broker.bootstrap_servers) as producer:
         before = producer.metrics()["producer-metrics"]
@@ -64,7 +64,7 @@ def test_producer_counts_what_fails(broker):
 
 
 def test_producer_tells_how_long_it_was_held(broker):
-    """The delay that the broker asks for (Y10)."""
+    """The delay that the broker asks for."""
     with ottla.Admin(broker.bootstrap_servers) as admin:
         admin.alter_client_quotas({ClientEntity(client_id="held"): {"producer_byte_rate": 10_000}})
     with ottla.Producer(broker.bootstrap_servers, client_id="held") as producer:
@@ -85,7 +85,7 @@ def test_closed_producer_has_no_metrics(broker):
 
 
 def test_consumer_counts_what_it_reads_and_its_lag(broker):
-    """Records, bytes and fetches; how far it is behind, in all and by partition (J01, J03)."""
+    """Records, bytes and fetches; how far it is behind, in all and by partition."""
     broker.create_topic("read")
     with ottla.Producer(broker.bootstrap_servers) as producer:
         for _ in range(100):

@@ -357,7 +357,7 @@ def throttled(throttle_ms: int):
 
 
 def test_client_sends_nothing_while_a_broker_throttles_it(runtime, cluster, client):
-    """It waits by itself, for the broker would not read the request (Y10, KIP-219)."""
+    """It waits by itself, for the broker would not read the request (KIP-219)."""
     know_nodes(runtime, client)
     cluster[0].on(HeartbeatRequest, throttled(700))
     runtime.scheduler.run(client.send(0, HeartbeatRequest()))

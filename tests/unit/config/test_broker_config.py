@@ -47,7 +47,7 @@ queued.max.requests=1000
 
 @pytest.mark.parametrize("text", [KAFKA_SAMPLE, PRODUCTION_SAMPLE])
 def test_samples_of_kafka_are_accepted(text, caplog):
-    """The shipped server.properties and the production advice; no key is a riddle (B01)."""
+    """The shipped server.properties and the production advice; no key is a riddle."""
     with caplog.at_level(logging.WARNING):
         config = BrokerConfig.parse(parse_properties(text))
 

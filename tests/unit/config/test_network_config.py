@@ -50,7 +50,7 @@ def test_old_form_names_host_and_port_apart():
 
 
 def test_custom_listener_names_need_a_map():
-    """The production sample with a listener for clients and one for replication (B03)."""
+    """The production sample with a listener for clients and one for replication."""
     config = parsed(
         listeners="CLIENT://0.0.0.0:9092,REPLICATION://localhost:9093",
         listener_security_protocol_map="CLIENT:PLAINTEXT,REPLICATION:PLAINTEXT",

@@ -62,7 +62,7 @@ def test_cluster_id_is_made_once(world):
 
 
 def test_generated_broker_ids_begin_above_the_reserved_ones(world):
-    """Each is given out once, also after a restart (B02)."""
+    """Each is given out once, also after a restart."""
     config = BrokerConfig()
     first = world.run(generate_broker_id(world.registry, config))
     world.restart()

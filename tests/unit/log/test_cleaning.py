@@ -61,7 +61,7 @@ def test_neighbours_are_put_together_up_to_the_limits(sources, groups):
 
 
 def test_map_takes_24_bytes_a_key():
-    """No more memory than there is, and no more than is wanted (K13)."""
+    """No more memory than there is, and no more than is wanted."""
     full = OffsetMap.within(24_000, 0.9, 10**9, SECRET, 0)
     small = OffsetMap.within(24_000, 0.9, 9, SECRET, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def test_each_segment_is_swapped_in_before_the_next_is_copied(compacted, monkeypatch):
-    """The disk needs room for one more segment, not for a copy of the log (K14)."""
+    """The disk needs room for one more segment, not for a copy of the log."""
     for number in range(30):
         compacted.put((b"%d" % number, b"v" * 20))
     compacted.roll()

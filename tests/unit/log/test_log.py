@@ -64,7 +64,7 @@ def test_append_with_log_append_time_says_the_time(world: LogWorld):
 
 
 def test_refused_batch_leaves_the_log_as_it_was(world: LogWorld):
-    """Its end does not move (B07)."""
+    """Its end does not move."""
     world.append(b"a")
     wrong = bytearray(new_batch(b"b"))
     wrong[-1] ^= 1

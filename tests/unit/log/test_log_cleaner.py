@@ -17,7 +17,7 @@ from ottla.structs import TopicPartition
 
 
 def test_last_value_of_each_key_stays(compacted):
-    """The example of the user whose mail address changes twice (K01), in order (K04)."""
+    """The example of the user whose mail address changes twice, in order."""
     for user, mail in [(b"1", b"a"), (b"2", b"x"), (b"1", b"b"), (b"1", b"c"), (b"3", b"y")]:
         compacted.put((user, mail))
     compacted.roll_and_clean()
@@ -26,7 +26,7 @@ def test_last_value_of_each_key_stays(compacted):
 
 
 def test_active_segment_is_left_alone(compacted):
-    """The head of the log has every record, whatever was compacted behind it (K02, K10)."""
+    """The head of the log has every record, whatever was compacted behind it."""
     compacted.put((b"k", b"1"))
     compacted.put((b"k", b"2"))
     compacted.roll()
@@ -38,7 +38,7 @@ def test_active_segment_is_left_alone(compacted):
 
 
 def test_offsets_of_removed_records_lead_to_the_next_one(compacted):
-    """Reading from 36, 37 or 38 begins at 38 when 36 and 37 are gone (K03)."""
+    """Reading from 36, 37 or 38 begins at 38 when 36 and 37 are gone."""
     for offset in range(36):
         compacted.put((b"%d" % offset, b"v"))
     compacted.put((b"k", b"36"), (b"k", b"37"))
@@ -50,7 +50,7 @@ def test_offsets_of_removed_records_lead_to_the_next_one(compacted):
 
 
 def test_records_in_the_middle_of_a_batch_are_removed(compacted):
-    """The batch keeps its first and last offset, and its other records their own (L12)."""
+    """The batch keeps its first and last offset, and its other records their own."""
     compacted.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"d", b"1"))
     compacted.put((b"a", b"2"), (b"c", b"2"))
     compacted.roll_and_clean()
@@ -72,7 +72,7 @@ def test_compressed_batches_keep_their_codec(compacted, codec):
 
 
 def test_max_timestamp_is_that_of_the_records_that_stay(compacted):
-    """And the time index finds them (L14)."""
+    """And the time index finds them."""
     compacted.put((b"a", b"1", 3000), (b"b", b"1", 1000), (b"c", b"1", 2000))
     compacted.put((b"a", b"2", 500))
     compacted.roll_and_clean()
@@ -125,7 +125,7 @@ def test_second_round_removes_what_the_first_one_left(compacted):
 
 
 def test_tombstone_deletes_its_key_and_goes_later(compacted):
-    """Everything before it goes at once, it stays for delete.retention.ms (K05, K06, K07)."""
+    """Everything before it goes at once, it stays for delete.retention.ms."""
     compacted.put((b"a", b"1"))
     compacted.put((b"b", b"1"))
     compacted.put((b"a", None))
@@ -195,7 +195,7 @@ def test_append_time_survives_the_delete_horizon():
 
 
 def test_last_batch_of_a_producer_stays_without_records(compacted):
-    """Its sequence number is what recognises a retry, also after a restart (L13)."""
+    """Its sequence number is what recognises a retry, also after a restart."""
     compacted.put((b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
     compacted.put((b"a", b"2"), producer_id=7, producer_epoch=0, base_sequence=1)
     compacted.put((b"a", b"3"))
@@ -492,7 +492,7 @@ def test_cleaner_looks_for_work_by_itself():
     [(65, b"\xff", "CRC"), (70, b"\x01", "offsets"), (16, b"\x01", "magic")],
 )
 def test_damaged_log_is_passed_over(compacted, position, damage, reason):
-    """It is marked, with the reason, and other logs are compacted (K17)."""
+    """It is marked, with the reason, and other logs are compacted."""
     compacted.put((b"a", b"1"))
     compacted.put((b"a", b"2"))
     segment = compacted.log().segments.first

@@ -30,7 +30,7 @@ def test_dirty_ratio_is_the_share_of_new_bytes(compacted):
 
 
 def test_log_waits_for_min_cleanable_dirty_ratio(compacted):
-    """More than that share must be new (K15)."""
+    """More than that share must be new."""
     compacted.configure(min_cleanable_dirty_ratio=0.5)
     put_and_roll(compacted, b"a", b"b")
     compacted.clean()
@@ -42,7 +42,7 @@ def test_log_waits_for_min_cleanable_dirty_ratio(compacted):
 
 
 def test_filthiest_log_is_first(compacted):
-    """The one with the highest dirty ratio (K12)."""
+    """The one with the highest dirty ratio."""
     put_and_roll(compacted, b"a", b"b")
     compacted.clean()
     half = look(compacted)
@@ -54,7 +54,7 @@ def test_filthiest_log_is_first(compacted):
 
 
 def test_young_segments_wait_for_min_compaction_lag(compacted):
-    """And everything behind them, whatever its age (K08)."""
+    """And everything behind them, whatever its age."""
     compacted.configure(min_compaction_lag_ms=10_000)
     now_ms = compacted.runtime.clock.now_ms()
     for age_ms in (20_000, 5_000, 20_000):
@@ -69,7 +69,7 @@ def test_young_segments_wait_for_min_compaction_lag(compacted):
 
 
 def test_old_records_are_compacted_at_any_ratio(compacted):
-    """From max.compaction.lag.ms on, the log is due (K09)."""
+    """From max.compaction.lag.ms on, the log is due."""
     compacted.configure(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=60_000)
     put_and_roll(compacted, b"k")
     put_and_roll(compacted, b"k")
@@ -150,7 +150,7 @@ def test_horizon_counts_where_there_is_something_to_remove(compacted):
 
 
 def test_old_active_segment_is_closed_for_compaction(compacted):
-    """With the first append after max.compaction.lag.ms; it is not compacted itself (K10)."""
+    """With the first append after max.compaction.lag.ms; it is not compacted itself."""
     compacted.configure(max_compaction_lag_ms=60_000)
     compacted.put((b"k", b"1"))
     compacted.runtime.advance(61_000)

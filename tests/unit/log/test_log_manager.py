@@ -211,7 +211,7 @@ def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
 
 
 def test_new_partition_goes_to_the_directory_with_the_fewest():
-    """And lives wholly there (L17)."""
+    """And lives wholly there."""
     world = LogWorld(**{"log.dirs": "/data/a,/data/b,/data/c"})
     directories = [world.log(partition).log_dir.path for partition in range(6)]
     assert directories == ["/data/a", "/data/b", "/data/c"] * 2
@@ -260,7 +260,7 @@ def test_damaged_topic_id_is_written_again(world: LogWorld):
 
 
 def test_illegal_name_makes_no_directory(world: LogWorld):
-    """Inside the data directory or outside (B09)."""
+    """Inside the data directory or outside."""
     call = world.manager.get_or_create_log
 
     assert error_of(call, TopicPartition("../../x", 0), NO_UUID) is (

@@ -103,7 +103,7 @@ def test_bytes_that_cannot_be_written_to_are_copied():
     ],
 )
 def test_malformed_batch_is_refused(data, error):
-    """Lies about magic, length, counts, codec and origin (B07)."""
+    """Lies about magic, length, counts, codec and origin."""
     assert error_of(data) is error
 
 

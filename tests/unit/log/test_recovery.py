@@ -47,7 +47,7 @@ def check_serves(world: LogWorld, end: int) -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_nothing_is_lost_when_nothing_is_damaged(written: LogWorld, clean):
-    """kill -9 leaves the page cache, a clean stop leaves everything (F09)."""
+    """kill -9 leaves the page cache, a clean stop leaves everything."""
     written.restart(clean=clean)
 
     check_serves(written, END)
@@ -213,7 +213,7 @@ def test_index_that_is_made_anew_is_named_in_the_log(written: LogWorld, caplog):
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_all_snapshots_lost_and_the_producers_are_found_in_the_log(written: LogWorld, clean):
-    """Duplicates are recognised all the same (T07)."""
+    """Duplicates are recognised all the same."""
     written.stop() if clean else written.kill()
     directory = written.log().dir
     for name in written.disk.list_dir(directory):

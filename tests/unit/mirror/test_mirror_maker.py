@@ -68,7 +68,7 @@ def values(broker, topic, partition=None):
 
 
 def test_everything_is_copied_once_and_in_order_per_partition(site, centre, produce):
-    """A mirror is a consumer of the source and a producer to the target (M04)."""
+    """A mirror is a consumer of the source and a producer to the target."""
     for broker in (site, centre):
         broker.create_topic("pages", partitions=3)
     for partition in range(3):
@@ -83,7 +83,7 @@ def test_everything_is_copied_once_and_in_order_per_partition(site, centre, prod
 
 
 def test_one_target_mirrors_sources_of_unequal_size(site, centre, produce):
-    """Two sources that do not know each other fill one topic (M05)."""
+    """Two sources that do not know each other fill one topic."""
     site.create_topic("clicks-a", partitions=1)
     site.create_topic("clicks-b", partitions=4)
     centre.create_topic("clicks-b", partitions=2)

@@ -62,7 +62,7 @@ def test_identity_keeps_names_but_for_heartbeats():
     [("pages", False), ("c.pages", False), ("b.pages", True), ("c.b.pages", True)],
 )
 def test_topic_that_came_from_the_target_is_not_sent_back(topic, is_cycle):
-    """Active/active: prefixes do not grow for ever (M08)."""
+    """Active/active: prefixes do not grow for ever."""
     assert DEFAULT.is_cycle(topic, ["b"]) is is_cycle
 
 

@@ -29,12 +29,12 @@ APP = ClientEntity(client_id="app")
 
 
 def new_rate() -> Rate:
-    """Kafka's windows: 11 samples of one second (TRAPS12)."""
+    """Kafka's windows: 11 samples of one second."""
     return Rate(11, 1000)
 
 
 def test_rate_of_a_new_client_counts_ten_quiet_seconds():
-    """W is at least num - 1 windows, so that 1000 bytes at once are 100 a second (Y12)."""
+    """W is at least num - 1 windows, so that 1000 bytes at once are 100 a second."""
     rate = new_rate()
     rate.record(1000, 0, 5)
 
@@ -63,7 +63,7 @@ def test_samples_leave_whole_after_all_windows():
 
 
 def test_delay_brings_the_rate_back_to_the_limit():
-    """(O - T) / T x W: 5000 bytes at once are 500/s, over 100/s by 400, so 4 x 10 s (Y09)."""
+    """(O - T) / T x W: 5000 bytes at once are 500/s, over 100/s by 400, so 4 x 10 s."""
     rate = new_rate()
     rate.record(5000, 0, 0)
 
@@ -125,7 +125,7 @@ LEVELS = [
 
 
 def test_most_specific_of_eight_levels_counts():
-    """Each level stands behind those before it, whatever its value is (Y05)."""
+    """Each level stands behind those before it, whatever its value is."""
     limits = quota()
     for rank, entity in reversed(list(enumerate(LEVELS, 1))):
         limits.update(entity, rank)
@@ -151,7 +151,7 @@ def test_most_specific_of_eight_levels_counts():
     ],
 )
 def test_budget_is_shared_by_the_tags_of_the_level(level, owner):
-    """A default gives each user, client or pair a budget of its own (Y03, Y08)."""
+    """A default gives each user, client or pair a budget of its own."""
     limits = quota()
     limits.update(level, 5)
     assert limits.budget(("alice", "app")).entity == owner
@@ -183,7 +183,7 @@ def test_static_default_stands_behind_all_others():
 
 
 def test_changed_limit_is_in_force_at_once_and_keeps_what_was_used():
-    """The same bytes are too many for the new limit (Y06)."""
+    """The same bytes are too many for the new limit."""
     limits = quota()
     limits.update(ClientEntity("alice"), 1000)
     assert limits.charge(limits.budget(("alice", "app")), 5000, 0) == 0
@@ -330,7 +330,7 @@ def test_quotas_are_active_while_there_is_one(world):
 
 
 def test_produce_over_its_quota_is_answered_and_then_held(world):
-    """The answer says for how long; the size of the whole request counts (Y09, Y11)."""
+    """The answer says for how long; the size of the whole request counts."""
     world.limit(producer_byte_rate=100)
     for version in (3, 9):
         response = ProduceResponse()
@@ -367,7 +367,7 @@ def test_other_clients_are_not_held(world):
 
 
 def test_limits_follow_the_user_of_the_connection(world):
-    """The principal that its listener has found out (Y04)."""
+    """The principal that its listener has found out."""
     world.limit(ClientEntity("alice"), producer_byte_rate=100)
     world.context(0, size=5000).respond(ProduceResponse())
     assert world.connection.muted_until_ms == 0
@@ -377,7 +377,7 @@ def test_limits_follow_the_user_of_the_connection(world):
 
 
 def test_time_of_the_handler_counts_as_a_percentage_of_a_thread(world):
-    """2.1 s of work are 210 % in 10 s: 21 %, over 20 % by a twentieth of 10 s (Y02)."""
+    """2.1 s of work are 210 % in 10 s: 21 %, over 20 % by a twentieth of 10 s."""
     world.limit(request_percentage=20)
     context = world.context(3)
     world.clock.ns += 2_100_000_000
@@ -560,7 +560,7 @@ def test_mutations_beyond_the_quota_are_refused_or_held(world):
 
 
 def test_windows_are_set_by_the_broker():
-    """quota.window.num and quota.window.size.seconds (TRAPS12, Y12)."""
+    """quota.window.num and quota.window.size.seconds."""
     world = World(quota_window_num="3", quota_window_size_seconds="5")
     world.limit(producer_byte_rate=100, consumer_byte_rate=100)
     assert world.context(1).quota.max_fetch_bytes == 1000

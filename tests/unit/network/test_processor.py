@@ -94,7 +94,7 @@ def test_frame_is_writable_while_it_is_handled(world: NetworkWorld) -> None:
     ids=["2 GiB", "too large", "zero", "negative", "most negative", "HTTP", "TLS", "SSH"],
 )
 def test_size_that_is_none_closes_the_connection(new_world: object, head: bytes) -> None:
-    """Nothing is handled, and the next client is served (B01, B03)."""
+    """Nothing is handled, and the next client is served."""
     world = new_world(socket_request_max_bytes=1000)
     client = world.connect()
     client.send(head)
@@ -135,7 +135,7 @@ def test_frame_of_the_largest_size_is_taken(new_world: object) -> None:
 
 
 def test_promised_bytes_take_no_memory_before_they_come(world: NetworkWorld) -> None:
-    """100 clients promise 100 MB each, and send 100 bytes of it (B01)."""
+    """100 clients promise 100 MB each, and send 100 bytes of it."""
     for _ in range(100):
         client = world.connect()
         client.send(struct.pack(">i", 100 * 1024 * 1024) + bytes(100))
@@ -595,7 +595,7 @@ def test_processor_that_was_never_started_can_be_stopped() -> None:
 
 
 def test_sizes_of_socket_buffers_are_set(new_world: object) -> None:
-    """socket.send.buffer.bytes and socket.receive.buffer.bytes reach the kernel (N12)."""
+    """socket.send.buffer.bytes and socket.receive.buffer.bytes reach the kernel."""
     world = new_world(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)
     client = world.connect()
     world.send(client, frame(b"hello"))
@@ -618,7 +618,7 @@ def throttle(world: NetworkWorld, delay_ms: int) -> None:
 
 
 def test_throttled_connection_is_answered_and_then_held(world: NetworkWorld) -> None:
-    """Its next requests wait, sent together or later, until the time is over (Y09, Y11)."""
+    """Its next requests wait, sent together or later, until the time is over."""
     throttle(world, 500)
     client, other = world.connect(), world.connect()
     world.send(client, frame(b"one") + frame(b"two"))

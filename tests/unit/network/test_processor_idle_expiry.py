@@ -55,7 +55,7 @@ def test_connection_that_waits_for_its_answer_is_not_idle(world: NetworkWorld) -
 
 
 def test_client_that_never_reads_is_idle_in_the_end(world: NetworkWorld) -> None:
-    """Its answers cannot be sent, and nothing moves (B02)."""
+    """Its answers cannot be sent, and nothing moves."""
     client = world.connect(receive_buffer_bytes=4096)
     world.respond_with([frame(bytes(10_000_000))])
     world.send(client, frame(b"give"))
@@ -75,7 +75,7 @@ def test_unfinished_request_does_not_keep_a_connection(world: NetworkWorld) -> N
 
 
 def test_minus_one_keeps_connections_for_ever(new_world: NewWorld) -> None:
-    """connections.max.idle.ms=-1 disables the check (N14)."""
+    """connections.max.idle.ms=-1 disables the check."""
     world = new_world(connections_max_idle_ms=-1)
     client = world.connect()
     world.advance(10**9)

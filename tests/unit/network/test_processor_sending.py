@@ -10,7 +10,7 @@ from ottla.runtime import FileRegion, LocalDisk
 
 
 def test_slow_reader_does_not_hold_others_and_is_bounded(world: NetworkWorld) -> None:
-    """A client that reads nothing is muted once its socket is full (B02)."""
+    """A client that reads nothing is muted once its socket is full."""
     slow, other = world.connect(receive_buffer_bytes=4096), world.connect()
     answer = frame(bytes(200_000))
     world.respond_with([answer])

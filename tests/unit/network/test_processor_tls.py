@@ -120,7 +120,7 @@ def test_files_are_read_and_encrypted(tls: TlsWorld, tmp_path: Path) -> None:
 
 
 def test_slow_reader_does_not_hold_others(tls: TlsWorld) -> None:
-    """Its answers wait, bounded, as they do without TLS (B02)."""
+    """Its answers wait, bounded, as they do without TLS."""
     file = tls.world.runtime.disk.open("/segment", create=True)
     file.pwrite(bytes(range(256)) * 40_000, 0)
     tls.world.respond_with([FileRegion(file, 0, 10_000_000)])

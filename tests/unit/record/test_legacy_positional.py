@@ -1,4 +1,4 @@
-"""Messages of Kafka 0.7, from bytes made by hand (S02, S03, S07-S09, S15, S27, TRAPS03)."""
+"""Messages of Kafka 0.7, from bytes made by hand."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def names(world, is_open):
 
 
 def test_tools_read_the_tree_beside_the_broker(world, monkeypatch):
-    """With ephemeral nodes while the broker runs; nothing in the files is touched (X26)."""
+    """With ephemeral nodes while the broker runs; nothing in the files is touched."""
     registry = world.registry
     world.run(registry.create("/a", b""))
     world.run(registry.create("/a/kept", b""))

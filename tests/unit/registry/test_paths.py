@@ -51,7 +51,7 @@ def test_names_of_entities_are_sanitised(name, node):
     ],
 )
 def test_client_entities_lie_where_kafka_looks_for_them(entity, path):
-    """Names are written as Kafka's Sanitizer writes them, and read back (Y03, Y06)."""
+    """Names are written as Kafka's Sanitizer writes them, and read back."""
     assert paths.client_entity(entity) == path
     assert paths.parse_client_entity(path) == entity
 

@@ -423,7 +423,7 @@ def test_waiting_operations_fail_when_the_registry_is_closed(start_zookeeper):
 
 
 def test_list_of_servers_is_tried_until_one_answers(settings):
-    """The first two are not there (B17)."""
+    """The first two are not there."""
 
     async def play() -> None:
         servers = ("127.0.0.1:1", "localhost:2", *settings.servers)

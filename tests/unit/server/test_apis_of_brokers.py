@@ -1,4 +1,4 @@
-"""What brokers ask of each other is answered on their listener, and refused on others (B11)."""
+"""What brokers ask of each other is answered on their listener, and refused on others."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def ask(broker, client_id):
 
 
 def test_requests_are_written_while_the_level_says_so(caplog):
-    """Who asked, what, and where its time went; without metrics, too (P31)."""
+    """Who asked, what, and where its time went; without metrics, too."""
     with InProcessBroker() as broker:
         ask(broker, "before")
         change(broker, ConfigResourceType.BROKER_LOGGER, LOGGER, "DEBUG")

@@ -247,7 +247,7 @@ def test_coordinators_tell_what_groups_do(broker, url):
 
 
 def test_broker_without_the_setting_measures_nothing():
-    """No listener, no timer, no contexts: as if the room were not there (J04)."""
+    """No listener, no timer, no contexts: as if the room were not there."""
     with InProcessBroker() as broker:
         assert broker.broker.metrics is None
         assert broker.broker.apis.meter is None

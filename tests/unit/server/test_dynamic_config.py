@@ -255,7 +255,7 @@ def test_overrides_that_cannot_be_read_keep_no_broker_from_starting(world, caplo
 
 
 def test_clients_are_followed_wherever_their_values_lie(world):
-    """Users, client ids, both, and addresses, with the default of each (Y06, Y07)."""
+    """Users, client ids, both, and addresses, with the default of each."""
     entities = [
         ClientEntity("alice", "app"),
         ClientEntity(user=""),

@@ -37,7 +37,7 @@ def test_directory_that_has_failed_is_told_by_its_path():
 
 
 def test_compaction_tells_of_its_rounds():
-    """What it moves, how long it takes and what is left; nothing is uncleanable (K17)."""
+    """What it moves, how long it takes and what is left; nothing is uncleanable."""
     settings = {"metrics_listener": "http://127.0.0.1:0", "log_cleaner_backoff_ms": "100"}
     with InProcessBroker(**settings) as broker:
         url = str(broker.broker.metrics.end_point)
@@ -63,7 +63,7 @@ def test_compaction_tells_of_its_rounds():
 
 
 def test_log_that_cannot_be_cleaned_is_counted_in_its_directory():
-    """It grows until the next start: an alert should tell of it (K17)."""
+    """It grows until the next start: an alert should tell of it."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
         url = str(broker.broker.metrics.end_point)
         broker.create_topic("broken", cleanup_policy="compact")

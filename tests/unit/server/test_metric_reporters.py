@@ -77,7 +77,7 @@ def settings(*reporters, **others):
 
 
 def test_reporter_gets_all_metrics_again_and_again():
-    """Without a listener for HTTP; with the settings, but no secrets (J02)."""
+    """Without a listener for HTTP; with the settings, but no secrets."""
     with InProcessBroker(
         **settings(Keeper, num_partitions="3", password_encoder_secret="sesame")
     ) as broker:

@@ -159,7 +159,7 @@ def test_pages_of_other_sites_are_refused(url, headers, status):
 
 
 def test_password_is_asked_for():
-    """All pages but the two of health; user and password must both be right (SEC04)."""
+    """All pages but the two of health; user and password must both be right."""
     settings = {"metrics_listener_username": "ann", "metrics_listener_password": "s3cret"}
     with InProcessBroker(**IN_MEMORY, **settings) as broker:
         url = url_of(broker)
@@ -171,7 +171,7 @@ def test_password_is_asked_for():
 
 
 def test_https_takes_the_brokers_own_keys(tmp_path):
-    """ssl.keystore.* of all listeners; a client that trusts the authority is served (SEC04)."""
+    """ssl.keystore.* of all listeners; a client that trusts the authority is served."""
     import trustme
 
     authority = trustme.CA()

@@ -24,7 +24,7 @@ def broker():
 
 
 def test_entity_with_a_limit_has_its_rate_and_its_delay(broker):
-    """Over its limit it is a throttled entity; clients without a limit are not measured (Y10)."""
+    """Over its limit it is a throttled entity; clients without a limit are not measured."""
     url = str(broker.broker.metrics.end_point)
     entity = ClientEntity(client_id="held")
     tags = (("client_id", "held"),)

@@ -1,4 +1,4 @@
-"""A site's activity: the same for the same seed, in the order of time, and true to a log (U20)."""
+"""A site's activity: the same for the same seed, in the order of time, and true to a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters whose offsets commit in the same database transaction (U16)."""
+"""Counters whose offsets commit in the same database transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search index whose offsets are in its segments (U15)."""
+"""A search index whose offsets are in its segments."""
 
 from __future__ import annotations
 

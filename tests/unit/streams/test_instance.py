@@ -93,7 +93,7 @@ def start(ottla_fresh_broker):
 
 
 def test_one_runs_and_the_other_is_warm(start):
-    """When the first stops, the second takes over (F05)."""
+    """When the first stops, the second takes over."""
     first = start()
     wait_until(lambda: first.runs == 1, "the first to run it")
     second = start()
@@ -107,7 +107,7 @@ def test_one_runs_and_the_other_is_warm(start):
 
 
 def test_two_share_two_queries(start):
-    """More instances, less work for each (F08); one that leaves gives its work back."""
+    """More instances, less work for each; one that leaves gives its work back."""
     first = start(2)
     wait_until(lambda: first.runs == 2, "the first to run both")
     second = start(2)
@@ -119,7 +119,7 @@ def test_two_share_two_queries(start):
 
 
 def test_restart_of_a_static_member_moves_nothing(start, ottla_fresh_broker):
-    """It has an id of its own in the group, numbered as Kafka Streams does it (F09, G20)."""
+    """It has an id of its own in the group, numbered as Kafka Streams does it."""
     first = start(instance_id="host-1")
     wait_until(lambda: first.runs == 1, "the first to run it")
     second = start(instance_id="host-2")

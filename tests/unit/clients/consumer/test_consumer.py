@@ -70,7 +70,7 @@ def test_iteration_gives_records_one_by_one(broker, topic):
 
 
 def test_consumer_knows_how_far_it_is_behind(broker, topic):
-    """High watermark and lag come with each fetch; the end of the log is asked for (Q15)."""
+    """High watermark and lag come with each fetch; the end of the log is asked for."""
     partition = TopicPartition(topic, 0)
     with consumer_of(broker, max_poll_records=7) as consumer:
         consumer.assign([partition])

@@ -81,7 +81,7 @@ class ByValue:
 
 
 def test_partitioner_of_kafkas_interface_is_configured_asked_and_closed():
-    """It sees key and value as they were given and as bytes, and the cluster (P03)."""
+    """It sees key and value as they were given and as bytes, and the cluster."""
     partitioner = ByValue()
     custom = CustomPartitioner(partitioner, {"linger.ms": 5})
 

@@ -1,4 +1,4 @@
-"""The logs of many hosts: new files, rotated files, restarts; no line twice, none lost (U21)."""
+"""The logs of many hosts: new files, rotated files, restarts; no line twice, none lost."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_offsets_are_in_the_names(folder):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_files_equal_the_topic_after_kills(folder, seed):
-    """20 seeds: kills, outages, other settings after a restart, gaps in the offsets (D08)."""
+    """20 seeds: kills, outages, other settings after a restart, gaps in the offsets."""
     random = Random(seed)
     offsets = sorted(random.sample(range(600), 400))
     while True:

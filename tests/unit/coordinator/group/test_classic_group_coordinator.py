@@ -2,7 +2,15 @@
 
 import group_world
 import pytest
-from group_world import COMPLETING, INITIAL_DELAY_MS, PREPARING, SESSION_MS, STABLE, World
+from group_world import (
+    COMPLETING,
+    INITIAL_DELAY_MS,
+    PREPARING,
+    REBALANCE_MS,
+    SESSION_MS,
+    STABLE,
+    World,
+)
 
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.rebalancer import PendingMembers
@@ -48,6 +56,16 @@ def test_version_0_has_the_session_timeout_for_rebalances(world):
     world.join(version=0, rebalance_timeout_ms=-1)
 
     assert world.group().rebalance_timeout_ms == SESSION_MS
+
+
+def test_member_that_joins_again_has_the_timeouts_that_it_names_now(world):
+    """A consumer whose settings were changed keeps its member id, and not its old timeouts."""
+    (leader,) = world.stable_group(None)
+    world.join(leader, rebalance_timeout_ms=REBALANCE_MS + 1, session_timeout_ms=SESSION_MS + 2)
+    member = world.group().members[leader]
+
+    assert member.rebalance_timeout_ms == REBALANCE_MS + 1
+    assert member.session_timeout_ms == SESSION_MS + 2
 
 
 def test_static_member_needs_no_second_join(world):

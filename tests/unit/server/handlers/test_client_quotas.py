@@ -91,7 +91,7 @@ def world() -> World:
 
 
 def test_quotas_are_stored_as_kafka_stores_them(world):
-    """Longs and doubles as texts; the default is a node of its own (Y06, Y07, X15)."""
+    """Longs and doubles as texts; the default is a node of its own."""
     world.alter(("user", "CN=u1"), producer_byte_rate=1024.0, request_percentage=200.0)
     world.alter(("user", None), ("client-id", "app"), consumer_byte_rate=1.0)
     world.alter(("ip", "127.0.0.9"), connection_creation_rate=5.0)

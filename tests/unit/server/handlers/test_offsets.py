@@ -115,7 +115,7 @@ def offset(partition, value, **fields):
 
 
 def test_version_zero_keeps_offsets_in_the_registry(broker):
-    """Clients and tools of 0.8 look for them there; later versions do not see them (O02)."""
+    """Clients and tools of 0.8 look for them there; later versions do not see them."""
     assert broker.commit(0, offset(0, 5, committed_metadata="note"), offset(1, 6)) == [
         ("t", 0, 0),
         ("t", 1, 0),
