@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 
 from sources import ROOT, sources
@@ -45,6 +46,17 @@ def test_each_test_has_its_sentence():
         f"{source.name}:{node.lineno} {node.name}"
         for source, node in every_test()
         if not ast.get_docstring(node)
+    ]
+
+
+def test_sentences_of_tests_name_no_numbers_of_lists():
+    """A reader of a failure cannot look up what a letter with two digits stands for."""
+    number = r"[A-Z]{1,5}\d\d"
+    cited = re.compile(rf"\({number}(, |-| to |\))|^{number}(, | to |-|[:.])")
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}"
+        for source, node in every_test()
+        if cited.search(ast.get_docstring(node) or "")
     ]
 
 

@@ -27,7 +27,7 @@ def poll_numbers(consumer: Consumer, count: int) -> list[int]:
 
 
 def test_group_goes_on_with_another_coordinator(cluster, view, unique):
-    """Its committed offsets are there, and none of its records is lost or read twice (F42)."""
+    """Its committed offsets are there, and none of its records is lost or read twice."""
     topic, group = unique("grouped"), unique("group")
     view.create(topic, partitions=1)
     with SteadyLoad(cluster.bootstrap_servers, topic, partitions=1) as load:
@@ -66,7 +66,7 @@ def committed(consumer: Consumer) -> bool:
 
 
 def test_transactions_go_on_with_another_coordinator(cluster, view, unique):
-    """What was committed is read, what was aborted is not, before and after (F39)."""
+    """What was committed is read, what was aborted is not, before and after."""
     topic, transactional_id = unique("transacted"), unique("id")
     view.create(topic)
     producer = Producer(
@@ -103,7 +103,7 @@ def test_transactions_go_on_with_another_coordinator(cluster, view, unique):
 
 
 def test_offsets_of_a_transaction_do_not_wait_for_a_dead_coordinator(cluster, view, unique):
-    """librdkafka's send_offsets_to_transaction ends, where it closes idle connections (F39).
+    """librdkafka's send_offsets_to_transaction ends, where it closes idle connections.
 
     Without that setting it waits for a broker that its metadata have dropped: minutes.
     """

@@ -9,7 +9,7 @@ RECORDS = 5_000
 
 
 def test_copy_is_the_input_though_a_broker_and_a_copier_are_killed(cluster, view, unique):
-    """The broker coordinates the group; nobody ever reads what is torn or aborted (F37, F38)."""
+    """The broker coordinates the group; nobody ever reads what is torn or aborted."""
     source = unique("copied")
     with CopyJob(view, source, partitions=3, size=250) as job:
         job.write(RECORDS // 2)

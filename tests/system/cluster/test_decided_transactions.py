@@ -11,7 +11,7 @@ COMMITTED = {"isolation.level": "read_committed"}
 
 
 def test_successor_writes_the_markers_of_what_is_decided(cluster, view, unique):
-    """The log that is to have the marker is away, and then so is who decided it (F39)."""
+    """The log that is to have the marker is away, and then so is who decided it."""
     transaction = OneTransaction(cluster, view, unique("decided"))
     cluster.kill_broker(transaction.leader)
     wait_until(lambda: view.leaders(transaction.name) == {0: -1}, "the log is away")

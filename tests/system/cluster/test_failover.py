@@ -74,7 +74,7 @@ def test_topic_with_a_replica_on_each_broker_needs_them_all(cluster, view, uniqu
 
 
 def test_killed_controller_is_followed_by_another(cluster, view, unique):
-    """The next one creates topics, and knows those that there were (F28)."""
+    """The next one creates topics, and knows those that there were."""
     topic = unique("controlled")
     view.create(topic)
     controller = view.controller()
@@ -100,7 +100,7 @@ def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, uni
 
 
 def test_leader_that_slept_past_its_session_is_fenced(cluster, view, unique):
-    """It wakes up believing that it leads: it registers again, and follows (F26, F29)."""
+    """It wakes up believing that it leads: it registers again, and follows."""
     topic = unique("asleep")
     view.create(topic)
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:

@@ -1,4 +1,4 @@
-"""A cluster on three racks loses a disk, gets a broker, and lets it go (F20, F31)."""
+"""A cluster on three racks loses a disk, gets a broker, and lets it go."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def replicas_of(admin: Admin, *topics: str) -> dict[TopicPartition, list[int]]:
 
 
 def test_failed_disk_of_a_leader_moves_its_partitions_only(cluster, view):
-    """A remote controller hears of it; the broker lives and leads from its other disk (F20)."""
+    """A remote controller hears of it; the broker lives and leads from its other disk."""
     view.create("disks", partitions=6)
     victim = next(each for each in (1, 2, 3) if each != view.controller())
     with SteadyLoad(cluster.bootstrap_servers, "disks", 6) as load:
@@ -123,7 +123,7 @@ def leads(view: ClusterView, broker_id: int) -> set[int] | None:
 
 
 def test_unclean_leader_is_elected_as_soon_as_it_is_allowed(cluster, view, admin):
-    """By a setting of the topic, while nobody in sync lives (F31)."""
+    """By a setting of the topic, while nobody in sync lives."""
     admin.create_topics(
         [NewTopic("unclean", replica_assignment={0: [2, 3]}, configs={"min.insync.replicas": "1"})]
     )

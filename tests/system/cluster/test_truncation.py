@@ -1,4 +1,4 @@
-"""What readers learn of an unclean election that has cost records that they had read (F31)."""
+"""What readers learn of an unclean election that has cost records that they had read."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def works(member):
 
 @pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
 def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group, libraries):
-    """Each stalls until its group goes on without it, and one is killed (F43)."""
+    """Each stalls until its group goes on without it, and one is killed."""
     group.give_sessions(SHORT_SESSION_MS)
     members = [group.join(library) for library in libraries]
     for member in members:
@@ -219,7 +219,7 @@ def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group, l
 
 @pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
 def test_static_members_are_rolled_without_a_rebalance(group, libraries):
-    """Each ends and comes back under its name: the generation stays, and so do all others (F44)."""
+    """Each ends and comes back under its name: the generation stays, and so do all others."""
     group.give_sessions(LONG_SESSION_MS)
     names = [f"static-{number}" for number in range(len(libraries))]
     members = [group.join(*member) for member in zip(libraries, names, strict=True)]

@@ -69,7 +69,7 @@ def write_behind_an_open_transaction(broker):
 
 
 def test_transaction_of_a_producer_that_died_is_aborted_when_its_time_is_over(start_broker):
-    """A reader that waits behind it goes on by itself (F41)."""
+    """A reader that waits behind it goes on by itself."""
     broker = start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=200)
     topic = write_behind_an_open_transaction(broker)
 

@@ -1,4 +1,4 @@
-"""The end of the process, or of the power, between any two calls to the disk (F17, F45)."""
+"""The end of the process, or of the power, between any two calls to the disk."""
 
 from __future__ import annotations
 

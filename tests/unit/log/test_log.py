@@ -398,7 +398,7 @@ def test_high_watermark_stays_within_the_log(world: LogWorld):
 
 @pytest.mark.parametrize("room", [0, 1, 30, 61, 70])
 def test_full_disk_refuses_the_batch_and_takes_it_later(world: LogWorld, room):
-    """What was written of it is cut off (F19)."""
+    """What was written of it is cut off."""
     world.append_many(10)
     world.disk.capacity_in_bytes = world.disk.root.size() + room
     assert error_of(world.append, b"x" * 200) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -529,7 +529,7 @@ def test_log_that_could_not_be_cleaned_is_tried_again_later(compacted, caplog):
 
 
 def test_full_disk_ends_the_round_and_the_next_one_succeeds(compacted):
-    """Nothing is lost, no file is left over, and the log is not called uncleanable (F19)."""
+    """Nothing is lost, no file is left over, and the log is not called uncleanable."""
     for number in range(10):
         compacted.put((b"%d" % (number % 8), b"%d" % number))
     compacted.roll()

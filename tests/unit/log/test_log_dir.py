@@ -19,7 +19,7 @@ def new_dir(disk: MemoryDisk | None = None, on_failure=None) -> LogDir:
 
 
 def test_second_broker_cannot_use_the_directory():
-    """Until the first one lets it go (F27)."""
+    """Until the first one lets it go."""
     disk = MemoryDisk()
     first = new_dir(disk)
     first.acquire()

@@ -70,7 +70,7 @@ def test_rolled_segment_is_flushed(world: LogWorld):
 
 
 def test_everything_before_the_recovery_point_survives_a_power_loss(world: LogWorld):
-    """Names, bytes and epochs (F10, F17)."""
+    """Names, bytes and epochs."""
     world.append_many(37, epoch=3)
     world.log().flush()
     world.runtime.scheduler.run_ready()
@@ -86,7 +86,7 @@ def test_everything_before_the_recovery_point_survives_a_power_loss(world: LogWo
 
 @pytest.mark.parametrize("path", ["*.log", "*.index", "*.snapshot"])
 def test_failed_fsync_takes_the_directory_offline(world: LogWorld, path):
-    """It is never tried again and believed: the kernel may have dropped the pages (F18)."""
+    """It is never tried again and believed: the kernel may have dropped the pages."""
     world.disk.fail("fsync", path)
     world.append_many(12)
     world.log().roller.roll()
@@ -113,7 +113,7 @@ def test_fsync_that_finds_the_disk_full_is_a_failed_fsync(world: LogWorld):
 
 
 def test_full_disk_beside_the_data_puts_the_flush_off(world: LogWorld):
-    """The epochs could not be written; the next flush tries again (F19)."""
+    """The epochs could not be written; the next flush tries again."""
     world.append_many(3)
     world.disk.fail("replace", error=errno.ENOSPC)
     log = world.log()

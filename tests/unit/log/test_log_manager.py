@@ -117,7 +117,7 @@ def test_claimed_directories_name_their_owner():
 
 
 def test_broken_directory_is_left_out(caplog):
-    """The others work (F20)."""
+    """The others work."""
     runtime = mock_runtime()
     runtime.disk.fail("lock", "/data/a/*", error=errno.EACCES)
     world = LogWorld(runtime, **{"log.dirs": TWO_DIRS})

@@ -140,7 +140,7 @@ def test_retention_without_limits_deletes_nothing(world: LogWorld):
 
 
 def test_clock_that_jumps_back_deletes_nothing(world: LogWorld):
-    """Records of the future are not old (F33)."""
+    """Records of the future are not old."""
     world.configure(retention_ms=HOUR_MS)
     world.append_many(60, timestamp_ms=NOW_MS + 5 * HOUR_MS)
 

@@ -384,7 +384,7 @@ def test_rebuilt_indexes_are_those_of_the_appends():
 
 @pytest.mark.parametrize("garbage", [bytes(8), b"\0\0\0\x08\0\0\x01\x01", b"\x7f" * 8])
 def test_index_entry_that_lies_is_found_out_when_it_is_used(garbage):
-    """The index is rebuilt, and the answer is right (F16)."""
+    """The index is rebuilt, and the answer is right."""
     segment = new_segment()
     segment.become_inactive()
     overwrite(segment, f"/{BASE:020d}.index", garbage * 5)
@@ -413,7 +413,7 @@ def test_time_index_that_lies_is_rebuilt_before_a_search():
 
 
 def test_damaged_batch_is_reported_and_the_others_are_served():
-    """A bit that fell over in a length hides what follows up to the next index entry (F14)."""
+    """A bit that fell over in a length hides what follows up to the next index entry."""
     segment = new_segment()
     segment.become_inactive()
     position = segment.position_of(BASE + 20)

@@ -56,7 +56,7 @@ def test_nothing_is_lost_when_nothing_is_damaged(written: LogWorld, clean):
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("cut", range(1, 101))
 def test_log_with_its_end_cut_off_keeps_the_whole_batches(written: LogWorld, cut, clean):
-    """1 to 100 bytes are missing, whether the last stop was clean or not (F11)."""
+    """1 to 100 bytes are missing, whether the last stop was clean or not."""
     active = written.log().segments.active
     sizes = [len(new_batch(b"00", base_sequence=1, **PRODUCER))] * 3
     path, size = active.path, active.size
@@ -75,7 +75,7 @@ def test_log_with_its_end_cut_off_keeps_the_whole_batches(written: LogWorld, cut
     ids=["zero", "zeros", "ones", "bytes", "torn batch", "old offset"],
 )
 def test_garbage_behind_the_end_is_cut_off(written: LogWorld, garbage, clean, caplog):
-    """Zeros of blocks that were never written, and anything else (F15)."""
+    """Zeros of blocks that were never written, and anything else."""
     path, size = written.active_path(), written.log().segments.active.size
     written.stop() if clean else written.kill()
     written.disk.open(path).pwrite(garbage, size)
@@ -87,7 +87,7 @@ def test_garbage_behind_the_end_is_cut_off(written: LogWorld, garbage, clean, ca
 
 
 def test_flipped_bit_in_the_unflushed_tail_cuts_the_log_there(written: LogWorld, caplog):
-    """The CRC catches it (F13)."""
+    """The CRC catches it."""
     log = written.log()
     position = log.segments.active.position_of(END - 3) + 65
     path = log.segments.active.path
@@ -117,7 +117,7 @@ def test_segments_behind_a_cut_are_dropped_with_a_message(written: LogWorld, cap
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_flushed_segments_are_never_cut(written: LogWorld, clean):
-    """A bit that fell over in one of them spoils one batch for its readers and no other (F14)."""
+    """A bit that fell over in one of them spoils one batch for its readers and no other."""
     log = written.log()
     first = log.segments.first
     position = first.position_of(5) + 65
@@ -159,7 +159,7 @@ def test_batches_of_an_older_epoch_behind_newer_ones_are_cut_off(world: LogWorld
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
 @pytest.mark.parametrize("which", [0, 1, -1])
 def test_damaged_side_files_are_made_anew(written: LogWorld, which, suffix, damage, clean):
-    """Of the first, a middle or the newest segment (F16)."""
+    """Of the first, a middle or the newest segment."""
     written.log()
     written.stop() if clean else written.kill()
     path = written.log().dir
@@ -405,7 +405,7 @@ def test_deleted_and_temporary_files_are_swept_away(written: LogWorld):
 
 
 def test_finished_swap_takes_the_place_of_what_it_was_cleaned_from(written: LogWorld, caplog):
-    """The cleaner had made all of its files and was renaming them (F45)."""
+    """The cleaner had made all of its files and was renaming them."""
     log = written.log()
     second, fourth = log.segments.items[1], log.segments.items[3]
     merged = b"".join(segment.file.pread(segment.size, 0) for segment in log.segments.items[1:3])

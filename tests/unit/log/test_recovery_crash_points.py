@@ -51,7 +51,7 @@ def live_until_the_disk_dies(operation: str, skip: int) -> tuple[LogWorld, list[
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_log_survives_the_end_of_the_process_at_any_call(operation):
-    """Everything acknowledged is there, in order, and more can be appended (F17)."""
+    """Everything acknowledged is there, in order, and more can be appended."""
     skip, died = 0, True
     while died:
         world, (acknowledged, _), died = live_until_the_disk_dies(operation, skip)
