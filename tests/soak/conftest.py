@@ -17,4 +17,4 @@ def soak_seconds() -> int:
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(SECONDS + 900))
+            item.add_marker(pytest.mark.timeout(2 * SECONDS + 1800))

@@ -74,7 +74,7 @@ def test_each_row_line_and_message_is_there_or_reported(world, soak_seconds, see
     world.settle()
     wait_until(messages.is_done, "acknowledgements", QUIET_S)
     messages.close()
-    wait_until(ledger.look, "an even ledger", QUIET_S, seen=ledger.table)
+    wait_until(ledger.look, "an even ledger", QUIET_S + soak_seconds // 2, seen=ledger.table)
     print(
         *(f"{name} {count}," for name, count in {**world.did, "rotate": lines.rotations}.items()),
         f"even {time.monotonic() - ended_s:.0f} s after a load of {ended_s - began_s:.0f} s",

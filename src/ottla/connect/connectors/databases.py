@@ -462,7 +462,7 @@ class Database:
         """A value as it is written to a column: times in the column's zone, text as text."""
         sql, kind = self.sql, column.type
         if value is None:
-            return sql.null()  # None would be null in JSON
+            return sql.null() if isinstance(kind, sql.JSON) else None  # else it is null in JSON
         if isinstance(value, str) and isinstance(kind, sql.DateTime):
             value = _moment(value)
         if isinstance(value, datetime) and isinstance(kind, sql.DateTime):

@@ -29,7 +29,9 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
@@ -78,6 +80,8 @@ BOTH: Final = "timestamp+incrementing"
 INSERT: Final = "insert"
 UPSERT: Final = "upsert"
 TABLE: Final = "table"
+KEYS_AT_ONCE: Final = 500
+"""Keys of one question: databases limit the values of a statement."""
 
 
 def _is_zone(name: str) -> bool:
@@ -569,6 +573,17 @@ class SqlSinkSettings(DatabaseSettings):
             raise ConfigError("primary.key=: must be set with insert.mode=upsert")
 
 
+class Row(NamedTuple):
+    """A record as a row of its table."""
+
+    key: Mapping[str, Any]
+    given: Mapping[str, Any]
+    """The value of each column as it is bound, or an expression of SQLAlchemy's."""
+    is_deletion: bool
+    is_plain: bool
+    """Whether all values are bound as they are, and it is no deletion."""
+
+
 class SqlSink(SinkConnector):
     """Writes records as rows. A batch is one transaction."""
 
@@ -590,24 +605,28 @@ class SqlSink(SinkConnector):
             self._engine.dispose()
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """All in one transaction; if one record breaks it, each in its own.
+        """All in one transaction; if a record breaks it, each half in its own, down to the record.
 
         The tables are described again before a record is held to be at fault: columns come and go.
         """
         try:
             self._write(records)
-        except Exception as error:
+        except Exception as error:  # of whatever type: it may be a record's own
             self._raise_of_system(error)
             self._tables.clear()
-            self._write_each(records)
+            self._write_halves(records)
 
-    def _write_each(self, records: Sequence[SinkRecord]) -> None:
-        for record in records:
+    def _write_halves(self, records: Sequence[SinkRecord]) -> None:
+        middle = (len(records) + 1) // 2
+        for half in (records[:middle], records[middle:]):
             try:
-                self._write([record])
-            except Exception as error:  # of whatever type: it is the record's own
+                self._write(half)
+            except Exception as error:
                 self._raise_of_system(error)
-                self.context.report(record, error)
+                if len(half) > 1:
+                    self._write_halves(half)
+                else:
+                    self.context.report(half[0], error)
 
     def _raise_of_system(self, error: Exception) -> None:
         """Raise what no record is to blame for."""
@@ -620,11 +639,35 @@ class SqlSink(SinkConnector):
     def _write(self, records: Sequence[SinkRecord]) -> None:
         tables = [self._table_of(record) for record in records]
         with self._engine.begin() as connection:
-            for record, table in zip(records, tables, strict=True):
+            for table, run in groupby(zip(tables, records, strict=True), itemgetter(0)):
                 if table is not None:
-                    self._write_row(connection, table, record)
+                    self._write_run(connection, table, [record for _, record in run])
 
-    def _write_row(self, connection: Any, table: Any, record: SinkRecord) -> None:
+    def _write_run(self, connection: Any, table: Any, records: Sequence[SinkRecord]) -> None:
+        """Rows that are new go together, in one statement; all others one by one, in order."""
+        rows = [self._row_of(table, record) for record in records]
+        known = self._known_keys(connection, table, rows) if len(rows) > 1 else None
+        new: list[Mapping[str, Any]] = []
+
+        def add() -> None:
+            if new:
+                connection.execute(self._sql.insert(table), new)
+                new.clear()
+
+        for row in rows:
+            identity = tuple(row.key.values())
+            if known is None or identity in known or not row.is_plain:
+                add()
+                self._write_row(connection, table, row)
+                continue
+            if new and new[0].keys() != row.given.keys():
+                add()
+            new.append(row.given)
+            if row.key:
+                known.add(identity)
+        add()
+
+    def _row_of(self, table: Any, record: SinkRecord) -> Row:
         key = self._key_of(record)
         if record.value is None and not key:
             raise DataError(f"{record.topic}: a null value must have primary.key to delete by")
@@ -633,15 +676,41 @@ class SqlSink(SinkConnector):
         if unknown:
             raise DataError(f"table {table.name}: has no column {', '.join(sorted(unknown))}")
         given = {name: self._database.bound(table.c[name], value) for name, value in row.items()}
-        same = [table.c[name] == given[name] for name in key]
-        if record.value is None:
+        is_expression = any(isinstance(each, self._sql.ClauseElement) for each in given.values())
+        return Row(key, given, record.value is None, not is_expression and record.value is not None)
+
+    def _known_keys(self, connection: Any, table: Any, rows: Sequence[Row]) -> set[Any] | None:
+        """The keys for which there are rows; None where only the database can compare keys."""
+        if self.settings.insert_mode != UPSERT:
+            return set()
+        columns = [table.c[name] for name in self.settings.primary_key]
+        if set(columns) != set(table.primary_key.columns):
+            return None
+        sql, keys = self._sql, [tuple(row.key.values()) for row in rows]
+        for column, values in zip(columns, zip(*keys, strict=True), strict=True):
+            kind = int if isinstance(column.type, sql.Integer) else str
+            is_text = isinstance(column.type, sql.String)
+            if (kind is str and not is_text) or any(type(each) is not kind for each in values):
+                return None
+        wanted = sql.tuple_(*columns)
+        return {
+            tuple(found)
+            for place in range(0, len(keys), KEYS_AT_ONCE)
+            for found in connection.execute(
+                sql.select(*columns).where(wanted.in_(keys[place : place + KEYS_AT_ONCE]))
+            )
+        }
+
+    def _write_row(self, connection: Any, table: Any, row: Row) -> None:
+        same = [table.c[name] == row.given[name] for name in row.key]
+        if row.is_deletion:
             connection.execute(self._sql.delete(table).where(*same))
             return
         if self.settings.insert_mode == UPSERT:
-            changed = self._sql.update(table).where(*same).values(**given)
+            changed = self._sql.update(table).where(*same).values(**row.given)
             if connection.execute(changed).rowcount:
                 return
-        connection.execute(self._sql.insert(table).values(**given))
+        connection.execute(self._sql.insert(table).values(**row.given))
 
     def _key_of(self, record: SinkRecord) -> dict[str, Any]:
         """The columns of the key: out of the record's key, which may be one value, or its value."""

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
+import sqlalchemy
 from contexts import LoneContext, through_json
 
 from ottla.connect.connector import TryAgainError
@@ -494,6 +495,68 @@ def test_a_bad_record_takes_no_other_along(database, sink):
     assert [offset for offset, _ in reported] == [1, 2, 3, 4]
     assert "has no column nmae" in reported[2][1]
     assert "must be a struct or a dict" in reported[3][1]
+
+
+@pytest.mark.parametrize("key_type", ["INTEGER", "TEXT", "TEXT COLLATE NOCASE", "NUMERIC"])
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_are_as_their_records_one_by_one(database, sink, key_type, seed):
+    """Rows of parts of the columns, deletions and bad records, in batches of any size."""
+    chance = Random(seed)
+    table = f"(id {key_type} PRIMARY KEY, name TEXT NOT NULL DEFAULT 'none', more TEXT)"
+    database(f"CREATE TABLE people {table}")
+    is_text = "TEXT" in key_type
+    writer, reported = sink(**{**UPSERT, "auto.create": "false"})
+    model, bad, offset = {}, [], 0
+    for _ in range(20):
+        batch = []
+        for _ in range(chance.choice([1, 2, 5, 40])):
+            number = chance.randrange(60)
+            key = chance.choice("aA") + str(number) if is_text else number
+            place = key.lower() if "NOCASE" in key_type else key
+            kind = chance.choice(["row", "row", "part", "delete", "null", "unknown", "text"])
+            value = {"id": key, "name": f"n{offset}", "more": chance.choice([None, "x"])}
+            row = {**model.get(place, {"name": "none", "more": None}), "id": key}
+            if kind == "part":
+                del value[chance.choice(["name", "more"])]
+            if kind == "null":
+                value["name"] = None
+            if kind == "unknown":
+                value["other"] = 1
+            if kind == "delete":
+                model.pop(place, None)
+                batch.append(record(offset, None, key={"id": key}))
+            elif kind in ("row", "part"):
+                model[place] = row | value
+                batch.append(record(offset, value))
+            else:
+                bad.append(offset)
+                batch.append(record(offset, "text" if kind == "text" else value))
+            offset += 1
+        writer.put(batch)
+
+    assert [each for each, _ in reported] == bad
+    found = database("SELECT id, name, more FROM people ORDER BY id")
+    expected = [(each["id"], each["name"], each["more"]) for each in model.values()]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize(("bad", "most"), [((), 3), ((700,), 60), (range(0, 1000, 100), 400)])
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_new_rows_go_together(database, sink, mode, bad, most):
+    """A thousand take few statements, and a bad one among them costs no statement for each."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+    writer, reported = sink(**{**UPSERT, "insert.mode": mode})
+    statements = []
+    sqlalchemy.event.listen(
+        writer._engine, "before_cursor_execute", lambda *call: statements.append(call[2])
+    )
+    names = [None if number in bad else "x" for number in range(1000)]
+    writer.put([record(n, {"id": n, "name": name}) for n, name in enumerate(names)])
+
+    assert [offset for offset, _ in reported] == list(bad)
+    assert database("SELECT count(*) FROM people") == [(1000 - len(bad),)]
+    about_rows = [each for each in statements if "PRAGMA" not in each and "sqlite_" not in each]
+    assert len(about_rows) <= most
 
 
 def test_null_keys_and_nested_values_are_refused(database, sink):
