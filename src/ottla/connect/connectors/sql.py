@@ -30,7 +30,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -576,12 +575,14 @@ class SqlSinkSettings(DatabaseSettings):
 class Row(NamedTuple):
     """A record as a row of its table."""
 
+    place: int
+    """Its index among the records that are written together."""
     key: Mapping[str, Any]
     given: Mapping[str, Any]
-    """The value of each column as it is bound, or an expression of SQLAlchemy's."""
+    """The value of each column, or an expression of SQLAlchemy's."""
     is_deletion: bool
-    is_plain: bool
-    """Whether all values are bound as they are, and it is no deletion."""
+    kinds: Mapping[str, Any] | None
+    """The type of each value; None for a deletion, and where there is an expression."""
 
 
 class SqlSink(SinkConnector):
@@ -591,6 +592,8 @@ class SqlSink(SinkConnector):
     settings: SqlSinkSettings
 
     _engine: Any = None
+    _under_way: tuple[int, int] = (0, 0)
+    """Of the statement that is carried out: its first record, and the one behind its last."""
 
     def start(self) -> None:
         self._sql = needed("sqlalchemy", EXTRA, SqlSink)
@@ -605,7 +608,7 @@ class SqlSink(SinkConnector):
             self._engine.dispose()
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """All in one transaction; if a record breaks it, each half in its own, down to the record.
+        """All in one transaction; if a record breaks it, what can be written, and reports.
 
         The tables are described again before a record is held to be at fault: columns come and go.
         """
@@ -614,19 +617,25 @@ class SqlSink(SinkConnector):
         except Exception as error:  # of whatever type: it may be a record's own
             self._raise_of_system(error)
             self._tables.clear()
-            self._write_halves(records)
+            self._write_apart(records)
 
-    def _write_halves(self, records: Sequence[SinkRecord]) -> None:
-        middle = (len(records) + 1) // 2
-        for half in (records[:middle], records[middle:]):
+    def _write_apart(self, records: Sequence[SinkRecord]) -> None:
+        """What came before the rows that fail, these by halves, and the rest, each by itself."""
+        while records:
             try:
-                self._write(half)
+                self._write(records)
+                return
             except Exception as error:
                 self._raise_of_system(error)
-                if len(half) > 1:
-                    self._write_halves(half)
-                else:
-                    self.context.report(half[0], error)
+                first, end = self._under_way
+                if len(records) == 1:
+                    self.context.report(records[0], error)
+                    return
+            if end - first == len(records):
+                end = len(records) // 2
+            self._write_apart(records[:first])
+            self._write_apart(records[first:end])
+            records = records[end:]
 
     def _raise_of_system(self, error: Exception) -> None:
         """Raise what no record is to blame for."""
@@ -637,37 +646,58 @@ class SqlSink(SinkConnector):
             raise TryAgainError(f"url={self._engine.url!r}: {reason}") from error
 
     def _write(self, records: Sequence[SinkRecord]) -> None:
+        self._under_way = (0, len(records))
         tables = [self._table_of(record) for record in records]
         with self._engine.begin() as connection:
-            for table, run in groupby(zip(tables, records, strict=True), itemgetter(0)):
+            first = 0
+            for table, run in groupby(tables):
+                end = first + sum(1 for _ in run)
                 if table is not None:
-                    self._write_run(connection, table, [record for _, record in run])
+                    self._write_run(connection, table, records, first, end)
+                first = end
+            self._under_way = (0, len(records))
 
-    def _write_run(self, connection: Any, table: Any, records: Sequence[SinkRecord]) -> None:
+    def _write_run(
+        self, connection: Any, table: Any, records: Sequence[SinkRecord], first: int, end: int
+    ) -> None:
         """Rows that are new go together, in one statement; all others one by one, in order."""
-        rows = [self._row_of(table, record) for record in records]
+        rows = [self._row_of(table, records[place], place) for place in range(first, end)]
+        self._under_way = (first, end)
         known = self._known_keys(connection, table, rows) if len(rows) > 1 else None
-        new: list[Mapping[str, Any]] = []
-
-        def add() -> None:
-            if new:
-                connection.execute(self._sql.insert(table), new)
-                new.clear()
-
+        new: list[Row] = []
         for row in rows:
             identity = tuple(row.key.values())
-            if known is None or identity in known or not row.is_plain:
-                add()
+            is_new = known is not None and identity not in known and row.kinds is not None
+            if new and not (is_new and row.kinds == new[0].kinds):
+                self._insert(connection, table, new)
+                new = []
+            if not is_new:
                 self._write_row(connection, table, row)
                 continue
-            if new and new[0].keys() != row.given.keys():
-                add()
-            new.append(row.given)
-            if row.key:
+            new.append(row)
+            if row.key and known is not None:
                 known.add(identity)
-        add()
+        if new:
+            self._insert(connection, table, new)
 
-    def _row_of(self, table: Any, record: SinkRecord) -> Row:
+    def _insert(self, connection: Any, table: Any, rows: Sequence[Row]) -> None:
+        """Rows of the same columns, whose values are sent as values of the same types."""
+        self._under_way = (rows[0].place, rows[-1].place + 1)
+        kinds = rows[0].kinds or {}
+        names = {name: f"v{number}" for number, name in enumerate(kinds)}
+        values = {
+            name: self._sql.bindparam(names[name], type_=kind) for name, kind in kinds.items()
+        }
+        connection.execute(
+            self._sql.insert(table).values(values),
+            [{names[name]: self._plain(each) for name, each in row.given.items()} for row in rows],
+        )
+
+    def _plain(self, given: Any) -> Any:
+        return given.value if isinstance(given, self._sql.BindParameter) else given
+
+    def _row_of(self, table: Any, record: SinkRecord, place: int) -> Row:
+        self._under_way = (place, place + 1)
         key = self._key_of(record)
         if record.value is None and not key:
             raise DataError(f"{record.topic}: a null value must have primary.key to delete by")
@@ -676,8 +706,20 @@ class SqlSink(SinkConnector):
         if unknown:
             raise DataError(f"table {table.name}: has no column {', '.join(sorted(unknown))}")
         given = {name: self._database.bound(table.c[name], value) for name, value in row.items()}
-        is_expression = any(isinstance(each, self._sql.ClauseElement) for each in given.values())
-        return Row(key, given, record.value is None, not is_expression and record.value is not None)
+        kinds = None if record.value is None else self._kinds_of(table, given)
+        return Row(place, key, given, record.value is None, kinds)
+
+    def _kinds_of(self, table: Any, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The types by which values are bound; None where one is an expression."""
+        found = {}
+        for name, each in given.items():
+            if isinstance(each, self._sql.BindParameter):
+                found[name] = each.type
+            elif isinstance(each, self._sql.ClauseElement):
+                return None
+            else:
+                found[name] = table.c[name].type
+        return found
 
     def _known_keys(self, connection: Any, table: Any, rows: Sequence[Row]) -> set[Any] | None:
         """The keys for which there are rows; None where only the database can compare keys."""
@@ -702,6 +744,7 @@ class SqlSink(SinkConnector):
         }
 
     def _write_row(self, connection: Any, table: Any, row: Row) -> None:
+        self._under_way = (row.place, row.place + 1)
         same = [table.c[name] == row.given[name] for name in row.key]
         if row.is_deletion:
             connection.execute(self._sql.delete(table).where(*same))

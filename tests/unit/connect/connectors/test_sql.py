@@ -544,14 +544,15 @@ def test_batches_are_as_their_records_one_by_one(database, sink, key_type, seed)
 @pytest.mark.parametrize("mode", ["insert", "upsert"])
 def test_new_rows_go_together(database, sink, mode, bad, most):
     """A thousand take few statements, and a bad one among them costs no statement for each."""
-    database("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT NOT NULL, born DATE)")
     writer, reported = sink(**{**UPSERT, "insert.mode": mode})
     statements = []
     sqlalchemy.event.listen(
         writer._engine, "before_cursor_execute", lambda *call: statements.append(call[2])
     )
     names = [None if number in bad else "x" for number in range(1000)]
-    writer.put([record(n, {"id": n, "name": name}) for n, name in enumerate(names)])
+    rows = [{"id": n, "name": name, "born": "2000-01-02"} for n, name in enumerate(names)]
+    writer.put([record(number, row) for number, row in enumerate(rows)])
 
     assert [offset for offset, _ in reported] == list(bad)
     assert database("SELECT count(*) FROM people") == [(1000 - len(bad),)]
