@@ -358,11 +358,30 @@ class SqlSource(SourceConnector):
         if was_known and reader.has_new_nulls(rows):
             del self._readers[name]
             return self._rows_of(name)
-        return [self._record(name, reader, row) for row in rows]
+        return self._records(name, reader, rows)
 
-    def _record(self, name: str, reader: RowReader, row: Sequence[Any]) -> SourceRecord:
-        offset = {each: self._stored(each, reader.raw(row, each)) for each in self._order_columns()}
-        self._offsets[name] = offset
+    def _records(
+        self, name: str, reader: RowReader, rows: Sequence[Sequence[Any]]
+    ) -> list[SourceRecord]:
+        """Rows with the offsets behind them.
+
+        Of rows that share a time only the last has it as its offset: who goes on behind an earlier
+        one, after a restart, reads all of them again.
+        """
+        columns = self._order_columns()
+        offsets = [
+            {each: self._stored(each, reader.raw(row, each)) for each in columns} for row in rows
+        ]
+        found = []
+        for index, row in enumerate(rows):
+            if offsets[index : index + 1] != offsets[index + 1 : index + 2]:
+                self._offsets[name] = offsets[index]
+            found.append(self._record(name, reader, row, self._offsets[name]))
+        return found
+
+    def _record(
+        self, name: str, reader: RowReader, row: Sequence[Any], offset: Mapping[str, Any]
+    ) -> SourceRecord:
         record = SourceRecord(
             topic=self.settings.topic_prefix + name,
             source_partition={TABLE: name},
