@@ -529,8 +529,10 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
     lookup = OffsetLookup(options)
     to = lookup.offsets(options.starting, lookup.partitions(must_exist=True))
     with table_failures():
-        snapshot = DeltaSnapshot(open_delta(place_of(arguments)))
-        back = snapshot.rewind(arguments.name or DEFAULT_NAME, to)
+        snapshot, name = DeltaSnapshot(open_delta(place_of(arguments))), arguments.name
+        ids = lookup.topic_ids({each.topic for each in to})
+        snapshot.check_rewind(name or DEFAULT_NAME, to, ids, lookup.earliest(to))
+        back = snapshot.rewind(name or DEFAULT_NAME, to)
     for where, (before, after) in back.items():
         terminal.print(f"{where}: from offset {before} back to {after}")
     if not back:

@@ -213,7 +213,8 @@ class DeltaSnapshot:
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         versions = {_app_id(load.name, each): offset for each, offset in load.ends.items()}
         for topic, topic_id in load.topic_ids.items():
-            for each in (ANY_ID, topic_id):
+            is_other = self.is_other_topic(load.name, topic, topic_id)
+            for each in (ANY_ID, topic_id, *([FORMER_ID] if is_other else [])):
                 versions[_topic_app_id(load.name, topic, each)] = load.number
         return self.append(files, {load.name: load.number, **versions}, load.facts(files))
 
@@ -244,6 +245,33 @@ class DeltaSnapshot:
             ) from error
         self._table.update_incremental()
         return self._table.version()
+
+    def check_rewind(
+        self, name: str, to: Offsets, topic_ids: Mapping[str, str], earliest: Offsets
+    ) -> None:
+        """WarehouseError unless a load can read all that would be deleted again.
+
+        The topics have these ids now, and begin at the offsets `earliest`.
+        """
+        for where, offset in sorted(self.offsets(name, to).items()):
+            if to[where] >= offset:
+                continue
+            topic_id, former = (
+                topic_ids.get(where.topic),
+                _topic_app_id(name, where.topic, FORMER_ID),
+            )
+            is_mixed = self._table.transaction_version(former) is not None
+            if is_mixed or (topic_id and self.is_other_topic(name, where.topic, topic_id)):
+                raise WarehouseError(
+                    f"table {self._table.table_uri}: it has rows of a topic {where.topic} that was "
+                    "deleted since, which could not be loaded again; nothing was taken back"
+                )
+            if to[where] < earliest[where]:
+                raise WarehouseError(
+                    f"table {self._table.table_uri}: {where} begins at offset {earliest[where]} by "
+                    f"now, and rows from {to[where]} on could not all be loaded again; nothing was "
+                    "taken back"
+                )
 
     def rewind(self, name: str, to: Offsets) -> dict[TopicPartition, tuple[int, int]]:
         """Remove rows and reset offsets, in one commit; returns old and new offsets.
@@ -302,7 +330,8 @@ def _app_id(name: str, where: TopicPartition) -> str:
     return f"{name}/{where.topic}/{where.partition}"
 
 
-ANY_ID = "ids"
+ANY_ID, FORMER_ID = "ids", "former"
+"""In place of an id: the load keeps ids of the topic; it has rows of a former topic as well."""
 
 
 def _topic_app_id(name: str, topic: str, topic_id: str) -> str:

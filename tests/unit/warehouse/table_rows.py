@@ -37,8 +37,8 @@ def records(where, start, end):
     return pa.RecordBatch.from_arrays(arrays, NAMES)
 
 
-def load_of(number, starts, ends, name="load"):
-    return Load(name, number, dict(starts), dict(ends))
+def load_of(number, starts, ends, name="load", topic_ids=()):
+    return Load(name, number, dict(starts), dict(ends), topic_ids=dict(topic_ids))
 
 
 def write(home, load):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -158,6 +159,36 @@ def test_rewind_takes_back_rows_and_offsets_in_one_commit(home):
     assert home.snapshot().offsets("load", [P0, P1]) == {P0: 2, P1: 5}
     do(home, load_of(3, {P0: 2}, {P0: 5}))
     assert offsets(home) == {0: [0, 1, 2, 3, 4], 1: [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("to", "ids", "earliest", "reason"),
+    [
+        ({P0: 2}, {"t": "a"}, {P0: 2}, None),
+        ({P0: 2}, {}, {P0: 0}, None),
+        ({P0: 2}, {"t": "b"}, {P0: 0}, "a topic t that was deleted since"),
+        ({P0: 2}, {"t": "a"}, {P0: 3}, "t-0 begins at offset 3 by now"),
+        ({P0: 9}, {"t": "b"}, {P0: 12}, None),
+    ],
+)
+def test_rewind_that_loses_rows_is_refused(home, to, ids, earliest, reason):
+    """Rows of a former topic, or of records that retention has deleted, cannot be loaded again."""
+    do(home, load_of(1, {P0: 0}, {P0: 5}, topic_ids={"t": "a"}))
+    expected = nullcontext() if reason is None else pytest.raises(WarehouseError, match=reason)
+
+    with expected:
+        home.snapshot().check_rewind("load", to, ids, earliest)
+
+
+def test_rewind_is_refused_once_a_new_topic_was_accepted(home):
+    """Rows of both topics have the same offsets."""
+    do(home, load_of(1, {P0: 0}, {P0: 5}, topic_ids={"t": "a"}))
+    do(home, load_of(2, {P0: 5}, {P0: 6}, topic_ids={"t": "a"}))
+    home.snapshot().check_rewind("load", {P0: 0}, {"t": "a"}, {P0: 0})
+    do(home, load_of(3, {P0: 0}, {P0: 2}, topic_ids={"t": "b"}))
+
+    with pytest.raises(WarehouseError, match="a topic t that was deleted since"):
+        home.snapshot().check_rewind("load", {P0: 0}, {"t": "b"}, {P0: 0})
 
 
 def test_rewind_and_load_at_once_do_not_mix(home):
