@@ -345,7 +345,7 @@ class SqlSource(SourceConnector):
         try:
             with self._engine.connect() as connection:
                 reader = self._reader(connection, name)
-                rows = self._whole_times(connection, reader, self._offsets[name])
+                rows = self._whole_places(connection, reader, self._offsets[name])
                 if not rows and name not in self._unordered:
                     self._note_unordered(connection, reader)
         except self._sql.exc.SQLAlchemyError as error:
@@ -398,23 +398,27 @@ class SqlSource(SourceConnector):
             value_schema=reader.schema,
         )
 
-    def _whole_times(
+    def _whole_places(
         self, connection: Any, reader: RowReader, offset: Mapping[str, Any]
     ) -> list[Any]:
-        """The next rows; with times alone, never only some of those that share a time."""
+        """The next rows; never only some of those that share a place in the order of rows."""
         has_times = self.settings.mode in (TIMESTAMPED, BOTH)
         now = self._database.now(connection) if has_times else datetime.now(UTC)
         rows = list(connection.execute(self._query(reader, offset, now)))
-        if self.settings.mode != TIMESTAMPED or len(rows) < self.settings.batch_rows:
+        limit = self.settings.batch_rows
+        if self.settings.mode == BULK or len(rows) <= limit:
             return rows
-        name = self.settings.timestamp_column
-        last = reader.raw(rows[-1], name)
-        earlier = [row for row in rows if reader.raw(row, name) != last]
+        names, table = self._order_columns(), reader.table
+        places = [tuple(reader.raw(row, name) for name in names) for row in rows]
+        cut = places[limit]
+        if places[limit - 1] != cut:
+            return rows[:limit]
+        earlier = [row for row, place in zip(rows, places, strict=True) if place != cut]
         if earlier:
             return earlier
-        column = reader.table.c[name]
-        same = column == self._database.time_value(column.type, self._stored(name, last))
-        return list(connection.execute(self._sql.select(*reader.selected()).where(same)))
+        shared = {name: self._stored(name, each) for name, each in zip(names, cut, strict=True)}
+        same = [table.c[name] == self._unstored(table, name, shared) for name in names]
+        return list(connection.execute(self._sql.select(*reader.selected()).where(*same)))
 
     def _reader(self, connection: Any, name: str) -> RowReader:
         """The table as it is described, again where its columns are not the same any longer."""
@@ -460,13 +464,13 @@ class SqlSource(SourceConnector):
         return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
 
     def _query(self, reader: RowReader, offset: Mapping[str, Any], now: datetime) -> Any:
-        """The rows behind an offset, in order; with times, only those that are old enough."""
+        """The rows behind an offset in order, one more than is asked for; times if old enough."""
         sql, database, table = self._sql, self._database, reader.table
         query = sql.select(*reader.selected())
         if self.settings.mode == BULK:
             return query
         columns = [table.c[name] for name in self._order_columns()]
-        query = query.order_by(*columns).limit(self.settings.batch_rows)
+        query = query.order_by(*columns).limit(self.settings.batch_rows + 1)
         query = query.where(sql.not_(self._has_no_place(columns)))
         if self.settings.mode in (TIMESTAMPED, BOTH):
             newest = now - timedelta(milliseconds=self.settings.delay_ms)
