@@ -256,14 +256,12 @@ class DeltaSnapshot:
         for where, offset in sorted(self.offsets(name, to).items()):
             if to[where] >= offset:
                 continue
-            topic_id, former = (
-                topic_ids.get(where.topic),
-                _topic_app_id(name, where.topic, FORMER_ID),
-            )
+            topic, topic_id = where.topic, topic_ids.get(where.topic)
+            former = _topic_app_id(name, topic, FORMER_ID)
             is_mixed = self._table.transaction_version(former) is not None
-            if is_mixed or (topic_id and self.is_other_topic(name, where.topic, topic_id)):
+            if is_mixed or (topic_id and self.is_other_topic(name, topic, topic_id)):
                 raise WarehouseError(
-                    f"table {self._table.table_uri}: it has rows of a topic {where.topic} that was "
+                    f"table {self._table.table_uri}: it has rows of a topic {topic} that was "
                     "deleted since, which could not be loaded again; nothing was taken back"
                 )
             if to[where] < earliest[where]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -402,9 +402,7 @@ class SqlSource(SourceConnector):
         self, connection: Any, reader: RowReader, offset: Mapping[str, Any]
     ) -> list[Any]:
         """The next rows; never only some of those that share a place in the order of rows."""
-        has_times = self.settings.mode in (TIMESTAMPED, BOTH)
-        now = self._database.now(connection) if has_times else datetime.now(UTC)
-        rows = list(connection.execute(self._query(reader, offset, now)))
+        rows = list(connection.execute(self._query(connection, reader, offset)))
         limit = self.settings.batch_rows
         if self.settings.mode == BULK or len(rows) <= limit:
             return rows
@@ -463,7 +461,7 @@ class SqlSource(SourceConnector):
         found = [settings.timestamp_column] if mode in (TIMESTAMPED, BOTH) else []
         return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
 
-    def _query(self, reader: RowReader, offset: Mapping[str, Any], now: datetime) -> Any:
+    def _query(self, connection: Any, reader: RowReader, offset: Mapping[str, Any]) -> Any:
         """The rows behind an offset in order, one more than is asked for; times if old enough."""
         sql, database, table = self._sql, self._database, reader.table
         query = sql.select(*reader.selected())
@@ -473,7 +471,7 @@ class SqlSource(SourceConnector):
         query = query.order_by(*columns).limit(self.settings.batch_rows + 1)
         query = query.where(sql.not_(self._has_no_place(columns)))
         if self.settings.mode in (TIMESTAMPED, BOTH):
-            newest = now - timedelta(milliseconds=self.settings.delay_ms)
+            newest = database.now(connection) - timedelta(milliseconds=self.settings.delay_ms)
             query = query.where(database.is_over(columns[0], newest))
         last = [self._unstored(table, name, offset) for name in self._order_columns()]
         if any(each is None for each in last):
