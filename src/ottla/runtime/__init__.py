@@ -11,7 +11,7 @@ from ottla.runtime.runtime import (
     Runtime,
     real_runtime,
 )
-from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock, Timer
+from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, Slices, SystemClock, Timer
 from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Network",
     "Runtime",
     "Scheduler",
+    "Slices",
     "SocketNetwork",
     "SystemClock",
     "SystemTimer",

@@ -12,8 +12,8 @@ from typing import Final
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.disk import Disk, LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
-from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock
-from ottla.structs import Value
+from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, Slices, SystemClock
+from ottla.structs import Value, field
 
 BACKGROUND_WORKERS: Final = 4
 
@@ -22,7 +22,7 @@ Chance = random.Random
 
 
 class Runtime(Value, frozen=True):
-    """Clock, scheduler, background workers, disk, network and chance.
+    """Clock, scheduler, background workers, disk, network and chance; and the turns of long work.
 
     The code that builds the broker chooses them; nothing inside it uses the real ones by itself.
     So a test can run all of it in virtual time on a disk in memory.
@@ -34,6 +34,8 @@ class Runtime(Value, frozen=True):
     disk: Disk
     network: Network
     random: Chance
+    slices: Slices = field(default_factory=Slices, compare=False)
+    """The turns of long work, which all rooms share."""
 
     async def close(self) -> None:
         """End timers and tasks, then wait for background jobs, and for streams to be closed."""

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.errors import KafkaTimeoutError
@@ -253,3 +254,48 @@ async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T],
         timer.cancel()
         if expired:
             task.uncancel()
+
+
+class Slices:
+    """Long pieces of work on the loop, in turns: each turn of it has one slice, of one of them."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work waits for its turn."""
+        return not self._waiting
+
+    async def pause(self) -> None:
+        """Wait for the next turn, and for those that have waited longer."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._wake_next, loop)
+        await waiter
+
+    async def last_of(self, slices: Iterable[T | None]) -> T:
+        """Do work that gives a None for each slice of it, and then its result."""
+        for result in slices:
+            if result is not None:
+                return result
+            await self.pause()
+        raise AssertionError("such work ends with its result")
+
+    async def over(self, items: Iterable[T], most: int) -> AsyncIterator[T]:
+        """The items, with a pause after each `most` of them; what they are of may have changed."""
+        for count, item in enumerate(items):
+            if count and not count % most:
+                await self.pause()
+            yield item
+
+    def _wake_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiter = self._waiting.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._wake_next, loop)

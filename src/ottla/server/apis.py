@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
 from functools import cache, partial
 from itertools import chain, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.client_quotas import ClientQuotas
@@ -39,7 +38,7 @@ from ottla.protocol.message import (
 )
 from ottla.protocol.types import UNLIMITED, Array, Buffer, Part
 from ottla.protocol.wire import TooLargeError
-from ottla.runtime import DelayedOperation, Runtime, Scheduler
+from ottla.runtime import DelayedOperation, Runtime
 from ottla.structs import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
 OnRefusedLogin = Callable[[Connection, str, str], object]
@@ -101,37 +99,6 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     **dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_DELEGATION_TOKEN), 500),
     **dict.fromkeys((ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS), 2_000),
 }
-
-
-class Slices:
-    """Serves long requests in turns: each turn of the loop has one slice, of one of them."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def pause(self) -> None:
-        """Wait for the next turn, and for those that have waited longer."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        if len(self._waiting) == 1:
-            self._scheduler.call_soon(self._wake_next)
-        await waiter
-
-    async def last_of(self, slices: Iterable[T | None]) -> T:
-        """Do work that gives a None for each slice of it, and then its result."""
-        for result in slices:
-            if result is not None:
-                return result
-            await self.pause()
-        raise AssertionError("such work ends with its result")
-
-    def _wake_next(self) -> None:
-        waiter = self._waiting.popleft()
-        if not waiter.done():
-            waiter.set_result(None)
-        if self._waiting:
-            self._scheduler.call_soon(self._wake_next)
 
 
 class Slicing(NamedTuple):
@@ -476,7 +443,7 @@ class Apis:
 
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
-        self.slices = Slices(runtime.scheduler)
+        self.slices = runtime.slices
         self.quotas: ClientQuotas | None = None
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""

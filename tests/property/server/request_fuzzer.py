@@ -199,7 +199,7 @@ class Watch:
         while idle < SETTLE_TURNS:
             await asyncio.sleep(0)
             self.broker.broker.replica_manager.complete_delayed()
-            idle = 0 if apis.slices._waiting else idle + 1
+            idle = idle + 1 if apis.slices.is_idle else 0
         client.close()
 
 

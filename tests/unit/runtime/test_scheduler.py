@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import KafkaTimeoutError
-from ottla.runtime import LoopScheduler, SystemClock, real_runtime
+from ottla.runtime import LoopScheduler, Slices, SystemClock, real_runtime
 from ottla.runtime.scheduler import BusyTime, pause, within
 from ottla.testing import MockRuntime, mock_runtime
 
@@ -301,3 +301,20 @@ def test_busy_time_where_the_system_does_not_tell(tmp_path: Path) -> None:
     before = time.thread_time_ns()
 
     assert before <= busy.read_ns() <= time.thread_time_ns()
+
+
+def test_items_are_given_with_a_pause_after_each_slice() -> None:
+    """Work of others comes between, and what waited longer comes first."""
+    slices, seen = Slices(), list[tuple[str, int]]()
+
+    async def work(name: str) -> None:
+        async for item in slices.over(range(5), 2):
+            seen.append((name, item))
+
+    async def both() -> None:
+        await asyncio.gather(work("a"), work("b"))
+
+    asyncio.run(both())
+
+    assert [name for name, _ in seen] == ["a", "a", "b", "b", "a", "a", "b", "b", "a", "b"]
+    assert slices.is_idle

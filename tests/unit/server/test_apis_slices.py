@@ -37,8 +37,21 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.wire import uvarint_bytes
+from ottla.runtime import Slices
 from ottla.server.apis import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Apis, Slicing, once, weigh
 from ottla.testing import mock_runtime
+
+
+class CountingSlices(Slices):
+    """Slices whose pauses are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+
+    async def pause(self) -> None:
+        self.turns += 1
+        await super().pause()
 
 
 class World:
@@ -48,14 +61,7 @@ class World:
         self.runtime = mock_runtime()
         self.apis = Apis(self.runtime, [Family(key, handler)])
         self.connection = FakeConnection()
-        self.turns = 0
-        wake = self.apis.slices._wake_next
-
-        def count() -> None:
-            self.turns += 1
-            wake()
-
-        self.apis.slices._wake_next = count
+        self.apis.slices = self.slices = CountingSlices()
 
     def send(self, frame: bytes) -> None:
         """The frame's buffer is used for others once the request has been taken."""
@@ -124,7 +130,7 @@ def test_answer_in_slices_is_that_of_one_step(counts):
     assert [p.partition_index for p in answer.topics[-1].partitions] == list(range(counts[-1]))
     assert max(asked) <= 500
     assert sum(asked) >= sum(counts) + len(counts)
-    assert world.turns >= len(asked) - 1
+    assert world.slices.turns >= len(asked) - 1
 
 
 def test_other_requests_are_served_between_the_slices():
