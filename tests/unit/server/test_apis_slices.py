@@ -8,6 +8,7 @@ from struct import pack
 from typing import Any
 
 import pytest
+from counting_slices import CountingSlices
 from test_apis import FakeConnection, Family
 
 from ottla.errors import ErrorCode, KafkaError
@@ -37,21 +38,8 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.wire import uvarint_bytes
-from ottla.runtime import Slices
 from ottla.server.apis import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Apis, Slicing, once, weigh
 from ottla.testing import mock_runtime
-
-
-class CountingSlices(Slices):
-    """Slices whose pauses are counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turns = 0
-
-    async def pause(self) -> None:
-        self.turns += 1
-        await super().pause()
 
 
 class World:

@@ -127,7 +127,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             has.create_topic,
             validate_topic_name,
             config.max_request_partition_size_limit,
-            has.apis.slices.pause,
+            has.apis.slices,
             None if has.link is None else has.link.until_told,
         ),
         *of_topics(has),

@@ -41,6 +41,7 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.runtime import Slices
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
@@ -48,7 +49,7 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, T
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
-SLICE_PARTITIONS = 2000
+SLICE_PARTITIONS = 1000
 MAX_CREATIONS_A_SECOND = 50
 """Of topics that clients only name: each takes files, and the registry's time."""
 
@@ -68,13 +69,10 @@ class MetadataHandler:
         create_topic: CreateTopic,
         validate_name: Callable[[str], object],
         max_request_partitions: int,
-        pause: Callable[[], Awaitable[None]] | None = None,
+        slices: Slices,
         until_told: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`pause` lets other requests be served between the slices of a long answer.
-
-        `until_told` waits, for a limited time, for the controller's first update of the cache.
-        """
+        """`until_told` waits, for a limited time, for the first update of the cache."""
         self.cache = cache
         self.auto_create = auto_create
         self.create_topic = create_topic
@@ -84,7 +82,7 @@ class MetadataHandler:
         self._built_after = cache.update_count
         self.max_request_partitions = max_request_partitions
         self._creation_second = self._creation_count = 0
-        self._pause = pause
+        self._slices = slices
         self._until_told = until_told
 
     def apis(self) -> Mapping[ApiKey, Handler]:
@@ -121,33 +119,57 @@ class MetadataHandler:
         missing = self._creatable(context, body)
         if missing:
             return self._create_then_answer(context, body, missing)
-        if body.topics or not asks_for_all(context, body):
-            return self._answer(context, body, {})
-        topics = list(self.cache.topics())
-        count = sum(len(topic.partitions) for topic in topics)
-        if count > SLICE_PARTITIONS and self._pause is not None:
-            return self._answer_all(context, body, topics, self._pause)
-        operations = topic_operations(body.include_topic_authorized_operations)
-        responses = [self._known_topic(topic, operations, context) for topic in topics]
-        return self._response(context, body, responses)
+        return self._answer(context, body, self._find_all(context, body, {}))
 
-    async def _answer_all(
+    def _find_all(
+        self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
+    ) -> list[TopicMetadata | MetadataResponseTopic]:
+        """The topics of a request: as the cache has them, or the answer why there is none."""
+        if asks_for_all(context, body):
+            return list(self.cache.topics())
+        return [self._find(topic, errors) for topic in body.topics or ()]
+
+    def _answer(
         self,
         context: RequestContext,
         body: MetadataRequest,
-        topics: list[TopicMetadata],
-        pause: Callable[[], Awaitable[None]],
-    ) -> MetadataResponse:
-        """All topics of a cluster that has many."""
+        found: list[TopicMetadata | MetadataResponseTopic],
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+        """The answer of few partitions at once, that of many in slices."""
+        if sum(len(topic.partitions) for topic in found) > SLICE_PARTITIONS:
+            return self._answer_in_slices(context, body, found)
         operations = topic_operations(body.include_topic_authorized_operations)
-        responses, count = [], 0
-        for topic in topics:
-            responses.append(self._known_topic(topic, operations, context))
-            count += 1 + len(topic.partitions)
-            if count > SLICE_PARTITIONS:
+        listener_name = context.listener_name
+        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+        topics = [
+            topic
+            if isinstance(topic, MetadataResponseTopic)
+            else _known_topic(topic, self._partitions(topic, listener_name, is_old), operations)
+            for topic in found
+        ]
+        return self._response(context, body, topics)
+
+    async def _answer_in_slices(
+        self,
+        context: RequestContext,
+        body: MetadataRequest,
+        found: list[TopicMetadata | MetadataResponseTopic],
+    ) -> MetadataResponse:
+        operations = topic_operations(body.include_topic_authorized_operations)
+        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+        topics, count = [], 0
+        for topic in found:
+            if isinstance(topic, TopicMetadata):
+                partitions = await self._build(topic, context.listener_name, is_old)
+                topics.append(_known_topic(topic, partitions, operations))
+                count += len(partitions)
+            else:
+                topics.append(topic)
+            count += 1
+            if count >= SLICE_PARTITIONS:
                 count = 0
-                await pause()
-        return self._response(context, body, responses)
+                await self._slices.pause()
+        return self._response(context, body, topics)
 
     def _creatable(self, context: RequestContext, body: MetadataRequest) -> list[str]:
         allowed = self.auto_create and (
@@ -178,16 +200,8 @@ class MetadataHandler:
             except KafkaError as error:
                 if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     errors[name] = error.error
-        return self._answer(context, body, errors)
-
-    def _answer(
-        self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
-    ) -> MetadataResponse:
-        """The topics that the client names."""
-        operations = topic_operations(body.include_topic_authorized_operations)
-        wanted = body.topics or ()
-        topics = [self._topic_response(topic, operations, errors, context) for topic in wanted]
-        return self._response(context, body, topics)
+        answer = self._answer(context, body, self._find_all(context, body, errors))
+        return await answer if isinstance(answer, Coroutine) else answer
 
     def _response(
         self, context: RequestContext, body: MetadataRequest, topics: list[MetadataResponseTopic]
@@ -208,13 +222,9 @@ class MetadataHandler:
             ),
         )
 
-    def _topic_response(
-        self,
-        wanted: MetadataRequestTopic,
-        operations: int,
-        errors: Mapping[str, ErrorCode],
-        context: RequestContext,
-    ) -> MetadataResponseTopic:
+    def _find(
+        self, wanted: MetadataRequestTopic, errors: Mapping[str, ErrorCode]
+    ) -> TopicMetadata | MetadataResponseTopic:
         if wanted.topic_id != NO_UUID:
             name = self.cache.topic_name(wanted.topic_id)
             topic = self.cache.topic(name) if name is not None else None
@@ -222,29 +232,15 @@ class MetadataHandler:
                 return MetadataResponseTopic(
                     error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id
                 )
-            return self._known_topic(topic, operations, context)
+            return topic
         name = wanted.name or ""
         topic = self.cache.topic(name)
         if topic is not None:
-            return self._known_topic(topic, operations, context)
+            return topic
         return MetadataResponseTopic(error_code=int(self._why_missing(name, errors)), name=name)
 
-    def _known_topic(
-        self, topic: TopicMetadata, operations: int, context: RequestContext
-    ) -> MetadataResponseTopic:
-        """A topic and the leader of each of its partitions, where the client can reach it."""
-        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
-        return MetadataResponseTopic(
-            error_code=int(ErrorCode.NONE),
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=self._partitions(topic, context.listener_name, is_old),
-            topic_authorized_operations=operations,
-        )
-
     def _partitions(
-        self, topic: TopicMetadata, listener_name: str, is_old: bool = False
+        self, topic: TopicMetadata, listener_name: str, is_old: bool
     ) -> list[MetadataResponsePartition]:
         """Those of a topic by index; built once after each update of the metadata.
 
@@ -261,6 +257,25 @@ class MetadataHandler:
                 self._partition(state, listener_name, is_old) for _, state in states
             ]
         return found
+
+    async def _build(
+        self, topic: TopicMetadata, listener_name: str, is_old: bool
+    ) -> list[MetadataResponsePartition]:
+        """The same in slices, of a topic that may have very many."""
+        key = (topic.name, listener_name, is_old)
+        built_after = self.cache.update_count
+        if len(topic.partitions) < SLICE_PARTITIONS or (
+            self._built_after == built_after and key in self._built
+        ):
+            return self._partitions(topic, listener_name, is_old)
+        states = sorted(topic.partitions.items())
+        built = [
+            self._partition(state, listener_name, is_old)
+            async for _, state in self._slices.over(states, SLICE_PARTITIONS)
+        ]
+        if self._built_after == built_after == self.cache.update_count:
+            self._built[key] = built
+        return built
 
     def _partition(
         self, state: PartitionState, listener_name: str, is_old: bool
@@ -322,7 +337,7 @@ class MetadataHandler:
             cluster_authorized_operations=cluster_operations(is_asked),
         )
 
-    def handle_describe_topic_partitions(
+    async def handle_describe_topic_partitions(
         self, context: RequestContext, body: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse:
         cursor = body.cursor or Cursor(topic_name="", partition_index=0)
@@ -340,7 +355,7 @@ class MetadataHandler:
             if not left:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
                 break
-            topic = self._described_topic(name, first, left, context)
+            topic = await self._described_topic(name, first, left, context)
             response.topics.append(topic)
             left -= len(topic.partitions)
             known = self.cache.topic(name)
@@ -350,7 +365,7 @@ class MetadataHandler:
                 break
         return response
 
-    def _described_topic(
+    async def _described_topic(
         self, name: str, first: int, most: int, context: RequestContext
     ) -> DescribeTopicPartitionsResponseTopic:
         """At most so many of a topic's partitions, from the `first` on; or why there are none."""
@@ -360,16 +375,32 @@ class MetadataHandler:
             return DescribeTopicPartitionsResponseTopic(
                 error_code=int(error), name=name, is_internal=name in INTERNAL_TOPICS
             )
-        partitions = self._partitions(topic, context.listener_name)
+        states = sorted(topic.partitions.items())[first : first + most]
+        partitions = [
+            _with_eligible_leaders(self._partition(state, context.listener_name, is_old=False))
+            async for _, state in self._slices.over(states, SLICE_PARTITIONS)
+        ]
         return DescribeTopicPartitionsResponseTopic(
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
-            partitions=[
-                _with_eligible_leaders(partition) for partition in partitions[first : first + most]
-            ],
+            partitions=partitions,
             topic_authorized_operations=topic_operations(True),
         )
+
+
+def _known_topic(
+    topic: TopicMetadata, partitions: list[MetadataResponsePartition], operations: int
+) -> MetadataResponseTopic:
+    """A topic with its partitions: the leader of each, where the client can reach it."""
+    return MetadataResponseTopic(
+        error_code=int(ErrorCode.NONE),
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
 
 
 def asks_for_all(context: RequestContext, body: MetadataRequest) -> bool:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from counting_slices import CountingSlices
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import validate_topic_name
@@ -20,6 +21,7 @@ from ottla.protocol.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
+from ottla.runtime import Slices
 from ottla.server.handlers.metadata import (
     MAX_CREATIONS_A_SECOND,
     SLICE_PARTITIONS,
@@ -56,7 +58,7 @@ def cache():
 
 @pytest.fixture
 def handler(cache):
-    return MetadataHandler(cache, False, None, validate_topic_name, MOST)
+    return MetadataHandler(cache, False, None, validate_topic_name, MOST, Slices())
 
 
 def told(handler, context):
@@ -116,7 +118,7 @@ def described(handler, *names, limit=2000, cursor=None, context=INSIDE):
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
-    answer = handler.handle_describe_topic_partitions(context, request)
+    answer = asyncio.run(handler.handle_describe_topic_partitions(context, request))
     encode(answer, 0)
     topics = {
         topic.name: [partition.partition_index for partition in topic.partitions]
@@ -174,7 +176,7 @@ def test_described_partition_has_what_metadata_tells(cache, handler):
     cache.update(led_by(2), BROKERS)
     request = DescribeTopicPartitionsRequest()
     context = SimpleNamespace(api_version=0, listener_name="OUTSIDE", received_ms=0)
-    (topic,) = handler.handle_describe_topic_partitions(context, request).topics
+    (topic,) = asyncio.run(handler.handle_describe_topic_partitions(context, request)).topics
     (partition,) = topic.partitions
 
     assert (topic.topic_id, topic.is_internal) == (UUID(int=7), False)
@@ -212,7 +214,7 @@ def test_few_topics_are_created_for_being_named(cache):
     async def create(name):
         created.append(name)
 
-    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST, Slices())
     names = [f"new-{number:03}" for number in range(2 * MAX_CREATIONS_A_SECOND)]
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
     answer = asyncio.run(handler.handle_metadata(INSIDE, request))
@@ -226,32 +228,35 @@ def test_few_topics_are_created_for_being_named(cache):
     assert created[MAX_CREATIONS_A_SECOND:] == names[-10:]
 
 
+@pytest.mark.parametrize("is_all", [True, False])
 @pytest.mark.parametrize(
     ("counts", "pauses"),
     [
         ((1, 1, 1), 0),
         ((1, 1, SLICE_PARTITIONS - 3), 0),
-        ((SLICE_PARTITIONS - 1, SLICE_PARTITIONS - 1, 1), 1),
+        ((SLICE_PARTITIONS - 1, SLICE_PARTITIONS - 1, 1), 2),
         ((SLICE_PARTITIONS,) * 3, 3),
+        ((5 * SLICE_PARTITIONS, 1, 1), 5),
     ],
 )
-def test_all_topics_of_a_large_cluster_are_told_in_slices(cache, handler, counts, pauses):
+def test_topics_of_many_partitions_are_answered_in_slices(cache, handler, counts, pauses, is_all):
     """Others are served between them; the answer is that of one step."""
-    waited = []
-
-    async def pause():
-        waited.append(1)
-
     of_topics(cache, **dict(zip("abc", counts, strict=True)))
-    slow = MetadataHandler(cache, False, None, validate_topic_name, MOST, pause)
-    request = MetadataRequest(topics=None)
+    slices = CountingSlices()
+    slow = MetadataHandler(cache, False, None, validate_topic_name, MOST, slices)
+    topics = None if is_all else [by_name(topic.name) for topic in cache.topics()]
+    request = MetadataRequest(topics=topics)
     answer = slow.handle_metadata(INSIDE, request)
 
     assert asyncio.iscoroutine(answer) == bool(pauses)
     if asyncio.iscoroutine(answer):
         answer = asyncio.run(answer)
-    assert answer == handler.handle_metadata(INSIDE, request)
-    assert len(waited) == pauses
+    assert slices.turns == pauses
+    parts = {topic.name: topic.partitions for topic in answer.topics}
+    assert list(parts) == [topic.name for topic in cache.topics()]
+    for topic in cache.topics():
+        expected = [(n, state.leader) for n, state in sorted(topic.partitions.items())]
+        assert [(it.partition_index, it.leader_id) for it in parts[topic.name]] == expected
 
 
 @pytest.mark.parametrize(
@@ -284,14 +289,15 @@ def test_broker_that_was_told_nothing_yet_does_not_say_that_topics_are_not_there
             return cache.wait_until(lambda: 1 in cache.brokers)
 
         handler = MetadataHandler(
-            cache, False, None, validate_topic_name, MOST, until_told=until_told
+            cache, False, None, validate_topic_name, MOST, Slices(), until_told
         )
         handle = handler.apis()[key]
         early = asyncio.ensure_future(handle(INSIDE, request_of))
         await asyncio.sleep(0)
         assert not early.done()
         cache.update(led_by(1), BROKERS)
-        return await early, handle(INSIDE, request_of)
+        late = handle(INSIDE, request_of)
+        return await early, await late if asyncio.iscoroutine(late) else late
 
     early, late = asyncio.run(ask())
     assert told_of(early)
@@ -305,7 +311,7 @@ def test_broker_that_no_controller_tells_of_the_cluster_answers_in_the_end():
         return False
 
     cache = MetadataCache("cluster")
-    handler = MetadataHandler(cache, False, None, validate_topic_name, MOST, until_told=give_up)
+    handler = MetadataHandler(cache, False, None, validate_topic_name, MOST, Slices(), give_up)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     answer = asyncio.run(handler.apis()[ApiKey.METADATA](INSIDE, request))
 
@@ -352,7 +358,7 @@ def test_topic_is_created_where_its_reader_allows_it(cache, version, allowed, cr
     async def create(name):
         created.append(name)
 
-    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST, Slices())
     with_id = MetadataRequestTopic(name="other", topic_id=UUID(int=9))
     topics = [by_name("t"), by_name("new")]
     named(handler, *topics, version=version, allow_auto_topic_creation=allowed)
@@ -374,7 +380,7 @@ def test_topic_that_cannot_be_created_has_the_reason(cache, failure, error):
     async def create(name):
         raise KafkaError(failure)
 
-    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST)
+    handler = MetadataHandler(cache, True, create, validate_topic_name, MOST, Slices())
 
     assert named(handler, by_name("new")) == {"new": error}
 
@@ -390,7 +396,7 @@ def test_internal_topics_are_marked(cache, handler, name, is_internal, is_there)
     else:
         cache.update([], BROKERS, ["t"])
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
-    (topic,) = handler.handle_describe_topic_partitions(INSIDE, request).topics
+    (topic,) = asyncio.run(handler.handle_describe_topic_partitions(INSIDE, request)).topics
     assert topic.is_internal is is_internal
     if is_there:
         answer = handler.handle_metadata(INSIDE, MetadataRequest(topics=[by_name(name)]))
