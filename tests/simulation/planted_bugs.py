@@ -208,14 +208,14 @@ def produce_forgets_to_ask(patch: pytest.MonkeyPatch) -> None:
 
 def decisions_outlive_their_acls(patch: pytest.MonkeyPatch) -> None:
     """What was allowed once stays allowed on a broker that has read of the denial."""
-    change = AclTable._after_change
+    put = AclTable.put
 
-    def forget_denials_only(self):
+    def forget_denials_only(self, pattern, entries):
         allowed = {asked: True for asked, is_allowed in self._decided.items() if is_allowed}
-        change(self)
+        put(self, pattern, entries)
         self._decided.update(allowed)
 
-    patch.setattr(AclTable, "_after_change", forget_denials_only)
+    patch.setattr(AclTable, "put", forget_denials_only)
 
 
 # One for each thing that is compared when the cluster is at rest, or at each look and each poll.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ from ottla.log.log_dir import validate_topic_name
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, NoNodeError, RegistryFailedError, Watch
 from ottla.registry.znodes import TopicNode
+from ottla.runtime.scheduler import gather_each
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class TopicChanges:
         return wanted
 
     async def _read(self, names: Iterable[str]) -> list[TopicContext]:
-        found = await asyncio.gather(*(self._read_topic(name) for name in names))
+        found = await gather_each(self._read_topic, names)
         topics = [topic for topic in found if topic is not None]
         for topic in topics:
             self.add(topic)

@@ -33,6 +33,8 @@ from ottla.registry.znodes import (
     encode_config_change,
     encode_partition_state,
 )
+from ottla.runtime import Slices
+from ottla.runtime.scheduler import gather_each
 from ottla.structs import ClientEntity, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class TopicReader:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, StoredState]:
         """The states of those partitions that have a readable one."""
-        found = await asyncio.gather(*(self._read_state(each) for each in partitions))
+        found = await gather_each(self._read_state, partitions)
         return {partition: stored for partition, stored in found if stored is not None}
 
     async def _read_state(
@@ -232,6 +234,7 @@ GROUPS: Final = "groups"
 CLIENT_METRICS: Final = "client-metrics"
 
 
+SLICE_ENTITIES: Final = 2000
 NO_NODE: Final = -1
 """In place of the version of a node that is not there."""
 
@@ -248,6 +251,7 @@ class EntityConfigs:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self._slices = Slices()
 
     async def read(self, entity_type: str, entity_name: str) -> dict[str, str]:
         """The overrides; none where there is no node."""
@@ -303,9 +307,11 @@ class EntityConfigs:
         found: list[ClientEntity] = []
         for place in ("users", "clients", "ips"):
             names = await self._children(f"/config/{place}")
-            found += filter(None, (paths.parse_client_entity(f"{place}/{name}") for name in names))
+            async for name in self._slices.over(names, SLICE_ENTITIES):
+                entity = paths.parse_client_entity(f"{place}/{name}")
+                found += () if entity is None else (entity,)
         users = [entity for entity in found if entity.user is not None]
-        for below in await asyncio.gather(*map(self._clients_of, users)):
+        for below in await gather_each(self._clients_of, users):
             found += below
         return found
 

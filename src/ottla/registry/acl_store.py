@@ -12,7 +12,6 @@ Wing: attaches to `server.authorizer`; the core serves everybody, and works with
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterable, Sequence, Set
@@ -31,7 +30,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import unreadable
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import pause
+from ottla.runtime.scheduler import gather_each, pause
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -62,6 +61,7 @@ CHANGES: Final = {
 CHANGE_NAME: Final = "acl_changes_"
 VERSION: Final = 1
 
+SLICE_BINDINGS: Final = 2000
 MAX_TRIES: Final = 10
 RETRY_MS: Final = 100
 RETRY_JITTER_MS: Final = 50
@@ -208,7 +208,7 @@ class AclStore:
         self, filters: Sequence[AclBindingFilter]
     ) -> list[dict[AclBinding, KafkaError | None]]:
         """Remove what each filter matches; returns, for each, what came of the ACLs it matched."""
-        found = [[binding for binding in self.table if each.matches(binding)] for each in filters]
+        found = [await self._matching(each) for each in filters]
         doomed: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for bindings in found:
             for pattern, entry in bindings:
@@ -218,6 +218,10 @@ class AclStore:
             for pattern, entries in doomed.items()
         }
         return [{binding: errors[binding.pattern] for binding in bindings} for bindings in found]
+
+    async def _matching(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        bindings = self.runtime.slices.over(self.table, SLICE_BINDINGS)
+        return [binding async for binding in bindings if wanted.matches(binding)]
 
     async def _change(
         self,
@@ -284,7 +288,7 @@ class AclStore:
             for name in await self._names(pattern_type, type_)
         ]
         # There may be thousands: one after the other they would keep the start waiting.
-        found = await asyncio.gather(*map(self._read, patterns))
+        found = await gather_each(self._read, patterns)
         others = {
             pattern: self.table.entries(pattern)
             for pattern in self.table.patterns

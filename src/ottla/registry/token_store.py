@@ -12,7 +12,6 @@ without it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import unreadable
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.scheduler import gather_each
 from ottla.security.delegation_tokens import DelegationToken, TokenTable
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import replace
@@ -195,7 +195,7 @@ class TokenStore:
 
     async def _read_all(self) -> None:
         names = await self.registry.children(TOKENS)
-        found = await asyncio.gather(*map(self._read, names))
+        found = await gather_each(self._read, names)
         self.table.replace(token for token in found if token is not None)
 
     async def _read(self, token_id: str) -> DelegationToken | None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.errors import KafkaTimeoutError
@@ -51,6 +52,7 @@ class SystemClock:
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 CANCEL_AGAIN_S: Final = 2.0
 """A cancellation can get lost in a race; one task that goes on would keep a process alive."""
@@ -254,6 +256,20 @@ async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T],
         timer.cancel()
         if expired:
             task.uncancel()
+
+
+GATHERED: Final = 500
+
+
+async def gather_each(
+    function: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]
+) -> list[T]:
+    """What the function gives for each item: many at a time, but not thousands in one step."""
+    found: list[T] = []
+    left = iter(items)
+    while some := list(islice(left, GATHERED)):
+        found += await asyncio.gather(*map(function, some))
+    return found
 
 
 class Slices:

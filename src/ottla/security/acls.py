@@ -11,10 +11,12 @@ Wing: attaches to `server.authorizer`; the core serves everybody, and works with
 from __future__ import annotations
 
 import ipaddress
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
-from functools import lru_cache
-from typing import Final, NamedTuple, Self
+from functools import cache, cached_property, lru_cache
+from typing import Any, Final, NamedTuple, Self
 
 from ottla.security.principal import KafkaPrincipal
 
@@ -25,12 +27,20 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The only resource of type CLUSTER."""
 
 MAX_CACHED_DECISIONS: Final = 100_000
+FEW_ENTRIES: Final = 20
+"""So many ACLs of a pattern are quicker read than looked up."""
+
+
+@cache
+def _members_by_title(cls: type[Named]) -> dict[str, Any]:
+    """Those that a word may stand for: nodes with thousands of ACLs have two words in each."""
+    return {member.title: member for member in cls if member}
 
 
 class Named(IntEnum):
     """An enum of the protocol, whose members are read and written as words too."""
 
-    @property
+    @cached_property
     def title(self) -> str:
         """The word in ZooKeeper and in Kafka's log: IdempotentWrite."""
         return self.name.title().replace("_", "")
@@ -47,9 +57,13 @@ class Named(IntEnum):
         Raises:
             ValueError: there is none.
         """
+        members: dict[str, Self] = _members_by_title(cls)
+        found = members.get(word)
+        if found is not None:
+            return found
         plain = word.strip().replace("_", "").replace("-", "").lower()
-        for member in cls:
-            if member and member.title.lower() == plain:
+        for title, member in members.items():
+            if title.lower() == plain:
                 return member
         known = ", ".join(member.title for member in cls if member)
         raise ValueError(f"{word!r} is not one of {known}")
@@ -195,10 +209,6 @@ class AccessControlEntry(NamedTuple):
             f"operation={self.operation.name}, permissionType={self.permission.name})"
         )
 
-    def is_about(self, principal: str, host: str) -> bool:
-        """Whether it concerns a principal at a host."""
-        return self.principal in (principal, WILDCARD_PRINCIPAL) and covers_host(self.host, host)
-
 
 class AclBinding(NamedTuple):
     """An ACL: a pattern of resources, and what it says of them."""
@@ -335,14 +345,22 @@ class AclTable:
         self.super_users = frozenset(super_users)
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
+        self._order: list[ResourcePattern] = []
+        self._patterns_of: dict[str, set[ResourcePattern]] = {}
+        """By the principal that an ACL of the pattern names."""
+        self._by_principal: dict[ResourcePattern, dict[str, list[AccessControlEntry]]] = {}
+        """The ACLs of patterns that have many, once they were asked for."""
+        self._prefix_counts: dict[ResourceType, Counter[int]] = {}
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
-        self._names_hosts = False
+        """Those that count, in order."""
+        self._host_count = 0
+        """ACLs that name a host."""
         self._decided: dict[object, bool] = {}
 
     def __iter__(self) -> Iterator[AclBinding]:
-        """Every ACL, by type, name and pattern type of its resource."""
-        for pattern in sorted(self._entries):
-            for entry in sorted(self._entries[pattern]):
+        """Every ACL, by type, name and pattern type of its resource; the table may change."""
+        for pattern in tuple(self._order):
+            for entry in sorted(self.entries(pattern)):
                 yield AclBinding(pattern, entry)
 
     def __len__(self) -> int:
@@ -359,42 +377,81 @@ class AclTable:
 
     def put(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Replace the ACLs of one pattern; an empty set takes the pattern away."""
-        found = frozenset(entries)
-        if found == self._entries.get(pattern, frozenset()):
+        found, before = frozenset(entries), self.entries(pattern)
+        if found == before:
             return
-        if found:
-            self._entries[pattern] = found
-        else:
-            del self._entries[pattern]
-        self._after_change()
+        self._put(pattern, before, found)
+        if not before:
+            insort(self._order, pattern)
+        elif not found:
+            del self._order[bisect_left(self._order, pattern)]
+        self._decided.clear()
 
     def replace(self, of: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> None:
         """Replace all ACLs at once: no decision is made by half of them."""
-        self._entries = {pattern: entries for pattern, entries in of.items() if entries}
-        self._after_change()
+        self._entries, self._patterns_of, self._by_principal = {}, {}, {}
+        self._prefix_counts, self._prefix_lengths, self._host_count = {}, {}, 0
+        for pattern, entries in of.items():
+            if entries:
+                self._put(pattern, frozenset(), entries)
+        self._order = sorted(self._entries)
+        self._decided.clear()
 
     def add(self, bindings: Iterable[AclBinding]) -> None:
         """Add ACLs, one by one."""
         for pattern, entry in bindings:
-            self._entries[pattern] = self.entries(pattern) | {entry}
-        self._after_change()
+            self.put(pattern, self.entries(pattern) | {entry})
 
-    def _after_change(self) -> None:
-        lengths: dict[ResourceType, set[int]] = {}
-        for pattern in self._entries:
-            if pattern.pattern_type is PatternType.PREFIXED:
-                lengths.setdefault(pattern.type, set()).add(len(pattern.name))
-        self._prefix_lengths = {type_: tuple(sorted(found)) for type_, found in lengths.items()}
-        self._names_hosts = any(
-            entry.host != WILDCARD for entries in self._entries.values() for entry in entries
-        )
-        self._decided.clear()
+    def _put(
+        self,
+        pattern: ResourcePattern,
+        before: frozenset[AccessControlEntry],
+        after: frozenset[AccessControlEntry],
+    ) -> None:
+        """Change the ACLs of one pattern, and what is looked up of them."""
+        had, has = ({entry.principal for entry in entries} for entries in (before, after))
+        for principal in had - has:
+            self._patterns_of[principal].discard(pattern)
+            if not self._patterns_of[principal]:
+                del self._patterns_of[principal]
+        for principal in has - had:
+            self._patterns_of.setdefault(principal, set()).add(pattern)
+        self._host_count += sum(entry.host != WILDCARD for entry in after)
+        self._host_count -= sum(entry.host != WILDCARD for entry in before)
+        self._by_principal.pop(pattern, None)
+        if pattern.pattern_type is PatternType.PREFIXED:
+            self._count_prefix(pattern, bool(after) - bool(before))
+        if after:
+            self._entries[pattern] = after
+        else:
+            self._entries.pop(pattern, None)
+
+    def _count_prefix(self, pattern: ResourcePattern, change: int) -> None:
+        counts = self._prefix_counts.setdefault(pattern.type, Counter())
+        counts[len(pattern.name)] += change
+        self._prefix_lengths[pattern.type] = tuple(sorted(+counts))
+
+    def _about_principal(self, pattern: ResourcePattern, name: str) -> list[AccessControlEntry]:
+        """The ACLs of a pattern that name the principal or all, in order."""
+        entries = self._entries[pattern]
+        if len(entries) <= FEW_ENTRIES:
+            return sorted(each for each in entries if each.principal in (name, WILDCARD_PRINCIPAL))
+        found = self._by_principal.get(pattern)
+        if found is None:
+            found = self._by_principal[pattern] = {}
+            for entry in sorted(entries):
+                found.setdefault(entry.principal, []).append(entry)
+        return [
+            entry
+            for principal in sorted({name, WILDCARD_PRINCIPAL})
+            for entry in found.get(principal, ())
+        ]
 
     def is_allowed(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource: Resource
     ) -> bool:
         """Whether the principal may do the operation with the resource."""
-        key = (principal, host if self._names_hosts else None, operation, resource)
+        key = (principal, host if self._host_count else None, operation, resource)
         decided = self._decided.get(key)
         if decided is None:
             decided = self.decide(principal, host, operation, resource).is_allowed
@@ -405,7 +462,7 @@ class AclTable:
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, type_: ResourceType
     ) -> bool:
         """Whether there is a resource of the type that the principal may use so (KIP-679)."""
-        key = (principal, host if self._names_hosts else None, operation, type_)
+        key = (principal, host if self._host_count else None, operation, type_)
         decided = self._decided.get(key)
         if decided is None:
             decided = self._decide_on_any(principal, host, operation, type_)
@@ -434,8 +491,8 @@ class AclTable:
         allowing: AclBinding | None = None
         implying = IMPLIED_BY.get(operation, frozenset({operation}))
         for pattern in found:
-            for entry in sorted(self._entries[pattern]):
-                if not entry.is_about(name, host):
+            for entry in self._about_principal(pattern, name):
+                if not covers_host(entry.host, host):
                     continue
                 if entry.permission is AclPermissionType.DENY:
                     if entry.operation in (operation, AclOperation.ALL):
@@ -489,15 +546,16 @@ class AclTable:
         permission: AclPermissionType,
     ) -> set[ResourcePattern]:
         """The patterns of a type for which an ACL gives the principal this permission."""
-        name = str(principal)
+        name, nobody = str(principal), set[ResourcePattern]()
+        patterns = self._patterns_of.get(name, nobody)
         return {
             pattern
-            for pattern, entries in self._entries.items()
+            for pattern in patterns | self._patterns_of.get(WILDCARD_PRINCIPAL, nobody)
             if pattern.type is type_
             and any(
                 entry.permission is permission
                 and entry.operation in (operation, AclOperation.ALL)
-                and entry.is_about(name, host)
-                for entry in entries
+                and covers_host(entry.host, host)
+                for entry in self._about_principal(pattern, name)
             )
         }

@@ -9,10 +9,10 @@ Wing: attaches to `broker`, for settings that change while it runs; the core wor
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
@@ -31,6 +31,7 @@ from ottla.registry.change_notifications import ChangeNotifications
 from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import gather_each
 from ottla.security.password_encoder import PasswordEncoder
 from ottla.structs import ClientEntity, ConfigSource
 
@@ -227,7 +228,7 @@ class DynamicConfig:
         groups = await self.registry.children(paths.CONFIG_GROUPS)
         wanted = sorted({*map(paths.desanitize, topics), *self._topics})
         # Every topic has a node: one after the other they would keep the start waiting.
-        await asyncio.gather(*(self._read(TOPICS, topic) for topic in wanted))
+        await gather_each(partial(self._read, TOPICS), wanted)
         for group in sorted({*map(paths.desanitize, groups), *self._groups}):
             await self._read(GROUPS, group)
         for name in {*await self.entities.subscriptions(), *self.client_metrics}:
@@ -235,7 +236,7 @@ class DynamicConfig:
         for name in (paths.DEFAULT_ENTITY, self.broker_name):
             await self._read(BROKERS, name)
         clients = {*await self.entities.client_entities(), *self._clients}
-        await asyncio.gather(*map(self._read_client, clients))
+        await gather_each(self._read_client, clients)
 
     async def _read_change(self, path: str, data: bytes) -> None:
         entity_path = decode_config_change(path, data)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from unittest.mock import patch
 
+import pytest
 from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.security import acls as acl_module
 from ottla.security.acls import (
+    FEW_ENTRIES,
     AccessControlEntry,
     AclBinding,
     AclOperation,
@@ -87,28 +91,40 @@ def reference(
     )
 
 
-@settings(max_examples=examples(300))
+def remove(table: AclTable, gone: list[AclBinding]) -> None:
+    """Take ACLs away as they are when others have removed them: pattern by pattern."""
+    for pattern, entry in gone:
+        table.put(pattern, table.entries(pattern) - {entry})
+
+
+@pytest.mark.parametrize("few", [0, FEW_ENTRIES], ids=["looked up", "read"])
+@settings(max_examples=examples(200))
 @given(
     bindings,
     bindings,
+    st.integers(0, 12),
     st.booleans(),
     st.lists(st.sampled_from(QUESTIONS), min_size=1, max_size=8),
 )
-def test_decisions_are_those_of_the_reference(acls, more, open_, questions):
-    """Also after ACLs were added: no decision of before is remembered."""
+def test_decisions_are_those_of_the_reference(few, acls, more, left, open_, questions):
+    """Also after ACLs were added and removed: no decision of before is remembered."""
     table = AclTable(allow_everyone_if_no_acl_found=open_)
     known: list[AclBinding] = []
-    for added in (acls, more):
+    steps = [(acls, []), (more, []), ([], (acls + more)[left:])]
+    for added, gone in steps:
         table.add(added)
-        known += added
+        remove(table, gone)
+        known = [each for each in known + added if each not in gone]
+        assert list(table) == sorted(set(known))
         for user, host, operation, resource in questions:
-            expected = reference(known, open_, user, host, operation, resource)
-            principal = KafkaPrincipal.user(user)
-            assert table.is_allowed(principal, host, operation, resource) is expected
-            decision = table.decide(principal, host, operation, resource)
-            assert decision.is_allowed is expected
-            if decision.binding is not None:
-                assert decision.binding in known
+            with patch.object(acl_module, "FEW_ENTRIES", few):
+                expected = reference(known, open_, user, host, operation, resource)
+                principal = KafkaPrincipal.user(user)
+                assert table.is_allowed(principal, host, operation, resource) is expected
+                decision = table.decide(principal, host, operation, resource)
+                assert decision.is_allowed is expected
+                if decision.binding is not None:
+                    assert decision.binding in known
 
 
 @settings(max_examples=examples(200))

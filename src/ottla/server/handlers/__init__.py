@@ -188,7 +188,7 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     def acls() -> WholeFamily:
         from ottla.server.handlers.acls import AclsHandler
 
-        return AclsHandler(has.authorizer)
+        return AclsHandler(has.authorizer, has.apis.slices)
 
     def sasl() -> WholeFamily:
         from ottla.server.handlers.sasl import SaslHandlers
@@ -213,7 +213,7 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     def client_quotas() -> WholeFamily:
         from ottla.server.handlers.client_quotas import ClientQuotasHandler
 
-        return ClientQuotasHandler(has.settings)
+        return ClientQuotasHandler(has.settings, has.apis.slices)
 
     return (
         LateFamily(acls, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),

@@ -30,6 +30,7 @@ from ottla.protocol.acls import (
     DescribeAclsResponse,
 )
 from ottla.protocol.api_keys import ApiKey
+from ottla.runtime import Slices
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -44,14 +45,16 @@ from ottla.security.acls import (
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.authorizer import Authorizer
 
+SLICE_BINDINGS = 1000
 REASON = "no authorizer is configured on this broker"
 
 
 class AclsHandler:
     """Reads and writes the ACLs of the authorizer; without one there are none."""
 
-    def __init__(self, authorizer: Authorizer | None) -> None:
+    def __init__(self, authorizer: Authorizer | None, slices: Slices) -> None:
         self.authorizer = authorizer
+        self._slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -60,7 +63,7 @@ class AclsHandler:
             ApiKey.DELETE_ACLS: self.handle_delete_acls,
         }
 
-    def handle_describe_acls(
+    async def handle_describe_acls(
         self, context: RequestContext, body: DescribeAclsRequest
     ) -> DescribeAclsResponse:
         try:
@@ -70,7 +73,7 @@ class AclsHandler:
                 error_code=error_code(error), error_message=error_message(error)
             )
         resources: dict[ResourcePattern, DescribeAclsResource] = {}
-        for binding in authorizer.table:
+        async for binding in self._slices.over(authorizer.table, SLICE_BINDINGS):
             if not wanted.matches(binding):
                 continue
             type_, name, pattern_type = pattern = binding.pattern
@@ -121,7 +124,11 @@ class AclsHandler:
                 error_code=error_code(one), error_message=error_message(one)
             )
             if isinstance(one, AclBindingFilter):
-                result.matching_acls = [_matching(*outcome) for outcome in next(removed).items()]
+                outcomes = next(removed).items()
+                result.matching_acls = [
+                    _matching(*outcome)
+                    async for outcome in self._slices.over(outcomes, SLICE_BINDINGS)
+                ]
             results.append(result)
         return DeleteAclsResponse(filter_results=results)
 

@@ -10,7 +10,6 @@ Version notes: v1 flexible.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
@@ -34,6 +33,8 @@ from ottla.protocol.configs import (
     QuotaOperation,
     QuotaValue,
 )
+from ottla.runtime import Slices
+from ottla.runtime.scheduler import gather_each
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import ClientEntity
@@ -41,14 +42,17 @@ from ottla.structs import ClientEntity
 ATTRIBUTES: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
 """The types of entities on the wire, and the attributes of `ClientEntity`."""
 
+SLICE_ENTITIES: Final = 1000
+
 NamePattern = Callable[[str | None], bool]
 
 
 class ClientQuotasHandler:
     """Shows and changes quotas where the registry has them."""
 
-    def __init__(self, dynamic_config: DynamicConfig) -> None:
+    def __init__(self, dynamic_config: DynamicConfig, slices: Slices) -> None:
         self.entities = dynamic_config.entities
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -61,14 +65,15 @@ class ClientQuotasHandler:
     ) -> DescribeClientQuotasResponse:
         matches = entity_filter(body.components, body.strict)
         wanted = [each for each in await self.entities.client_entities() if matches(each)]
-        found = await asyncio.gather(*map(self.entities.read_client, wanted))
-        described = (
-            DescribedQuota(entity=on_wire(entity), values=quota_values(entity, overrides))
-            for entity, overrides in zip(wanted, found, strict=True)
-        )
-        return DescribeClientQuotasResponse(
-            error_message=None, entries=[each for each in described if each.values]
-        )
+        found = await gather_each(self.entities.read_client, wanted)
+        described = [
+            DescribedQuota(entity=on_wire(entity), values=values)
+            async for entity, overrides in self.slices.over(
+                zip(wanted, found, strict=True), SLICE_ENTITIES
+            )
+            if (values := quota_values(entity, overrides))
+        ]
+        return DescribeClientQuotasResponse(error_message=None, entries=described)
 
     async def handle_alter_client_quotas(
         self, context: RequestContext, body: AlterClientQuotasRequest

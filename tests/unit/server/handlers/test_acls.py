@@ -18,6 +18,7 @@ from ottla.protocol.acls import (
 )
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.runtime import Slices
 from ottla.server.authorizer import Authorizer
 from ottla.server.handlers.acls import AclsHandler
 from ottla.testing import mock_runtime
@@ -26,9 +27,9 @@ from ottla.testing import mock_runtime
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_acl_calls_say_that_security_is_disabled(version: int) -> None:
     """MirrorMaker 2 logged an error with a traceback at each sync: the calls were unknown."""
-    handler, context = AclsHandler(None), SimpleNamespace(api_version=version)
+    handler, context = AclsHandler(None, Slices()), SimpleNamespace(api_version=version)
     run = mock_runtime().scheduler.run
-    described = handler.handle_describe_acls(context, DescribeAclsRequest())
+    described = run(handler.handle_describe_acls(context, DescribeAclsRequest()))
     created = run(
         handler.handle_create_acls(
             context, CreateAclsRequest(creations=[AclCreation(), AclCreation()])
@@ -59,7 +60,7 @@ class World:
         config = BrokerConfig(authorizer_class_name="kafka.security.authorizer.AclAuthorizer")
         self.authorizer = Authorizer(runtime, registry, config)
         self.run(self.authorizer.start())
-        self.handler = AclsHandler(self.authorizer)
+        self.handler = AclsHandler(self.authorizer, Slices())
 
     def create(self, *creations: AclCreation) -> list[int]:
         body = CreateAclsRequest(creations=list(creations))
@@ -67,7 +68,9 @@ class World:
         return [result.error_code for result in answer.results]
 
     def describe(self, **filters: int | str | None) -> DescribeAclsResponse:
-        return self.handler.handle_describe_acls(None, DescribeAclsRequest(**ANY | filters))
+        return self.run(
+            self.handler.handle_describe_acls(None, DescribeAclsRequest(**ANY | filters))
+        )
 
     def delete(self, *filters: dict[str, int | str | None]) -> list[tuple[int, list[str]]]:
         body = DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY | each) for each in filters])

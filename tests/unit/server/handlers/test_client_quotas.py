@@ -19,6 +19,7 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.runtime import Slices
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers.client_quotas import ClientQuotasHandler
 from ottla.structs import ClientEntity
@@ -38,7 +39,7 @@ class World:
         self.run(ensure_persistent_paths(self.registry))
         self.dynamic = DynamicConfig(self.runtime, self.registry, BrokerConfig(), 3)
         self.run(self.dynamic.start())
-        self.handler = ClientQuotasHandler(self.dynamic)
+        self.handler = ClientQuotasHandler(self.dynamic, Slices())
 
     def alter(self, *entity: tuple[str, str | None], validate_only=False, **limits):
         """The outcome of a change; None removes a limit."""

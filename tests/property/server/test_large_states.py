@@ -1,0 +1,137 @@
+"""A small request about a large state is served in short steps.
+
+The state is made of requests that are each allowed: large topics, many ACLs, many quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from request_fuzzer import Watch, calls, steps_measured
+
+from ottla.protocol.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from ottla.protocol.configs import DescribeClientQuotasRequest
+from ottla.protocol.group import FindCoordinatorRequest
+from ottla.protocol.header import encode_request
+from ottla.protocol.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from ottla.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+from ottla.security.principal import KafkaPrincipal
+from ottla.structs import ClientEntity, LeaderAndIsr, PartitionState, TopicPartition
+from ottla.testing import InProcessBroker
+
+ADMIN, EVE = KafkaPrincipal.user("admin"), KafkaPrincipal.user("eve")
+MANY = 6_000
+MOST_CALLS = 100_000
+"""Of functions in one step, the built-in ones among them: some 20 ms."""
+ANY: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "pattern_type_filter": 1,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[InProcessBroker]:
+    """A broker of a cluster where there is much of everything."""
+    settings = {
+        "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+        "super_users": "User:admin",
+    }
+    with InProcessBroker(**settings) as broker:
+        broker.run(fill(broker))
+        yield broker
+
+
+async def fill(broker: InProcessBroker) -> None:
+    """As if others had made it all: straight where the broker looks."""
+    cache, server = broker.broker.cache, broker.broker
+    brokers = list(cache.brokers.values())
+    state = LeaderAndIsr(0, 0, (0,))
+    for number, (name, count) in enumerate(
+        {"large": MANY, **{f"m{n}": 400 for n in range(20)}}.items()
+    ):
+        partitions = [TopicPartition(name, n) for n in range(count)]
+        cache.update(
+            [PartitionState(each, UUID(int=number + 1), 1, state, (0,)) for each in partitions],
+            brokers,
+        )
+    read = (AclOperation.READ, AclPermissionType.ALLOW)
+    patterns = [ResourcePattern(ResourceType.TOPIC, f"r{n}") for n in range(MANY)]
+    one = ResourcePattern(ResourceType.TOPIC, "*")
+    assert server.authorizer is not None
+    server.authorizer.table.add(
+        AclBinding(each, AccessControlEntry("User:bob", "*", *read)) for each in patterns
+    )
+    await server.authorizer.store.add(
+        [AclBinding(one, AccessControlEntry(f"User:u{n}", "*", *read)) for n in range(MANY // 2)]
+    )
+    for number in range(MANY):
+        entity = ClientEntity(client_id=f"c{number}")
+        await server.dynamic_config.entities.change_client(
+            entity, lambda before: {"producer_byte_rate": "1000"}
+        )
+
+
+async def updated(broker: InProcessBroker) -> None:
+    """The controller has told of a change."""
+    cache = broker.broker.cache
+    cache.update([], list(cache.brokers.values()))
+
+
+CREATION = AclCreation(
+    resource_type=2,
+    resource_name="*",
+    resource_pattern_type=3,
+    principal="User:one-more",
+    host="*",
+    operation=3,
+    permission_type=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (MetadataRequest(topics=[MetadataRequestTopic(name="large")]), 9),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="large")]), 1),
+        (MetadataRequest(topics=[MetadataRequestTopic(name=f"m{n}") for n in range(20)]), 12),
+        (MetadataRequest(topics=None), 12),
+        (DescribeTopicPartitionsRequest(response_partition_limit=2000), 0),
+        (DescribeAclsRequest(**ANY), 2),
+        (DeleteAclsRequest(filters=[DeleteAclsFilter(resource_name_filter="no", **ANY)] * 15), 2),
+        (CreateAclsRequest(creations=[CREATION]), 2),
+        (DescribeClientQuotasRequest(), 1),
+        (FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(MANY)]), 4),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, int) else str(value),
+)
+@pytest.mark.parametrize("principal", [ADMIN, EVE], ids=["admin", "eve"])
+def test_no_step_does_more_than_a_slice_of_it(broker, request_, version, principal):
+    """Whoever asks, with or without rights; the metadata have just changed."""
+    broker.run(updated(broker))
+    watch = Watch(broker)
+    with steps_measured(watch, calls):
+        watch.send(encode_request(version, 1, "small", request_)[4:], principal)
+
+    assert watch.worst <= MOST_CALLS
