@@ -115,7 +115,7 @@ peers: $(READY)  ## Kafka's own tools, and clients and brokers of other language
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks
 
-bench-peers: $(READY)  ## the classic table beside Apache Kafka 3.9 and 4.1 (BENCH_ARGS="--rows latency"); writes docs/performance.md
+bench-peers: $(READY)  ## the classic table beside Apache Kafka 3.9 and 4.1 (BENCH_ARGS="--rows latency"); writes docs/operate/performance.md
 	$(PY) -m benchmarks.peers.bench_performance $(BENCH_ARGS)
 
 soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers, real databases (SOAK_SECONDS=600)

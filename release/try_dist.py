@@ -86,7 +86,7 @@ def tools(folder: Path) -> Path:
 
 def first_test() -> str:
     """The first test of the page about tests, as it stands there."""
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "start" / "testing.md").read_text(encoding="utf-8")
     found = re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]

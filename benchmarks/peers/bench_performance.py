@@ -6,7 +6,7 @@
 
 Subjects take turns in each round, and medians are shown. Each measurement is kept at once in
 benchmarks/results/performance.json: a run that was cut short continues where it was when it is
-started again. docs/performance.md is made of that file.
+started again. docs/operate/performance.md is made of that file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ottla.record.kernel import COMPILED
 from ottla.testing.processes import ZooKeeperProcess
 
 RESULTS = ROOT / "benchmarks" / "results" / "performance.json"
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "operate" / "performance.md"
 CLIENT = "4.1"
 
 

@@ -1,4 +1,4 @@
-"""docs/performance.md: tables of the medians in benchmarks/results/performance.json, and words.
+"""docs/operate/performance.md: tables of the medians in benchmarks/results, and words.
 
 A test compares the page with what this makes of the file: a number on the page was measured.
 """
@@ -49,9 +49,10 @@ HEAD = """\
 
 Kafka's classic benchmark, with Apache Kafka itself beside it: one run, one machine, and Kafka's own
 performance tools as clients of all. `make bench-peers` measures everything again and writes this
-page ([peers.md](peers.md) says what it needs); `make bench-peers BENCH_ARGS="--rows latency"`
-measures a row alone, and a run that was cut short continues where it stopped. The numbers of each
-round are in [benchmarks/results/performance.json](../benchmarks/results/performance.json).
+page ([peers.md](../internals/peers.md) says what it needs); a row alone is measured by
+`make bench-peers BENCH_ARGS="--rows latency"`, and a run that was cut short continues where it
+stopped. The numbers of each round are in
+[benchmarks/results/performance.json](../../benchmarks/results/performance.json).
 
 ## How it was measured
 """

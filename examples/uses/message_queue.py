@@ -3,7 +3,7 @@
     python examples/uses/message_queue.py --bootstrap-server localhost:9092
 
 Decoupling, load levelling, buffering, and each customer's orders in order;
-the page (docs/uses.md) says what a queue does otherwise.
+the page (docs/start/uses.md) says what a queue does otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ottla's tools print, line by line, what those of Kafka 2.3.1 print about a cluster of it.
 
-What is another on purpose is listed in docs/peers.md.
+What is another on purpose is listed in docs/internals/peers.md.
 """
 
 from __future__ import annotations

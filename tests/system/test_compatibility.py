@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what a running broker says."""
+"""docs/concepts/compatibility.md says what a running broker says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
 
-PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "compatibility.md"
 HEAD_OF_BROKERS = "Between the brokers of a cluster"
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \|", re.MULTILINE)
 

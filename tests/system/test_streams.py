@@ -15,7 +15,7 @@ from ottla.streams import Serdes, Streams
 
 pytestmark = pytest.mark.spark
 
-PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "streams.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

@@ -3,7 +3,7 @@
 To add a command: write a `Command` in a module of its own and give it a row in `COMMANDS`.
 The module imports nothing heavy at its top, neither clients nor protocol nor log, but inside `run`,
 since `ottla --help` imports all of them and must stay quick. `python -m ottla.cli.document` then
-puts the options into docs/commands.md, which a test demands.
+puts the options into docs/use/commands.md, which a test demands.
 """
 
 from __future__ import annotations

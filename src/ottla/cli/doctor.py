@@ -479,7 +479,7 @@ def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
                 "settings",
                 ERROR,
                 error.message,
-                "a setting of docs/configuration.md",
+                "a setting of docs/operate/configuration/broker.md",
                 "the default is in force, not what the file says",
                 f"sed -i 's/^{name}=/{error.message.rpartition(' ')[2].rstrip('?')}=/' the file",
             )

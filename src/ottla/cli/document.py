@@ -1,4 +1,4 @@
-"""Writes the options of every command into docs/commands.md: `python -m ottla.cli.document`.
+"""Writes the options of every command into docs/use/commands.md: `python -m ottla.cli.document`.
 
 The text between the marks of a command comes from its parser, so that it cannot be out of date;
 what stands outside the marks is written by hand and kept. `--check` only says whether the page is
@@ -15,7 +15,7 @@ from pathlib import Path
 from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.options import option_parser
 
-PAGE = Path("docs/commands.md")
+PAGE = Path("docs/use/commands.md")
 SHARED_OPTIONS = ("--help", "--version", "--log-level")
 
 

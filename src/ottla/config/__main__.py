@@ -1,11 +1,11 @@
-"""`python -m ottla.config [file]` writes docs/configuration.md from the tables of settings."""
+"""`python -m ottla.config [folder]` writes docs/operate/configuration from the tables."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
@@ -21,11 +21,15 @@ from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerCo
 from ottla.config.mirror_config import MirrorConfig, MirrorFileConfig
 from ottla.config.topic_config import TopicConfig
 
+FOLDER: Final = Path("docs/operate/configuration")
+INDEX: Final = "README"
 INTRODUCTION: Final = """\
 # Configuration
 
-The settings that Ottla acts on, with Kafka's names and meanings. This page is made from the tables
-in `src/ottla/config` (`python -m ottla.config`).
+The settings that Ottla acts on, with Kafka's names and meanings. These pages are made from the
+tables in `src/ottla/config` (`python -m ottla.config`).
+
+{pages}
 
 A broker reads a properties file (`ottla broker --config server.properties`), and
 `--override key=value` wins over it. Clients take keywords with underscores
@@ -36,66 +40,93 @@ A key that Kafka has and Ottla does not use is accepted with a warning that says
 ([without effect](#without-effect)), and so is one that is unknown; of topics, unknown keys are
 refused. Two kinds of keys stop the start: a misspelt one (`zookeeper.conect`: did you mean
 `zookeeper.connect`?), and one that asks for what would not be done, see
-[security.md](security.md); with Kafka's default it passes. The same holds for topic settings
+[security.md](../security.md); with Kafka's default it passes. The same holds for topic settings
 without effect (`preallocate`, `remote.*`, `local.retention.*`). A file for KRaft
 (`process.roles`, `node.id`, `controller.quorum.voters`) is refused: set `broker.id` in its place.
 
 Which settings of a broker can be changed while it runs is in
-[compatibility.md](compatibility.md#settings-of-a-broker-that-runs).
+[compatibility.md](../../concepts/compatibility.md#settings-of-a-broker-that-runs).
 """
 
-SECTIONS: Final[tuple[tuple[str, str, type[ConfigTable]], ...]] = (
-    ("Broker", "Settings of the properties file of a broker.", BrokerConfig),
-    (
-        "Topic",
-        "Overrides of single topics. Unset, a topic takes the broker's setting that is named with "
-        "it, and that one can be changed while the broker runs.",
-        TopicConfig,
+
+class SettingsOf(NamedTuple):
+    """The settings of one table."""
+
+    title: str
+    text: str
+    table: type[ConfigTable]
+
+
+PAGES: Final[Mapping[str, tuple[SettingsOf, ...]]] = {
+    "broker": (SettingsOf("Broker", "Settings of the properties file of a broker.", BrokerConfig),),
+    "topic": (
+        SettingsOf(
+            "Topic",
+            "Overrides of single topics. Unset, a topic takes the broker's setting that is named "
+            "with it, and that one can be changed while the broker runs.",
+            TopicConfig,
+        ),
     ),
-    ("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
-    ("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
-    ("Admin", "Settings of `ottla.Admin`.", AdminConfig),
-    (
-        "File of a mirror",
-        "Settings of `ottla mirror` that mm2.properties has once, beside those of its flows and "
-        "of the clusters' clients.",
-        MirrorFileConfig,
+    "clients": (
+        SettingsOf("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
+        SettingsOf("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
+        SettingsOf("Admin", "Settings of `ottla.Admin`.", AdminConfig),
     ),
-    (
-        "Mirror",
-        "Settings of the flows of `ottla mirror`, in mm2.properties: for all flows, or with "
-        "`source->target.` before them for one.",
-        MirrorConfig,
+    "connect": (
+        SettingsOf(
+            "Standalone worker of Connect",
+            "Settings of `ottla connect-standalone`. Those of its clients follow after "
+            "`producer.`, `consumer.` and `admin.`, those of converters after `key.converter.` and "
+            "the like.",
+            StandaloneConfig,
+        ),
+        SettingsOf(
+            "Worker of a group of Connect",
+            "Settings of `ottla connect-distributed`.",
+            DistributedConfig,
+        ),
+        SettingsOf(
+            "Source of Connect",
+            "What every source connector has, beside its own.",
+            SourceConnectorConfig,
+        ),
+        SettingsOf(
+            "Sink of Connect",
+            "What every sink connector has, beside its own.",
+            SinkConnectorConfig,
+        ),
     ),
-    (
-        "Standalone worker of Connect",
-        "Settings of `ottla connect-standalone`. Those of its clients follow after `producer.`, "
-        "`consumer.` and `admin.`, those of converters after `key.converter.` and the like.",
-        StandaloneConfig,
+    "mirror": (
+        SettingsOf(
+            "File of a mirror",
+            "Settings of `ottla mirror` that mm2.properties has once, beside those of its flows "
+            "and of the clusters' clients.",
+            MirrorFileConfig,
+        ),
+        SettingsOf(
+            "Mirror",
+            "Settings of the flows of `ottla mirror`, in mm2.properties: for all flows, or with "
+            "`source->target.` before them for one.",
+            MirrorConfig,
+        ),
     ),
-    (
-        "Worker of a group of Connect",
-        "Settings of `ottla connect-distributed`.",
-        DistributedConfig,
+    "legacy": (
+        SettingsOf(
+            "Consumer of the 0.7 design",
+            "Settings of `ottla.clients.legacy.ConsumerConnector`. The names that 0.8 has for them "
+            "(`group.id`, `zookeeper.connect`, `auto.commit.enable`, ...) are taken as well.",
+            ZooKeeperConsumerConfig,
+        ),
+        SettingsOf(
+            "Producer of the 0.7 design",
+            "Settings of `ottla.clients.legacy.Producer`.",
+            LegacyProducerConfig,
+        ),
     ),
-    (
-        "Source of Connect",
-        "What every source connector has, beside its own.",
-        SourceConnectorConfig,
-    ),
-    ("Sink of Connect", "What every sink connector has, beside its own.", SinkConnectorConfig),
-    (
-        "Consumer of the 0.7 design",
-        "Settings of `ottla.clients.legacy.ConsumerConnector`. The names that 0.8 has for them "
-        "(`group.id`, `zookeeper.connect`, `auto.commit.enable`, ...) are taken as well.",
-        ZooKeeperConsumerConfig,
-    ),
-    (
-        "Producer of the 0.7 design",
-        "Settings of `ottla.clients.legacy.Producer`.",
-        LegacyProducerConfig,
-    ),
-)
+}
+"""The pages by the names of their files."""
+
+SECTIONS: Final = tuple(section for sections in PAGES.values() for section in sections)
 
 LIMITS: Final[dict[Any, str]] = {
     INT_MAX: "2147483647 (largest int)",
@@ -106,12 +137,18 @@ LIMITS: Final[dict[Any, str]] = {
 IMPORTANCES: Final = list(Importance)
 
 
-def configuration_page() -> str:
-    """The whole page in Markdown."""
-    parts = [INTRODUCTION]
-    parts += [_section(title, text, table) for title, text, table in SECTIONS]
-    parts.append(_without_effect())
-    return "\n".join(parts)
+def configuration_pages() -> dict[str, str]:
+    """The pages in Markdown, by name; the index has the settings without effect."""
+    pages = {
+        name: f"# Configuration: {_titles(sections)}\n\n" + "\n".join(map(_section, sections))
+        for name, sections in PAGES.items()
+    }
+    rows = "\n".join(f"- [{name}.md]({name}.md): {_titles(of)}" for name, of in PAGES.items())
+    return {INDEX: INTRODUCTION.format(pages=rows) + "\n" + _without_effect(), **pages}
+
+
+def _titles(sections: Iterable[SettingsOf]) -> str:
+    return ", ".join(section.title for section in sections)
 
 
 def _without_effect() -> str:
@@ -125,12 +162,12 @@ def _without_effect() -> str:
     return f"## Without effect\n\nAccepted with a warning.\n\n{head}\n" + "\n".join(rows) + "\n"
 
 
-def _section(title: str, text: str, table: type[ConfigTable]) -> str:
+def _section(section: SettingsOf) -> str:
     rows = sorted(
-        table.keys.values(), key=lambda row: (IMPORTANCES.index(row.importance), row.name)
+        section.table.keys.values(), key=lambda row: (IMPORTANCES.index(row.importance), row.name)
     )
     entries = "\n".join(_entry(row) for row in rows)
-    return f"## {title}\n\n{text}\n\n{entries}"
+    return f"## {section.title}\n\n{section.text}\n\n{entries}"
 
 
 def _entry(row: ConfigKey) -> str:
@@ -160,10 +197,11 @@ def _codes(names: Iterable[str]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    path = Path(arguments[0]) if arguments else Path("docs/configuration.md")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(configuration_page(), encoding="utf-8")
-    print(f"wrote {path}")
+    folder = Path(arguments[0]) if arguments else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in configuration_pages().items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    print(f"wrote {folder}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Every attempt of a task writes in a transaction of its own and leaves it open. When Spark has one
 complete attempt of each task, the driver decides: it records the batch's id and transactions in the
 decision log, and then commits these. What is not decided never counts, and what is decided is
-committed by the next driver at the latest. docs/spark-sink.md goes through the moments of a crash.
+committed by the next driver at the latest. docs/use/spark-sink.md goes through the
+moments of a crash.
 """
 
 from __future__ import annotations

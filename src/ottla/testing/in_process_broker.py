@@ -565,8 +565,8 @@ class InProcessBroker(LiveBrokers):
 
     `with InProcessBroker(num_partitions=3) as broker:` is a broker in memory; with a `data_dir` it
     is one on disk. What it has stored is there when it is started again. Settings are those of
-    docs/configuration.md, with underscores for dots; without others it listens on a free port of
-    127.0.0.1, which stays the same over restarts.
+    docs/operate/configuration/broker.md, with underscores for dots; without others it listens on a
+    free port of 127.0.0.1, which stays the same over restarts.
     """
 
     def __init__(
@@ -767,7 +767,7 @@ def broker_settings(keywords: Mapping[str, str | int]) -> dict[str, str | int]:
         if "." not in keyword and not is_known and not family_of(name, BrokerConfig.refused):
             raise TypeError(
                 f"{keyword}={value!r}: a broker has no setting {name}; settings are keywords with "
-                "the names in docs/configuration.md, underscores for dots, such as "
+                "the names in docs/operate/configuration/broker.md, underscores for dots, such as "
                 "num_partitions=3; one of a plug-in's is given as **{'its.name': value}"
             )
     return dotted(keywords)

@@ -14,7 +14,7 @@ TORN = b"aborted "
 SESSION_MS = 3000
 # librdkafka 2.16 keeps a coordinator of a group that metadata have stopped to list, and asks for
 # another only when one of its connections comes or goes; without this that takes minutes
-# (docs/compatibility.md).
+# (docs/concepts/compatibility.md).
 CLOSE_IDLE = {"connections.max.idle.ms": 2000}
 # Partitions may be taken away, or the coordinator may die, while the places to go back to are asked
 # for; librdkafka calls none of these retriable.

@@ -1,4 +1,4 @@
-"""docs/connect.md as it stands: a broker, a worker, files that become topics and files again."""
+"""docs/use/connect.md as it stands: a broker, a worker, files to topics and to files again."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_page_on_connect_is_true(shell: Shell) -> None:
     """From top to bottom: what is typed brings forth what is shown, in the end."""
     assert shell.folder is not None
-    for program in Page("docs/connect.md").blocks_in("python"):
+    for program in Page("docs/use/connect.md").blocks_in("python"):
         name = program.splitlines()[0].removeprefix("# ")
         (shell.folder / name).write_text(program)
-    for command, shown in Page("docs/connect.md").conversations():
+    for command, shown in Page("docs/use/connect.md").conversations():
         if command.endswith("&"):
             shell.begin(command.rstrip("& "))
             wait_until((shell.folder / "test.sink.txt").exists, "the sink's file")

@@ -1,4 +1,4 @@
-"""docs/connectors.md as it stands: logs of hosts, a topic, and files of its records."""
+"""docs/use/connectors.md as it stands: logs of hosts, a topic, and files of its records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.connect.plugins import BUILT_IN, CONNECTORS, PREDICATES, TRANSFORMS, 
 from ottla.runtime.network import free_port
 from ottla.testing import InProcessBroker, wait_until
 
-PAGE = Page("docs/connectors.md")
+PAGE = Page("docs/use/connectors.md")
 BASIC = ("name", "connector.class", "topics", "key.converter", "value.converter")
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/faststream.md, as they stand there."""
+"""The examples of docs/use/faststream.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = (
 def test_tests_of_the_page_pass(tmp_path):
     """An app on FastStream meets lost answers, dead letters, and instances that die."""
     pytest.importorskip("faststream", reason="faststream is not installed")
-    for name, block in zip(NAMES, Page("docs/faststream.md").blocks_in("python"), strict=True):
+    for name, block in zip(NAMES, Page("docs/use/faststream.md").blocks_in("python"), strict=True):
         (tmp_path / name).write_text(block, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],

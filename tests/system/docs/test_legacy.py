@@ -1,4 +1,4 @@
-"""The examples of docs/legacy.md, as they stand there."""
+"""The examples of docs/use/legacy.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_examples_of_the_legacy_page_run(start_broker, zookeeper, unique, capsys
         text = text.replace("localhost:2181", connect)
         return text.replace('"localhost", 9092', f'"127.0.0.1", {broker.port}')
 
-    assert Page("docs/legacy.md").run_python(translated) == 4
+    assert Page("docs/use/legacy.md").run_python(translated) == 4
     printed = capsys.readouterr().out
     assert "500 0" in printed
     assert "pages 0 1 /about.html" in printed

@@ -1,4 +1,4 @@
-"""docs/metrics.md as it stands: its commands, and the table of all metrics."""
+"""docs/operate/metrics.md as it stands: its commands, and the table of all metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from page import Page, Shell
 from ottla.runtime.network import free_port
 from ottla.testing import InProcessBroker
 
-PAGE = Page("docs/metrics.md")
+PAGE = Page("docs/operate/metrics.md")
 ROW = re.compile(r"^\| `(kafka[\w.]*:[^`]+)` \| (\w+) \| (.+) \|$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md: classic advice on running brokers, with true names and numbers."""
+"""docs/operate/operations.md: classic advice on running brokers, with true names and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from page import ROOT, Page, Shell
 
 from ottla.config.broker_config import BrokerConfig
 
-PAGE = Page("docs/operations.md")
+PAGE = Page("docs/operate/operations.md")
 ADVICE = [
     ("Memory", "There is no JVM"),
     ("Memory", "bytes written in a second x 30"),
@@ -47,7 +47,8 @@ def test_advice_stands_in_its_section(title, words):
 
 def test_settings_on_the_page_exist():
     """What the page tells an operator to set can be set."""
-    reference = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs/operate/configuration").glob("*.md")
+    reference = "".join(page.read_text(encoding="utf-8") for page in pages)
     known = set(re.findall(r"^### `([\w.-]+)`", reference, re.MULTILINE))
     named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=[\w]+)?`", PAGE.text))
     outside = {"listeners", "log.dirs"} | {

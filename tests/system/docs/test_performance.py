@@ -1,4 +1,4 @@
-"""docs/performance.md has the rows that `make bench-peers` has measured."""
+"""docs/operate/performance.md has the rows that `make bench-peers` has measured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def shown(results, key, layout, name):
 
 
 def test_a_page_stands_beside_its_numbers():
-    """docs/performance.md is what is made of the numbers that were measured, or not there."""
+    """The page is what is made of the numbers that were measured, or not there."""
     assert PAGE.exists() == RESULTS.exists()
     if PAGE.exists():
         content = json.loads(RESULTS.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""docs/pipelines.md as it stands, from an empty folder: a pipeline of one's own, and its report."""
+"""docs/use/pipelines.md as it stands, from an empty folder: one's own pipeline and its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from page import Page, conversations
 # One program on the tests' session, for which a person starts one of their own each time.
 pytestmark = pytest.mark.spark
 
-PAGE = Page("docs/pipelines.md")
+PAGE = Page("docs/use/pipelines.md")
 SECTION = PAGE.text[PAGE.text.index("## Your own pipeline in ten minutes") :]
 PAGE.text = SECTION
 

@@ -1,4 +1,4 @@
-"""docs/quickstart-cluster.md as it stands: three brokers, a replicated topic, a dead leader.
+"""docs/start/quickstart-cluster.md as it stands: three brokers, a replicated topic, a dead leader.
 
 The test has ports and directories of its own, and reads the page's broker ids as those that have
 the same places among the replicas.
@@ -117,7 +117,7 @@ def reader(java, tmp_path):
 
 def test_quick_start_runs_as_printed(reader):
     """Records that the dead leader had are read from another one."""
-    commands = Page("docs/quickstart-cluster.md").conversations()
+    commands = Page("docs/start/quickstart-cluster.md").conversations()
     for command, shown in commands:
         reader.do(command, shown)
 

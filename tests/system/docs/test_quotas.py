@@ -1,4 +1,4 @@
-"""docs/quotas.md as it stands: a broker, the commands and the program on it."""
+"""docs/operate/quotas.md as it stands: a broker, the commands and the program on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_page_on_quotas_is_true(shell: Shell) -> None:
     """From top to bottom: what is set is shown, and the producer ends though it is held."""
-    for language, text in Page("docs/quotas.md").blocks():
+    for language, text in Page("docs/operate/quotas.md").blocks():
         if language == "python":
             exec(shell.translated(text), {})
         for command, shown in conversations(text) if language == "console" else ():

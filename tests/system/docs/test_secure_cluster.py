@@ -1,4 +1,4 @@
-"""docs/secure-cluster.md as it stands: three brokers, three users, other passwords and keys."""
+"""docs/start/secure-cluster.md as it stands: three brokers and users, other passwords and keys."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def reader(java: None, tmp_path: Path) -> Iterator[PageReader]:
 def test_page_on_a_secure_cluster_is_true(reader: PageReader) -> None:
     """From an empty directory to its end; each command prints what the page shows."""
     do = {"properties": reader.write, "console": reader.type}
-    for language, text in Page("docs/secure-cluster.md").blocks():
+    for language, text in Page("docs/start/secure-cluster.md").blocks():
         do[language](text)

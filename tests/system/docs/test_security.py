@@ -1,4 +1,4 @@
-"""docs/security.md as it stands: certificates, a broker, the tools and three clients."""
+"""docs/operate/security.md as it stands: certificates, a broker, the tools and three clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_page_on_security_is_true(reader: PageReader, monkeypatch: pytest.Monkey
         "python": lambda text: exec(reader.translated(text), program),
         "text": lambda text: None,
     }
-    for language, text in Page("docs/security.md").blocks():
+    for language, text in Page("docs/operate/security.md").blocks():
         do[language](text)
 
     with ottla.Consumer(

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md, as they stand there, in a suite that has nothing but pytest."""
+"""The examples of docs/start/testing.md, as they stand, in a suite that has pytest alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from page import Page
 
-BLOCKS = Page("docs/testing.md").blocks_in("python")
+BLOCKS = Page("docs/start/testing.md").blocks_in("python")
 SUITES = [block for block in BLOCKS if "def test_" in block]
 PROGRAMS = [block for block in BLOCKS if "def test_" not in block]
 PROCESSES = [block for block in SUITES if "ottla_broker)" in block]

@@ -1,4 +1,4 @@
-"""The programs of docs/uses.md: what each of them did, counted."""
+"""The programs of docs/start/uses.md: what each of them did, counted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def run_file(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def shown(name: str) -> list[list[str]]:
     """The lines that the page shows below each command that runs this program."""
-    return [lines for command, lines in Page("docs/uses.md").conversations() if name in command]
+    return [
+        lines for command, lines in Page("docs/start/uses.md").conversations() if name in command
+    ]
 
 
 def without_numbers(lines: list[str]) -> list[str]:
@@ -47,7 +49,7 @@ def without_numbers(lines: list[str]) -> list[str]:
 
 def test_page_shows_every_program():
     """None is missing on the page, and none is only there."""
-    named = set(re.findall(r"(\w+\.py)`\]", Page("docs/uses.md").text))
+    named = set(re.findall(r"(\w+\.py)`\]", Page("docs/start/uses.md").text))
 
     assert named == {path.name for path in FOLDER.glob("*.py")}
 

@@ -1,4 +1,4 @@
-"""The examples of docs/virtual-time.md, as they stand there."""
+"""The examples of docs/use/virtual-time.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 from page import Page
 
-PAGE = Page("docs/virtual-time.md")
+PAGE = Page("docs/use/virtual-time.md")
 
 
 def run(*words: str, folder) -> subprocess.CompletedProcess[str]:

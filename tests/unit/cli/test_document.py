@@ -1,4 +1,4 @@
-"""docs/commands.md is what the parsers say."""
+"""docs/use/commands.md is what the parsers say."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.document import SHARED_OPTIONS, options_table, render
 from ottla.cli.options import option_parser
 
-PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "use" / "commands.md").read_text(encoding="utf-8")
 
 
 def test_page_is_up_to_date():

@@ -1,4 +1,4 @@
-"""Each default that differs from Kafka 2.3's stands in docs/compatibility.md, with a reason.
+"""Each default that differs from Kafka 2.3's has a reason in docs/concepts/compatibility.md.
 
 `kafka_2_3_defaults.txt` has a line for each setting of Kafka 2.3: scope, name, default.
 """
@@ -20,7 +20,7 @@ TABLES = {
     "producer": ProducerConfig,
     "consumer": ConsumerConfig,
 }
-PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "compatibility.md"
 KAFKA = [
     line.split(" ", 2)
     for line in Path(__file__)

@@ -1,20 +1,22 @@
-"""docs/configuration.md is what the tables say."""
+"""docs/operate/configuration is what the tables say."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from ottla.config.__main__ import SECTIONS, configuration_page
+from ottla.config.__main__ import SECTIONS, configuration_pages
 from ottla.config.topic_config import TopicConfig
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "configuration.md"
+FOLDER = ROOT / "docs" / "operate" / "configuration"
 
 
-def test_page_is_up_to_date():
+def test_pages_are_up_to_date():
     """`python -m ottla.config` was run after the tables changed."""
-    assert PAGE.read_text(encoding="utf-8") == configuration_page()
+    found = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+
+    assert found == configuration_pages()
 
 
 def test_every_setting_has_a_sentence():

@@ -24,7 +24,7 @@ from ottla.connect.worker_task import State, TaskMeasures
 from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.runtime import mock_runtime
 
-PAGE = Path(__file__).parents[3] / "docs" / "connect.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "connect.md"
 ROW = re.compile(r"^\| `([a-z-]+-metrics)` \| (.+) \|$", re.MULTILINE)
 DEAD_LETTERS = {
     "errors.tolerance": "all",
@@ -269,7 +269,7 @@ def test_rebalances_of_a_group(broker):
 
 
 def test_page_has_every_metric(broker):
-    """The table of docs/connect.md and a worker with everything say the same."""
+    """The table of docs/use/connect.md and a worker with everything say the same."""
     settings = {"group_id": "all-metrics", "exactly_once_source_support": "enabled"}
     topics = {f"{each}_storage_topic": f"all-{each}" for each in ("config", "offset", "status")}
     with distributed(broker, **settings, **topics) as worker:

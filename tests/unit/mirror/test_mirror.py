@@ -1,4 +1,4 @@
-"""`ottla mirror`'s engine, between brokers of this process; docs/mirror.md shows the topologies."""
+"""`ottla mirror`'s engine, between brokers of this process: see docs/use/mirror.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.structs import TopicPartition
 from ottla.testing import wait_until
 
 PAGES = TopicPartition("pages", 0)
-PAGE = Path(__file__).parents[3] / "docs" / "mirror.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "mirror.md"
 ROW = re.compile(r"^\| `(Mirror[A-Za-z]+)` \| (.+) \|$", re.MULTILINE)
 
 

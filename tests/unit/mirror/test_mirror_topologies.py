@@ -1,4 +1,4 @@
-"""One topology for each row of mirrors: what docs/mirror.md draws is run here."""
+"""One topology for each row of mirrors: what docs/use/mirror.md draws is run here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrors import mirroring, values
 from ottla import Consumer, Producer, TopicPartition
 from ottla.testing import InProcessBroker, wait_until
 
-PAGE = Path(__file__).parents[3] / "docs" / "mirror.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "mirror.md"
 COUNT = 1000
 
 

@@ -19,7 +19,7 @@ from ottla.spark.options import (
 )
 from ottla.structs import TopicPartition
 
-PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "use" / "spark.md").read_text(encoding="utf-8")
 SERVERS = {BOOTSTRAP_SERVERS: "localhost:9092"}
 PAGES_0 = TopicPartition("pages", 0)
 
@@ -175,7 +175,7 @@ def test_options_of_the_kafka_source_that_change_nothing_are_accepted():
 
 @pytest.mark.parametrize("name", [*OPTIONS, BOOTSTRAP_SERVERS, *WITHOUT_EFFECT])
 def test_every_option_is_documented(name):
-    """docs/spark.md has a row, or a word, for each option."""
+    """docs/use/spark.md has a row, or a word, for each option."""
     assert f"`{name}`" in PAGE
 
 

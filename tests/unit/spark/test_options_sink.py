@@ -25,7 +25,7 @@ from ottla.spark.options import (
     check_schema,
 )
 
-PAGE = (Path(__file__).parents[3] / "docs" / "spark-sink.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "use" / "spark-sink.md").read_text(encoding="utf-8")
 SERVERS = {BOOTSTRAP_SERVERS: "localhost:9092"}
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 

@@ -1,4 +1,4 @@
-"""The clients of the 0.7 design, over today's protocol: see docs/legacy.md."""
+"""The clients of the 0.7 design, over today's protocol: see docs/use/legacy.md."""
 
 from ottla.clients.legacy.broker_clients import (
     FetchRequest,
