@@ -1,3 +1,3 @@
 """The version of Ottla, in one place: the package metadata and `ottla --version` read it here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
