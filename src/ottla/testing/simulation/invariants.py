@@ -141,7 +141,10 @@ class Watcher:
             )
         if high_watermark > self.high_watermarks.get(key, -1):
             self._note_committed(partition, key, high_watermark)
-        if not self.flushes_late:
+        # After an unclean election a leader may begin with a checkpoint of the high watermark, and
+        # with records of its end, that are older than the loss: these are not committed again.
+        is_its_own = high_watermark > self.first_end[epoch] or not self.may_lose
+        if is_its_own and not self.flushes_late:
             self._check_in_sync(host, partition)
         if topic_partition.topic == OFFSETS_TOPIC:
             self._check_offsets(host, partition)

@@ -153,6 +153,9 @@ class SimulatedZooKeeper:
             session_id = new.id
         session = self.sessions[session_id]
         session.last_heard_ms = self.world.now_ms
+        if session.connection is not None:
+            # As ZooKeeper does: of two connections, maybe out of order, one would hear of nothing.
+            session.connection.end.close()
         session.connection = connection
         connection.session = session
         connection.send("connected", session_id)
