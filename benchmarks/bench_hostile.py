@@ -49,6 +49,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
 from ottla.testing.processes import BrokerProcess
 
 PROMISE_MS, PROMISE_FACTOR, PROMISE_MB = 50, 4, 16
@@ -200,6 +201,12 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "Produce, 8000 partitions", of(produce(8000, small), 9)
     yield "Produce, a batch that unpacks to 65 MB", of(produce(1, bomb()), 9)
     yield "Produce, 40 of these", of(produce(40, bomb()), 9)
+    many = bytes(build_batch([(now_ms, None, b"", ())] * 400_000, CompressionType.GZIP))
+    yield "Produce, a batch of 400000 records", of(produce(1, many), 9)
+    for timestamp in (now_ms, -3):
+        late = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        by_time = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[late])])
+        yield f"ListOffsets, the time {timestamp} in it", of(by_time, 7)
     big = CreatableTopic(name="big", num_partitions=BIG, replication_factor=1)
     yield (
         f"CreateTopics, {BIG} partitions",

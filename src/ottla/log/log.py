@@ -30,17 +30,22 @@ from ottla.log.log_dir import (
     write_topic_id,
 )
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
-from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments
+from ottla.log.log_segment import (
+    LogSegment,
+    Segments,
+    TimedOffset,
+    delete_directory,
+    delete_segments,
+)
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
 from ottla.log.recovery import LoadedLog, rebuild_txn_indexes
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
-    CorruptRecordError,
     RecordBatch,
     assign_offset,
-    batches,
 )
-from ottla.runtime import Buffer, File, FileRegion, Runtime, Timer
+from ottla.runtime import File, FileRegion, Runtime, Timer
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -50,6 +55,8 @@ from ottla.structs import (
     NO_TIMESTAMP,
     TopicPartition,
 )
+
+__all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 
 logger = logging.getLogger(__name__)
 
@@ -353,8 +360,8 @@ class ReadableLog:
         except OSError as error:
             raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
 
-    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first record at or after a time; None if none is.
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> Work[TimedOffset | None]:
+        """The first record at or after a time; None if none is. It may take work in slices.
 
         -1 asks for the log's end, -2 for its start (both with timestamp -1), -3 for the first of
         the records with the largest timestamp.
@@ -362,17 +369,35 @@ class ReadableLog:
         self.check_available()
         epochs = self.leader_epoch_cache
         if timestamp_ms == LATEST_TIMESTAMP:
-            return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
+            return TimedOffset(NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch)
         if timestamp_ms == EARLIEST_TIMESTAMP:
-            return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
-        try:
-            if timestamp_ms == MAX_TIMESTAMP:
-                return self.segments.latest_record(self.log_start_offset)
-            if timestamp_ms < 0:
-                return None
-            return self.segments.search_time(timestamp_ms, self.log_start_offset)
-        except OSError as error:
-            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
+            start = self.log_start_offset
+            return TimedOffset(NO_TIMESTAMP, start, epochs.epoch_for(start))
+        if timestamp_ms == MAX_TIMESTAMP:
+            return (yield from self._search(self.segments.latest_record(self.log_start_offset)))
+        if timestamp_ms < 0:
+            return None
+        search = self.segments.search_time(timestamp_ms, self.log_start_offset)
+        return (yield from self._search(search))
+
+    def _search(self, search: Work[TimedOffset | None]) -> Work[TimedOffset | None]:
+        """Search in slices; files that went meanwhile are not touched."""
+        while True:
+            try:
+                next(search)
+            except StopIteration as end:
+                found: TimedOffset | None = end.value
+                return found
+            except OSError as error:
+                raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
+            first, end_offset = self.segments.first, self.log_end_offset
+            yield
+            self.check_available()
+            if self.segments.first is not first or self.log_end_offset < end_offset:
+                raise KafkaError.of(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"{self.topic_partition} was shortened while it was searched",
+                )
 
 
 # Bringing a log to disk without making the loop wait for the disk.
@@ -574,110 +599,6 @@ class LogFlusher:
         self._retry_timer = None
         self.flush(self.wanted)
 
-
-# Appending what a follower has fetched: batches that a leader has given offsets and epochs.
-#
-# They are written as they came, as many in one call as fit into the segment. Their headers then
-# update the indexes, leader epochs, producers and aborted transactions.
-
-
-class UnexpectedAppendOffsetError(KafkaError):
-    """The first batch begins before the log's end: the log has to be cut back to `base_offset`."""
-
-    def __init__(self, base_offset: int, message: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
-        self.base_offset = base_offset
-
-
-def append_as_follower(log: Log, records: Buffer, leader_epoch: int, now_ms: int) -> int:
-    """Append all whole batches of `records`, which the leader of `leader_epoch` has sent.
-
-    Returns their size. If one of them is damaged or out of order, CorruptRecordError is raised and
-    nothing was appended.
-    """
-    log.check_available()
-    found = checked_batches(log, records, leader_epoch)
-    size = 0
-    try:
-        while found:
-            count, written = _append_run(log, found, now_ms)
-            found = found[count:]
-            size += written
-    finally:
-        if size:
-            log.flush_if_due()
-    return size
-
-
-def checked_batches(log: Log, records: Buffer, leader_epoch: int) -> list[RecordBatch]:
-    """The whole batches of `records`; what is cut off at their end is left out (KIP-74)."""
-    found: list[RecordBatch] = []
-    end_offset = log.log_end_offset
-    epoch = log.leader_epoch_cache.latest_epoch
-    for batch in batches(records):
-        batch.verify()
-        base_offset, batch_epoch = batch.base_offset, batch.partition_leader_epoch
-        if base_offset < end_offset:
-            what = f"{log.topic_partition}: a batch from offset {base_offset} at {end_offset}"
-            if found or batch.last_offset < end_offset:
-                raise CorruptRecordError(f"{what}, which it does not follow")
-            raise UnexpectedAppendOffsetError(base_offset, what)
-        if batch.last_offset >= MAX_OFFSET:
-            raise CorruptRecordError(
-                f"{log.topic_partition}: no offset follows {batch.last_offset}"
-            )
-        if batch_epoch > leader_epoch or NO_EPOCH < batch_epoch < epoch:
-            raise CorruptRecordError(
-                f"{log.topic_partition}: the batch at offset {base_offset} is of epoch "
-                f"{batch_epoch}, behind epoch {epoch} and from the leader of {leader_epoch}"
-            )
-        epoch = max(epoch, batch_epoch)
-        end_offset = batch.next_offset
-        found.append(batch)
-    return found
-
-
-def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
-    """Write as many batches as one segment takes; returns how many, and their size."""
-    first = found[0]
-    size = first.size_in_bytes
-    segment = log.roller.segment_for(
-        size, first.base_offset, first.last_offset, first.max_timestamp, now_ms
-    )
-    count = 1
-    for batch in found[1:]:
-        added = batch.size_in_bytes
-        if not log.roller.has_room(segment, size + added, batch, now_ms):
-            break
-        size += added
-        count += 1
-    try:
-        segment.load_indexes()
-        segment.file.pwrite(first.buffer[first.position : first.position + size], segment.size)
-    except OSError as error:
-        raise log.write_failed(segment, error) from error
-    for batch in found[:count]:
-        _take(log, segment, batch, now_ms)
-    return count, size
-
-
-def _take(log: Log, segment: LogSegment, batch: RecordBatch, now_ms: int) -> None:
-    """Update the indexes, epochs and producers with a batch that has been written."""
-    base_offset = batch.base_offset
-    segment.add_batch(batch.size_in_bytes, base_offset, batch.last_offset, batch.max_timestamp)
-    log.log_end_offset = batch.next_offset
-    log.leader_epoch_cache.assign(batch.partition_leader_epoch, base_offset)
-    if batch.producer_id < 0:
-        return
-    producers = log.producer_state_manager
-    if batch.is_control:
-        producers.on_high_watermark(log.high_watermark)
-    aborted = producers.replay(batch, now_ms)
-    if aborted is not None:
-        log.note_aborted(segment, aborted)
-
-
-__all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 
 CLIENT: Final = AppendOrigin.CLIENT
 

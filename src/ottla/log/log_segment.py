@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.index_file import (
@@ -44,18 +44,34 @@ from ottla.record.record_batch import (
     MAGIC,
     MAGIC_POSITION,
     CorruptRecordError,
-    Record,
     RecordBatch,
     batch_at,
     batches,
 )
 from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 
 
 # Where the newest batches of a segment begin, kept in memory for the readers near its end.
+
+
+HEADERS_IN_A_SLICE: Final = 1000
+
+
+class TimedOffset(NamedTuple):
+    """What a search by time finds."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+def is_later(found: Sequence[int], best: TimedOffset | None) -> bool:
+    """Whether a record's timestamp is larger, or its offset smaller with the same timestamp."""
+    return best is None or (-found[0], found[1]) < (-best.timestamp_ms, best.offset)
 
 
 CAPACITY: Final = 512
@@ -592,39 +608,54 @@ class LogSegment:
 
     def find_offset_by_timestamp(
         self, timestamp_ms: int, start_offset: int
-    ) -> tuple[Record, RecordBatch] | None:
+    ) -> Work[TimedOffset | None]:
         """The first record at or behind `start_offset` with `timestamp_ms` or a later time."""
+        indexed = self._checked_time_index().lookup(timestamp_ms).offset
+        for count, (position, header) in enumerate(self.headers_from(max(indexed, start_offset))):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                for found in read_batch(self.file, position, header).times():
+                    if found is None:
+                        yield
+                    elif found[0] >= timestamp_ms and found[1] >= start_offset:
+                        return TimedOffset(*found, header.partition_leader_epoch)
+            if count % HEADERS_IN_A_SLICE == HEADERS_IN_A_SLICE - 1:
+                yield
+        return None
+
+    def _checked_time_index(self) -> TimeIndex:
         try:
             self.time_index.check_order()
         except CorruptIndexError as error:
             self._mend_indexes(error)
-        indexed = self.time_index.lookup(timestamp_ms).offset
-        for position, header in self.headers_from(max(indexed, start_offset)):
-            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                for record in read_batch(self.file, position, header).records():
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        return record, header
-        return None
+        return self.time_index
 
-    def latest_record(self, offset: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first of the latest records from an offset on.
+    def latest_record(self, offset: int) -> Work[TimedOffset | None]:
+        """The first of the latest records from an offset on.
 
         The largest timestamp may be that of a batch that compaction has emptied, or of a record
         before the offset: then every header from the offset on is looked at.
         """
-        found = self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
+        found = yield from self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
         if found is not None:
-            return found[0].timestamp_ms, found[0].offset, found[1].partition_leader_epoch
-        headers = [each for each in self.headers_from(offset) if each[1].max_timestamp >= 0]
-        best: tuple[int, int, int] | None = None
-        for position, header in sorted(headers, key=lambda each: -each[1].max_timestamp):
-            if best is not None and header.max_timestamp < best[0]:
+            return found
+        latest: list[tuple[int, int]] = []
+        for count, (position, header) in enumerate(self.headers_from(offset)):
+            if header.max_timestamp >= 0 and header.record_count:
+                latest.append((-header.max_timestamp, position))
+            if count % HEADERS_IN_A_SLICE == HEADERS_IN_A_SLICE - 1:
+                yield
+        latest.sort()
+        best: TimedOffset | None = None
+        for negative_timestamp, position in latest:
+            if best is not None and -negative_timestamp < best.timestamp_ms:
                 break
-            for record in read_batch(self.file, position, header).records():
-                if record.offset < offset or record.timestamp_ms < 0:
-                    continue
-                if best is None or (-record.timestamp_ms, record.offset) < (-best[0], best[1]):
-                    best = record.timestamp_ms, record.offset, header.partition_leader_epoch
+            _, header = next(read_headers(self.file, position, self.size))
+            batch = read_batch(self.file, position, header)
+            for each in batch.times():
+                if each is None:
+                    yield
+                elif each[1] >= offset and each[0] >= 0 and is_later(each, best):
+                    best = TimedOffset(*each, batch.partition_leader_epoch)
         return best
 
     def _border_before(self, position: int, start: int) -> int:
@@ -852,26 +883,25 @@ class Segments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self.items)
 
-    def latest_record(self, offset: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first of the latest records from an offset on."""
-        best: tuple[int, int, int] | None = None
+    def latest_record(self, offset: int) -> Work[TimedOffset | None]:
+        """The first of the latest records from an offset on."""
+        best: TimedOffset | None = None
         largest = attrgetter("max_timestamp_ms")
         for segment in sorted(self.since(offset), key=largest, reverse=True):
             if segment.max_timestamp_ms < (0 if best is None else best[0]):
                 break
-            found = segment.latest_record(offset)
-            if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+            found = yield from segment.latest_record(offset)
+            if found is not None and is_later(found, best):
                 best = found
         return best
 
-    def search_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first record at or after a time, from an offset on."""
+    def search_time(self, timestamp_ms: int, start_offset: int) -> Work[TimedOffset | None]:
+        """The first record at or after a time, from an offset on."""
         for segment in self.since(start_offset):
             if segment.max_timestamp_ms >= timestamp_ms:
-                found = segment.find_offset_by_timestamp(timestamp_ms, start_offset)
+                found = yield from segment.find_offset_by_timestamp(timestamp_ms, start_offset)
                 if found is not None:
-                    record, batch = found
-                    return record.timestamp_ms, record.offset, batch.partition_leader_epoch
+                    return found
         return None
 
     def aborted_transactions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -83,20 +83,36 @@ def decompress(
     """
     if codec is CompressionType.NONE:
         return bytes(data)
-    out = _Output(codec, max_bytes)
-    _DECOMPRESS[codec](memoryview(data), out)
-    return out.join()
+    pieces = list(_DECOMPRESS[codec](memoryview(data), _Output(codec, max_bytes, max_bytes + 1)))
+    return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+
+
+def decompress_in_pieces(
+    codec: CompressionType, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Buffer]:
+    """The same bytes in pieces, so that few of them are in memory at a time.
+
+    A piece has 64 KiB at most, but for what snappy has made in one block.
+    """
+    if codec is CompressionType.NONE:
+        return iter((data,))
+    return _DECOMPRESS[codec](memoryview(data), _Output(codec, max_bytes, _FIRST_READ_BYTES))
 
 
 class _Output:
-    """The output of one call of `decompress` so far: never more than `max_bytes`."""
+    """How much has been decompressed: never more than `max_bytes`, or `room` in one piece."""
 
-    def __init__(self, codec: CompressionType, max_bytes: int) -> None:
+    def __init__(self, codec: CompressionType, max_bytes: int, room: int) -> None:
         self.codec = codec
         self.max_bytes = max_bytes
         self.left = max_bytes
-        self.pieces: list[Buffer] = []
+        self.room = room
         self.frame_count = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it may be one piece."""
+        return self.room > self.max_bytes
 
     def begin_frame(self) -> None:
         self.frame_count += 1
@@ -107,18 +123,13 @@ class _Output:
         if size > self.left:
             raise self.too_large()
 
-    def append(self, piece: Buffer, size: int) -> None:
+    def take(self, piece: Buffer, size: int) -> Buffer:
+        """Count a piece that was made."""
         self.reserve(size)
         self.left -= size
-        self.pieces.append(piece)
-
-    def join(self) -> bytes:
-        if len(self.pieces) == 1:
-            return bytes(self.pieces[0])
-        return b"".join(self.pieces)
+        return piece
 
     def too_large(self) -> DecompressionLimitError:
-        self.pieces.clear()  # the traceback of the error would keep them
         return DecompressionLimitError(
             f"{self.codec.label} data that decompress to more than the limit of "
             f"{self.max_bytes} bytes"
@@ -132,21 +143,25 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS)
 
 
-def _decompress_gzip(data: memoryview, out: _Output) -> None:
+def _decompress_gzip(data: memoryview, out: _Output) -> Iterator[Buffer]:
     position = 0
-    size = len(data)  # the first frame gets everything: there is rarely another
+    # The first frame gets everything: there is rarely another.
+    size = len(data) if out.is_whole else _PIECE_BYTES
     try:
         while position < len(data) or not out.frame_count:
             out.begin_frame()
             frame = zlib.decompressobj(_GZIP_WBITS)
             while not frame.eof:
-                piece = data[position : position + size]
+                piece: Buffer = frame.unconsumed_tail
                 if not piece:
+                    piece = data[position : position + size]
+                    position += len(piece)
+                    size = _PIECE_BYTES
+                made = frame.decompress(piece, min(out.left + 1, out.room))
+                if not piece and not made:
                     raise out.malformed("they end in the middle of a frame")
-                made = frame.decompress(piece, out.left + 1)
-                out.append(made, len(made))
-                position += len(piece) - len(frame.unused_data)
-                size = _PIECE_BYTES
+                yield out.take(made, len(made))
+            position -= len(frame.unused_data)
     except zlib.error as error:
         raise out.malformed(error) from None
 
@@ -162,10 +177,10 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, out: _Output) -> None:
+def _decompress_snappy(data: memoryview, out: _Output) -> Iterator[Buffer]:
     # librdkafka and others write one raw block without a frame.
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        _decompress_snappy_block(data, out)
+        yield _decompress_snappy_block(data, out)
         return
     position = len(_XERIAL_HEADER)
     if data[:position] != _XERIAL_HEADER:
@@ -175,10 +190,10 @@ def _decompress_snappy(data: memoryview, out: _Output) -> None:
         start, position = position + 4, position + 4 + size
         if position > len(data):
             raise out.malformed(f"a block of {size} bytes in the last {len(data) - start} bytes")
-        _decompress_snappy_block(data[start:position], out)
+        yield _decompress_snappy_block(data[start:position], out)
 
 
-def _decompress_snappy_block(block: memoryview, out: _Output) -> None:
+def _decompress_snappy_block(block: memoryview, out: _Output) -> Buffer:
     import cramjam
 
     try:
@@ -186,7 +201,7 @@ def _decompress_snappy_block(block: memoryview, out: _Output) -> None:
         made = cramjam.snappy.decompress_raw(block)
     except cramjam.DecompressionError as error:
         raise out.malformed(error) from None
-    out.append(made, len(made))
+    return out.take(made, len(made))
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -198,11 +213,11 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return compressed
 
 
-def _decompress_lz4(data: memoryview, out: _Output) -> None:
+def _decompress_lz4(data: memoryview, out: _Output) -> Iterator[Buffer]:
     import lz4.frame
 
     position = 0
-    size = len(data)
+    size = len(data) if out.is_whole else _PIECE_BYTES
     try:
         while position < len(data) or not out.frame_count:
             out.begin_frame()
@@ -212,10 +227,10 @@ def _decompress_lz4(data: memoryview, out: _Output) -> None:
             frame = lz4.frame.LZ4FrameDecompressor()
             while not frame.eof:
                 piece = data[position : position + size] if frame.needs_input else b""
-                made = frame.decompress(piece, min(out.left + 1, room))
-                if not piece and not made:
+                made = frame.decompress(piece, min(out.left + 1, room, out.room))
+                if not piece and not made and position == len(data) and frame.needs_input:
                     raise out.malformed("they end in the middle of a frame")
-                out.append(made, len(made))
+                yield out.take(made, len(made))
                 position += len(piece) - len(frame.unused_data or b"")
                 size, room = _PIECE_BYTES, room * 2
     except RuntimeError as error:
@@ -229,7 +244,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(memoryview(data))
 
 
-def _decompress_zstd(data: memoryview, out: _Output) -> None:
+def _decompress_zstd(data: memoryview, out: _Output) -> Iterator[Buffer]:
     import zstandard
 
     window = min(max(out.max_bytes, _ZSTD_MIN_WINDOW_BYTES), _ZSTD_MAX_WINDOW_BYTES)
@@ -242,9 +257,14 @@ def _decompress_zstd(data: memoryview, out: _Output) -> None:
             position, declared, at_most = _measure_zstd_frame(data, position, out)
             if declared:
                 out.reserve(at_most)
-            room = max(1, min(at_most, out.left))
-            made = decompressor.decompress(data[start:position], room)
-            out.append(made, len(made))
+            frame = data[start:position]
+            if out.is_whole:
+                made = decompressor.decompress(frame, max(1, min(at_most, out.left)))
+                yield out.take(made, len(made))
+                continue
+            reader = decompressor.stream_reader(frame)
+            while made := reader.read(out.room):
+                yield out.take(made, len(made))
     except zstandard.ZstdError as error:
         if "full frame" in str(error) and at_most > out.left:
             raise out.too_large() from None
@@ -287,7 +307,7 @@ _COMPRESS: dict[CompressionType, Callable[[Buffer, int | None], bytes]] = {
     CompressionType.LZ4: _compress_lz4,
     CompressionType.ZSTD: _compress_zstd,
 }
-_DECOMPRESS: dict[CompressionType, Callable[[memoryview, _Output], None]] = {
+_DECOMPRESS: dict[CompressionType, Callable[[memoryview, _Output], Iterator[Buffer]]] = {
     CompressionType.GZIP: _decompress_gzip,
     CompressionType.SNAPPY: _decompress_snappy,
     CompressionType.LZ4: _decompress_lz4,

@@ -19,7 +19,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.record import kernel
-from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, decompress
+from ottla.record.compression import (
+    MAX_DECOMPRESSED_BYTES,
+    CompressionType,
+    decompress,
+    decompress_in_pieces,
+)
 from ottla.record.kernel import crc32c
 from ottla.record.legacy import (
     ENTRY,
@@ -40,6 +45,8 @@ from ottla.record.record import (
     CorruptRecordError,
     Record,
     RecordHeaders,
+    decode_varint,
+    decode_varlong,
 )
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
@@ -74,6 +81,8 @@ CRC_START: Final = 21
 _MAX_TIMESTAMP_POSITION = 35
 _MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
 _MIN_MESSAGE_LENGTH = 14
+_MAX_HEAD_BYTES = 21  # of a record: length, attributes, and the deltas of timestamp and offset
+TIMES_IN_A_SLICE: Final = 1000
 # Only this broker's own old segments hold compressed sets. Recovery must not take one for damaged
 # and cut it off because it is large.
 _MAX_EXTENT_BYTES = 1 << 30
@@ -156,10 +165,12 @@ class RecordBatch(BatchHeader):
         if crc != self.crc:
             raise self._corrupt(f"CRC-32C is {crc:#010x} and should be {self.crc:#010x}")
 
+    def _section(self) -> memoryview:
+        return self.buffer[self.position + BATCH_OVERHEAD : self.position + self.size_in_bytes]
+
     def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
         """The records section, decompressed to at most `max_bytes`."""
-        start, end = self.position + BATCH_OVERHEAD, self.position + self.size_in_bytes
-        section = self.buffer[start:end]
+        section = self._section()
         codec = self.compression
         if codec is CompressionType.NONE or not section:
             return section
@@ -171,6 +182,36 @@ class RecordBatch(BatchHeader):
     def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
         """Every record, control markers included; raises before the first or not at all."""
         return iter(kernel.decode_records(self, self.payload(max_bytes)))
+
+    def times(self) -> Iterator[tuple[int, int] | None]:
+        """Timestamp and offset of each record, in order; None now and then, for a pause.
+
+        The records are decompressed piece by piece and not kept.
+        """
+        pieces = decompress_in_pieces(self.compression, self._section())
+        data, position = b"", 0
+        for index in range(self.record_count):
+            while position + _MAX_HEAD_BYTES > len(data):
+                piece = next(pieces, None)
+                if piece is None:
+                    break
+                yield None
+                data, position = data[position:] + piece, max(0, position - len(data))
+            if index and not index % TIMES_IN_A_SLICE:
+                yield None
+            try:
+                length, body = decode_varint(data, position)
+                timestamp_delta, at = decode_varlong(data, body + 1)
+                offset_delta, _ = decode_varint(data, at)
+            except IndexError:
+                raise self._corrupt(f"it has not {self.record_count} records") from None
+            if length < 0:
+                raise self._corrupt(f"the length {length} of a record")
+            position = body + length
+            if not self.is_log_append_time:
+                yield self.base_timestamp + timestamp_delta, self.base_offset + offset_delta
+            else:
+                yield self.max_timestamp, self.base_offset + offset_delta
 
     def keys(
         self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
@@ -281,6 +322,10 @@ class LegacyBatch(RecordBatch):
             record = Record(message.offset, message.timestamp_ms, message.key, message.value, ())
             return iter((record,))
         return iter(self._inner_records(max_bytes))
+
+    def times(self) -> Iterator[tuple[int, int] | None]:
+        """Timestamp and offset of each record; all of a set is decompressed at once."""
+        return ((record.timestamp_ms, record.offset) for record in self.records())
 
     def keys(
         self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import EpochEntry
-from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_manager import LogManager
 from ottla.network.node_connection import NodeConnection
 from ottla.protocol.fetch import (

@@ -25,6 +25,7 @@ from ottla.replication.replica_requests import (
     TopicStats,
 )
 from ottla.runtime import Clock
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     EARLIEST_TIMESTAMP,
@@ -252,7 +253,7 @@ class Partition:
         isolation: IsolationLevel,
         current_leader_epoch: int = NO_EPOCH,
         replica_id: int = CONSUMER_REPLICA_ID,
-    ) -> OffsetResult:
+    ) -> Work[OffsetResult]:
         """The first record at or after a time; -1 asks for the end, as far as it is readable.
 
         Replicas, and with replica id -2 tools, are told the end of the log.
@@ -267,7 +268,7 @@ class Partition:
         if timestamp_ms == LATEST_TIMESTAMP:
             self._check_end_is_known(replica_id)
             return OffsetResult(ErrorCode.NONE, NO_TIMESTAMP, end, self.leader_epoch)
-        found = self.log.fetch_offset_by_timestamp(timestamp_ms)
+        found = yield from self.log.fetch_offset_by_timestamp(timestamp_ms)
         if found is None or (found[1] >= end and timestamp_ms != EARLIEST_TIMESTAMP):
             self._check_end_is_known(replica_id)
             return OffsetResult(ErrorCode.NONE)

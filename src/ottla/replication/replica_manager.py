@@ -46,6 +46,7 @@ from ottla.replication.replica_requests import (
     refusal,
 )
 from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     EPOCH_DURING_DELETE,
@@ -755,13 +756,13 @@ class ReplicaManager:
         isolation: IsolationLevel,
         current_leader_epoch: int,
         replica_id: int = CONSUMER_REPLICA_ID,
-    ) -> OffsetResult:
-        """The offset of the first record at or after a time (ListOffsets)."""
+    ) -> Work[OffsetResult]:
+        """The offset of the first record at or after a time (ListOffsets), by work in slices."""
         try:
-            partition = self.partition(topic_partition)
-            return partition.fetch_offset_for_timestamp(
+            search = self.partition(topic_partition).fetch_offset_for_timestamp(
                 timestamp_ms, isolation, current_leader_epoch, replica_id
             )
+            return (yield from search)
         except KafkaError as error:
             return OffsetResult(error.error)
 

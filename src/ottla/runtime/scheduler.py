@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -272,6 +272,20 @@ async def gather_each(
     return found
 
 
+Work = Generator[None, None, T]
+"""Work that yields where it may pause, and returns its result."""
+
+
+def at_once(work: Work[T]) -> T:
+    """Do all of such work without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class Slices:
     """Long pieces of work on the loop, in turns: each turn of it has one slice, of one of them."""
 
@@ -301,6 +315,24 @@ class Slices:
                 return result
             await self.pause()
         raise AssertionError("such work ends with its result")
+
+    def begin(self, work: Work[T]) -> T | Coroutine[Any, Any, T]:
+        """The result of work that does not pause, or else what does the rest of it."""
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        return self._go_on(work)
+
+    async def _go_on(self, work: Work[T]) -> T:
+        while True:
+            await self.pause()
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
 
     async def over(self, items: Iterable[T], most: int) -> AsyncIterator[T]:
         """The items, with a pause after each `most` of them; what they are of may have changed."""

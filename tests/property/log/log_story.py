@@ -12,6 +12,7 @@ from log_world import NOW_MS, LogWorld, new_batch, read_all
 from ottla.log.log import Log
 from ottla.log.log_dir import MetaProperties
 from ottla.record.record_batch import batches
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 from ottla.testing.crash_states import CrashPoint, Fate, RecordingDisk
@@ -297,6 +298,6 @@ def check_lookups(log: Log) -> None:
         first = next(batches(data.records.read()))
         assert first.base_offset <= offset <= first.last_offset
         timestamp_ms = first.base_timestamp
-        found = log.fetch_offset_by_timestamp(timestamp_ms)
+        found = at_once(log.fetch_offset_by_timestamp(timestamp_ms))
         assert found is not None
         assert found[1] == max(first.base_offset, log.log_start_offset)

@@ -15,6 +15,7 @@ from ottla.log.log_retention import delete_old_segments, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
+from ottla.runtime.scheduler import at_once
 
 
 @dataclass
@@ -167,13 +168,13 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(age=st.integers(-5, 1005))
     def find_by_time(self, age: int) -> None:
-        found = self.log.fetch_offset_by_timestamp(NOW_MS - age)
+        found = at_once(self.log.fetch_offset_by_timestamp(NOW_MS - age))
         late = [record for record in self.model.visible() if record[1] >= NOW_MS - age]
         assert (None if found is None else (found[1], found[0])) == (late[0][:2] if late else None)
 
     @rule()
     def find_latest(self) -> None:
-        found = self.log.fetch_offset_by_timestamp(-3)
+        found = at_once(self.log.fetch_offset_by_timestamp(-3))
         visible = self.model.visible()
         latest = max(visible, key=lambda record: (record[1], -record[0]), default=None)
         assert (None if found is None else (found[1], found[0])) == (latest[:2] if latest else None)

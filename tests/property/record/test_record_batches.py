@@ -317,3 +317,28 @@ def test_changed_compressed_data_are_refused_or_bounded(original, codec, changes
         assert len(decompress(codec, changed, limit)) <= limit
 
     outcome(read)
+
+
+@common
+@given(codecs, records, st.booleans())
+def test_times_are_those_of_the_records(codec, given_records, is_log_append_time):
+    """Read piece by piece, whatever their keys and values are, and however large."""
+    batch = RecordBatch(bytes(build_batch(given_records, codec)))
+    if is_log_append_time:
+        batch.attributes |= 8
+    found = [each for each in batch.times() if each is not None]
+
+    assert found == [(record.timestamp_ms, record.offset) for record in batch.records()]
+
+
+@common
+@given(codecs, records, mutations)
+def test_times_of_bytes_that_are_none_end(codec, given_records, changes):
+    """The walk ends or says what is wrong, and gives no more times than the header has records."""
+    batch = RecordBatch(bytes(mutated(build_batch(given_records, codec), changes, BATCH_OVERHEAD)))
+    count = 0
+    try:
+        count = sum(each is not None for each in batch.times())
+    except CorruptRecordError:
+        pass
+    assert count <= batch.record_count

@@ -5,12 +5,13 @@ The state is made of requests that are each allowed: large topics, many ACLs, ma
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-from request_fuzzer import Watch, calls, steps_measured
+from request_fuzzer import Watch, calls, memory_of, steps_measured
 
 from ottla.protocol.acls import (
     AclCreation,
@@ -27,6 +28,10 @@ from ottla.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
 )
+from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -60,6 +65,15 @@ def broker() -> Iterator[InProcessBroker]:
     }
     with InProcessBroker(**settings) as broker:
         broker.run(fill(broker))
+        broker.create_topic("records")
+        batch = build_batch(
+            [(1000 + (n == 10 * MANY - 1), None, b"", ()) for n in range(10 * MANY)],
+            CompressionType.GZIP,
+        )
+        data = TopicProduceData(name="records")
+        data.partition_data = [PartitionProduceData(index=0, records=batch)]
+        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
+        Watch(broker).send(encode_request(9, 1, "fill", request)[4:], ADMIN)
         yield broker
 
 
@@ -110,6 +124,13 @@ CREATION = AclCreation(
 )
 
 
+def offset_of_time(timestamp_ms: int) -> ListOffsetsRequest:
+    """A search for the last of many records, which are one batch."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp_ms)
+    topics = [ListOffsetsTopic(name="records", partitions=[partition])]
+    return ListOffsetsRequest(replica_id=-1, topics=topics)
+
+
 @pytest.mark.parametrize(
     ("request_", "version"),
     [
@@ -122,6 +143,8 @@ CREATION = AclCreation(
         (DeleteAclsRequest(filters=[DeleteAclsFilter(resource_name_filter="no", **ANY)] * 15), 2),
         (CreateAclsRequest(creations=[CREATION]), 2),
         (DescribeClientQuotasRequest(), 1),
+        (offset_of_time(1001), 7),
+        (offset_of_time(-3), 7),
         (FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(MANY)]), 4),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int) else str(value),
@@ -135,3 +158,16 @@ def test_no_step_does_more_than_a_slice_of_it(broker, request_, version, princip
         watch.send(encode_request(version, 1, "small", request_)[4:], principal)
 
     assert watch.worst <= MOST_CALLS
+
+
+def test_search_for_a_time_takes_the_memory_of_a_piece(broker):
+    """However much the batch unpacks to."""
+    watch = Watch(broker)
+    frame = encode_request(7, 1, "small", offset_of_time(1001))[4:]
+    tracemalloc.start()
+    try:
+        most = memory_of(lambda: watch.send(frame, ADMIN))
+    finally:
+        tracemalloc.stop()
+
+    assert most < 2_000_000

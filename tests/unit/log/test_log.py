@@ -12,6 +12,7 @@ from ottla.log.log_retention import delete_old_segments, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
+from ottla.runtime.scheduler import at_once
 
 ABORT_KEY = b"\0\0\0\0"
 
@@ -293,11 +294,11 @@ def test_first_record_at_a_time_is_found_exactly(world: LogWorld, codec):
         data = build_batch(records, codec)
         log.append_as_leader(memoryview(bytearray(data)), 3, now_ms=NOW_MS)
 
-    assert log.fetch_offset_by_timestamp(0) == (NOW_MS, 0, 3)
-    assert log.fetch_offset_by_timestamp(NOW_MS + 1711) == (NOW_MS + 1720, 53, 3)
-    assert log.fetch_offset_by_timestamp(NOW_MS + 1720) == (NOW_MS + 1720, 53, 3)
-    assert log.fetch_offset_by_timestamp(NOW_MS + 1721) == (NOW_MS + 1800, 54, 3)
-    assert log.fetch_offset_by_timestamp(NOW_MS + 2921) is None
+    assert at_once(log.fetch_offset_by_timestamp(0)) == (NOW_MS, 0, 3)
+    assert at_once(log.fetch_offset_by_timestamp(NOW_MS + 1711)) == (NOW_MS + 1720, 53, 3)
+    assert at_once(log.fetch_offset_by_timestamp(NOW_MS + 1720)) == (NOW_MS + 1720, 53, 3)
+    assert at_once(log.fetch_offset_by_timestamp(NOW_MS + 1721)) == (NOW_MS + 1800, 54, 3)
+    assert at_once(log.fetch_offset_by_timestamp(NOW_MS + 2921)) is None
 
 
 def test_special_times_are_the_ends_and_the_latest_record(world: LogWorld):
@@ -308,20 +309,20 @@ def test_special_times_are_the_ends_and_the_latest_record(world: LogWorld):
     log = world.log()
     log.maybe_increment_log_start_offset(5)
 
-    assert log.fetch_offset_by_timestamp(-1) == (-1, 40, 1)
-    assert log.fetch_offset_by_timestamp(-2) == (-1, 5, 0)
-    assert log.fetch_offset_by_timestamp(-3) == (NOW_MS + 500, 17, 0)
-    assert log.fetch_offset_by_timestamp(0) == (NOW_MS, 5, 0)
+    assert at_once(log.fetch_offset_by_timestamp(-1)) == (-1, 40, 1)
+    assert at_once(log.fetch_offset_by_timestamp(-2)) == (-1, 5, 0)
+    assert at_once(log.fetch_offset_by_timestamp(-3)) == (NOW_MS + 500, 17, 0)
+    assert at_once(log.fetch_offset_by_timestamp(0)) == (NOW_MS, 5, 0)
 
 
 def test_empty_log_has_no_record_at_any_time(world: LogWorld):
     """Its ends are both 0."""
     log = world.log()
 
-    assert log.fetch_offset_by_timestamp(0) is None
-    assert log.fetch_offset_by_timestamp(-3) is None
-    assert log.fetch_offset_by_timestamp(-1) == (-1, 0, -1)
-    assert log.fetch_offset_by_timestamp(-2) == (-1, 0, -1)
+    assert at_once(log.fetch_offset_by_timestamp(0)) is None
+    assert at_once(log.fetch_offset_by_timestamp(-3)) is None
+    assert at_once(log.fetch_offset_by_timestamp(-1)) == (-1, 0, -1)
+    assert at_once(log.fetch_offset_by_timestamp(-2)) == (-1, 0, -1)
 
 
 # -- shortening

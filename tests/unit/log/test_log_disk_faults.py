@@ -18,7 +18,8 @@ from log_world import NOW_MS, PARTITION, LogWorld, new_batch, read_all, values
 
 from ottla.errors import KafkaError
 from ottla.log import log_manager
-from ottla.log.log import Log, append_as_follower
+from ottla.log.follower_append import append_as_follower
+from ottla.log.log import Log
 from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker

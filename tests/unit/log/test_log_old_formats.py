@@ -10,6 +10,7 @@ from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
+from ottla.runtime.scheduler import at_once
 
 NONE, GZIP = CompressionType.NONE, CompressionType.GZIP
 
@@ -97,16 +98,20 @@ def test_times_are_found_among_messages_of_magic_1(world, codec):
     log = old_log(world, *(message_set(first, 5, 1, codec) for first in range(0, 40, 5)))
 
     for offset in range(40):
-        assert log.fetch_offset_by_timestamp(NOW_MS + offset) == (NOW_MS + offset, offset, -1)
-    assert log.fetch_offset_by_timestamp(NOW_MS + 40) is None
-    assert log.fetch_offset_by_timestamp(-3) == (NOW_MS + 39, 39, -1)
+        assert at_once(log.fetch_offset_by_timestamp(NOW_MS + offset)) == (
+            NOW_MS + offset,
+            offset,
+            -1,
+        )
+    assert at_once(log.fetch_offset_by_timestamp(NOW_MS + 40)) is None
+    assert at_once(log.fetch_offset_by_timestamp(-3)) == (NOW_MS + 39, 39, -1)
 
 
 def test_messages_without_timestamps_are_passed_over_by_times(world):
     """The first one that has a timestamp is found behind them."""
     log = old_log(world, message_set(0, 10, 0), message_set(10, 10, 1))
 
-    assert log.fetch_offset_by_timestamp(0) == (NOW_MS + 10, 10, -1)
+    assert at_once(log.fetch_offset_by_timestamp(0)) == (NOW_MS + 10, 10, -1)
 
 
 def test_segment_without_timestamps_is_not_indexed_at_every_start(world, caplog):

@@ -14,6 +14,7 @@ from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import CorruptRecordError, batch_at, batches
+from ottla.runtime.scheduler import at_once
 from ottla.testing import MemoryDisk
 
 BASE = 100
@@ -246,9 +247,9 @@ def test_latest_record_is_found_whatever_the_headers_say():
         ]
         best = min(found, default=None)
         expected = None if best is None else (-best[0], best[1], -1)
-        assert Segments(segments).latest_record(start) == expected
+        assert at_once(Segments(segments).latest_record(start)) == expected
         if start >= BASE + 8:
-            assert segments[1].latest_record(start) == expected
+            assert at_once(segments[1].latest_record(start)) == expected
 
 
 def test_cache_is_asked_about_all_that_would_be_read(monkeypatch):
@@ -290,14 +291,14 @@ def test_record_is_found_by_its_time(is_reopened):
 
     for number in range(20):
         for timestamp_ms in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
-            record, _ = segment.find_offset_by_timestamp(timestamp_ms, BASE)
+            record = at_once(segment.find_offset_by_timestamp(timestamp_ms, BASE))
             assert (record.offset, record.timestamp_ms) == (BASE + 2 * number, NOW_MS + 10 * number)
-    assert segment.find_offset_by_timestamp(NOW_MS + 191, BASE) is None
+    assert at_once(segment.find_offset_by_timestamp(NOW_MS + 191, BASE)) is None
 
 
 def test_time_search_leaves_out_records_before_the_start_offset():
     """The log starts inside a batch."""
-    record, _ = new_segment().find_offset_by_timestamp(0, BASE + 5)
+    record = at_once(new_segment().find_offset_by_timestamp(0, BASE + 5))
 
     assert record.offset == BASE + 5
 
@@ -312,7 +313,7 @@ def test_largest_timestamp_survives_out_of_order_times():
     again = reopened(segment)
     assert again.max_timestamp_ms == segment.max_timestamp_ms == NOW_MS + 5000
     assert again.offset_of_max_timestamp == BASE + 7
-    record, _ = again.find_offset_by_timestamp(NOW_MS + 4000, BASE)
+    record = at_once(again.find_offset_by_timestamp(NOW_MS + 4000, BASE))
     assert record.offset == BASE + 6
 
 
@@ -406,7 +407,7 @@ def test_time_index_that_lies_is_rebuilt_before_a_search():
     overwrite(segment, f"/{BASE:020d}.timeindex", b"\x7f" * 24, 12)
     again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
     again.open()
-    record, _ = again.find_offset_by_timestamp(NOW_MS + 50, BASE)
+    record = at_once(again.find_offset_by_timestamp(NOW_MS + 50, BASE))
 
     assert record.offset == BASE + 10
     assert list(again.time_index.entries()) == list(segment.time_index.entries())
@@ -449,7 +450,7 @@ def test_flipped_bit_in_a_record_is_found_by_the_search_by_time():
     overwrite(segment, f"/{BASE:020d}.log", b"\xff", position + 75)
 
     with pytest.raises(CorruptRecordError, match="CRC"):
-        segment.find_offset_by_timestamp(NOW_MS + 100, BASE)
+        at_once(segment.find_offset_by_timestamp(NOW_MS + 100, BASE))
 
 
 def test_segment_without_timestamps_is_as_old_as_its_file():
@@ -594,10 +595,10 @@ def test_search_by_time_reads_only_batches_that_may_hold_it():
         segment = new_segment()
         overwrite(segment, f"/{BASE:020d}.log", b"\xff", segment.position_of(BASE + 2 * number) - 3)
         for found in (
-            segment.find_offset_by_timestamp(NOW_MS + 10 * number, BASE),
-            segment.find_offset_by_timestamp(0, BASE + 2 * number),
+            at_once(segment.find_offset_by_timestamp(NOW_MS + 10 * number, BASE)),
+            at_once(segment.find_offset_by_timestamp(0, BASE + 2 * number)),
         ):
-            assert found[0].offset == BASE + 2 * number
+            assert found.offset == BASE + 2 * number
 
 
 def test_index_that_lies_again_is_the_fault_of_the_disk():
@@ -623,7 +624,7 @@ def test_released_indexes_are_read_again_when_they_are_needed():
     segment._disk.on_call = lambda name, path: read.append(path) if name == "read_bytes" else None
     segment.release_indexes()
     assert (offsets(segment, BASE + 9, 300), segment.txn_index.entries()) == expected
-    assert segment.find_offset_by_timestamp(NOW_MS + 50, BASE)[0].offset == BASE + 10
+    assert at_once(segment.find_offset_by_timestamp(NOW_MS + 50, BASE)).offset == BASE + 10
 
     assert sorted(read) == sorted(segment.files()[1:])
 
@@ -677,8 +678,8 @@ def test_records_of_1970_have_a_timestamp(timestamps):
     assert segment.largest_timestamp_ms() == 0
     assert reopened(segment).largest_timestamp_ms() == 0
     first = timestamps.index(0)
-    assert segment.find_offset_by_timestamp(0, BASE)[0].offset == BASE + 2 * first
-    assert Segments([segment]).latest_record(BASE) == (0, BASE + 2 * first, -1)
+    assert at_once(segment.find_offset_by_timestamp(0, BASE)).offset == BASE + 2 * first
+    assert at_once(Segments([segment]).latest_record(BASE)) == (0, BASE + 2 * first, -1)
 
 
 def test_empty_segment_and_one_of_old_messages_need_no_times():

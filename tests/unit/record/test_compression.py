@@ -11,12 +11,35 @@ import pytest
 import zstandard
 
 from ottla.errors import ConfigError
-from ottla.record.compression import CompressionType, compress, decompress
+from ottla.record.compression import (
+    MAX_DECOMPRESSED_BYTES,
+    CompressionType,
+    compress,
+    decompress,
+    decompress_in_pieces,
+)
 from ottla.record.record import CorruptRecordError
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"".join(b'{"id": %d, "page": "/index.html"}' % number for number in range(5000))
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+
+
+PIECE_BYTES = 64 * 1024
+
+
+def joined(codec, data, max_bytes=MAX_DECOMPRESSED_BYTES):
+    """The pieces in one, after a look at their sizes: a block of snappy alone may be larger."""
+    pieces = [bytes(piece) for piece in decompress_in_pieces(codec, data, max_bytes)]
+    if codec not in (CompressionType.NONE, CompressionType.SNAPPY):
+        assert all(len(piece) <= PIECE_BYTES for piece in pieces)
+    return b"".join(pieces)
+
+
+@pytest.fixture(params=[decompress, joined], ids=["whole", "in pieces"])
+def unpack(request):
+    """Either way of decompressing."""
+    return request.param
 
 
 def zstd_stream(data: bytes, **parameters: int) -> bytes:
@@ -43,24 +66,24 @@ def test_names_are_those_of_compression_type():
 @pytest.mark.parametrize("codec", CompressionType, ids=lambda codec: codec.label)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT], ids=["empty", "one byte", "text"])
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_every_codec_returns_what_went_in(codec, data, kind):
+def test_every_codec_returns_what_went_in(unpack, codec, data, kind):
     """Any buffer can be compressed and decompressed, and the exact size is enough as the limit."""
     compressed = compress(codec, kind(data))
 
-    assert decompress(codec, kind(compressed), len(data)) == data
+    assert unpack(codec, kind(compressed), len(data)) == data
     if codec is not CompressionType.NONE and data is TEXT:
         assert len(compressed) < len(data) / 3
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
-def test_a_limit_is_kept(codec):
+def test_a_limit_is_kept(unpack, codec):
     """One byte too many is refused, by name of the codec and of the limit."""
     with pytest.raises(CorruptRecordError, match=f"{codec.label} data .* limit of 169999 bytes"):
-        decompress(codec, compress(codec, b"abcde" * 34_000), 169_999)
+        unpack(codec, compress(codec, b"abcde" * 34_000), 169_999)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
-def test_cut_data_are_refused(codec):
+def test_cut_data_are_refused(unpack, codec):
     """Wherever a frame is cut, it is not taken for a whole one."""
     compressed = compress(codec, TEXT[:3000])
 
@@ -68,7 +91,7 @@ def test_cut_data_are_refused(codec):
         if codec is CompressionType.SNAPPY and size == len(XERIAL):
             continue  # a stream of no blocks
         with pytest.raises(CorruptRecordError):
-            decompress(codec, compressed[:size], len(TEXT))
+            unpack(codec, compressed[:size], len(TEXT))
 
 
 @pytest.mark.parametrize(
@@ -84,22 +107,22 @@ def test_cut_data_are_refused(codec):
     ],
     ids=["gzip", "lz4", "lz4 unsized", "lz4 checksum", "lz4 linked", "zstd", "zstd unsized"],
 )
-def test_frames_in_a_row_are_one_content(codec, frame):
+def test_frames_in_a_row_are_one_content(unpack, codec, frame):
     """Data may come in several frames, some of them empty; each may be written by another tool."""
     data = frame(TEXT[:70_000]) + frame(b"") + frame(TEXT[70_000:])
 
-    assert decompress(codec, data, len(TEXT)) == TEXT
+    assert unpack(codec, data, len(TEXT)) == TEXT
     with pytest.raises(CorruptRecordError, match="limit"):
-        decompress(codec, data, len(TEXT) - 1)
+        unpack(codec, data, len(TEXT) - 1)
     with pytest.raises(CorruptRecordError, match="malformed"):
-        decompress(codec, data + b"garbage", len(TEXT))
+        unpack(codec, data + b"garbage", len(TEXT))
 
 
 @pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD])
-def test_endless_empty_frames_are_refused(codec):
+def test_endless_empty_frames_are_refused(unpack, codec):
     """A batch of nothing but empty frames costs time and makes nothing."""
     with pytest.raises(CorruptRecordError, match="more than 4096 frames"):
-        decompress(codec, compress(codec, b"") * 5000, 100)
+        unpack(codec, compress(codec, b"") * 5000, 100)
 
 
 def test_snappy_is_written_in_the_framing_of_java():
@@ -112,17 +135,17 @@ def test_snappy_is_written_in_the_framing_of_java():
     assert bytes(cramjam.snappy.decompress_raw(block)) == TEXT[: 32 * 1024]
 
 
-def test_snappy_without_a_frame_is_read():
+def test_snappy_without_a_frame_is_read(unpack):
     """librdkafka writes one raw block."""
-    assert decompress(CompressionType.SNAPPY, snappy_raw(TEXT), len(TEXT)) == TEXT
+    assert unpack(CompressionType.SNAPPY, snappy_raw(TEXT), len(TEXT)) == TEXT
 
 
-def test_snappy_block_size_that_lies_is_refused():
+def test_snappy_block_size_that_lies_is_refused(unpack):
     """A block cannot be longer than what is left."""
     data = XERIAL + (1000).to_bytes(4, "big") + snappy_raw(b"abc")
 
     with pytest.raises(CorruptRecordError, match="a block of 1000 bytes"):
-        decompress(CompressionType.SNAPPY, data, 1000)
+        unpack(CompressionType.SNAPPY, data, 1000)
 
 
 def test_lz4_blocks_are_independent():
@@ -140,12 +163,12 @@ def test_lz4_blocks_are_independent():
         (CompressionType.ZSTD, 1, 19),
     ],
 )
-def test_levels_are_used(codec, fast, small):
+def test_levels_are_used(unpack, codec, fast, small):
     """More work makes less data. Level 9 of lz4, Kafka's default, is the fast compressor."""
     sizes = [len(compress(codec, TEXT, level)) for level in (fast, small)]
 
     assert sizes[0] > sizes[1]
-    assert decompress(codec, compress(codec, TEXT, small), len(TEXT)) == TEXT
+    assert unpack(codec, compress(codec, TEXT, small), len(TEXT)) == TEXT
 
 
 ZEROS = bytes(1 << 20)
@@ -202,7 +225,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_before_it_goes_off(name):
+def test_a_bomb_is_refused_before_it_goes_off(unpack, name):
     """However much it would become, memory grows by no more than about the limit."""
     codec, make, why = BOMBS[name]
     bomb = make()
@@ -210,13 +233,13 @@ def test_a_bomb_is_refused_before_it_goes_off(name):
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     with pytest.raises(CorruptRecordError, match=why):
-        decompress(codec, bomb, limit)
+        unpack(codec, bomb, limit)
 
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert grown_kib < 3 * limit // 1024
 
 
-def test_zstd_content_size_that_lies_is_refused():
+def test_zstd_content_size_that_lies_is_refused(unpack):
     """Blocks cannot make more than they can, whatever the header says."""
     with pytest.raises(CorruptRecordError, match="declared to be 1000000"):
-        decompress(CompressionType.ZSTD, zstd_declared(1_000_000), 1 << 30)
+        unpack(CompressionType.ZSTD, zstd_declared(1_000_000), 1 << 30)

@@ -177,7 +177,7 @@ class ReplicaBroker:
         families = (
             FetchHandler(self.manager, sessions, leaders, self.config.fetch_max_bytes),
             LeaderEpochHandler(self.manager),
-            ListOffsetsHandler(self.manager),
+            ListOffsetsHandler(self.manager, self.runtime.slices),
         )
         self.handlers = {key: each for family in families for key, each in family.apis().items()}
 

@@ -24,6 +24,7 @@ from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.replica_requests import ACKS_LEADER
+from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     NO_EPOCH,
     NO_UUID,
@@ -311,7 +312,7 @@ def test_new_leader_does_not_know_at_once_how_far_was_committed(world):
     manager = world.brokers[2].manager
 
     def end():
-        return manager.fetch_offset(T0, -1, IsolationLevel.READ_UNCOMMITTED, NO_EPOCH)
+        return at_once(manager.fetch_offset(T0, -1, IsolationLevel.READ_UNCOMMITTED, NO_EPOCH))
 
     assert end().error is ErrorCode.OFFSET_NOT_AVAILABLE
     asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=-1)])

@@ -6,6 +6,7 @@ from replica_world import T0
 
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
+from ottla.runtime.scheduler import at_once
 from ottla.structs import IsolationLevel
 
 
@@ -52,5 +53,5 @@ def test_nothing_before_the_log_start_is_called_stable(world):
     world.advance(1_200)
     delete_records(world, 3)
 
-    end = world.brokers[1].manager.fetch_offset(T0, -1, IsolationLevel.READ_COMMITTED, -1)
+    end = at_once(world.brokers[1].manager.fetch_offset(T0, -1, IsolationLevel.READ_COMMITTED, -1))
     assert (end.offset, partition.last_stable_offset) == (3, 3)

@@ -10,6 +10,7 @@ from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.replica_requests import FetchParams, PartitionFetch
+from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
@@ -107,8 +108,10 @@ def test_question_of_another_leader_epoch_is_refused(world, epoch, error):
     assert error_of(lambda: known.end_offset_for_epoch(0, epoch)) is error
     assert (
         error_of(
-            lambda: known.fetch_offset_for_timestamp(
-                LATEST_TIMESTAMP, IsolationLevel.READ_UNCOMMITTED, epoch
+            lambda: at_once(
+                known.fetch_offset_for_timestamp(
+                    LATEST_TIMESTAMP, IsolationLevel.READ_UNCOMMITTED, epoch
+                )
             )
         )
         is error
@@ -126,8 +129,10 @@ def test_end_of_a_new_leader_is_not_told_before_it_is_known(world, timestamp_ms)
     known = partition(world)
 
     def ask(**replica):
-        return known.fetch_offset_for_timestamp(
-            timestamp_ms, IsolationLevel.READ_UNCOMMITTED, **replica
+        return at_once(
+            known.fetch_offset_for_timestamp(
+                timestamp_ms, IsolationLevel.READ_UNCOMMITTED, **replica
+            )
         )
 
     assert error_of(ask) is ErrorCode.OFFSET_NOT_AVAILABLE
@@ -195,9 +200,11 @@ def test_record_that_is_not_committed_is_found_by_no_time(world):
     """A consumer that began there would be told that its offset is out of range."""
     world.cut_off(2)
     world.append(1, b"a")
-    found = partition(world).fetch_offset_for_timestamp(0, IsolationLevel.READ_UNCOMMITTED)
-    by_replica = partition(world).fetch_offset_for_timestamp(
-        0, IsolationLevel.READ_UNCOMMITTED, replica_id=2
+    found = at_once(partition(world).fetch_offset_for_timestamp(0, IsolationLevel.READ_UNCOMMITTED))
+    by_replica = at_once(
+        partition(world).fetch_offset_for_timestamp(
+            0, IsolationLevel.READ_UNCOMMITTED, replica_id=2
+        )
     )
 
     assert (found.error, found.offset) == (ErrorCode.NONE, -1)

@@ -19,6 +19,7 @@ from ottla.record.record_batch import batches
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER, FetchParams, PartitionFetch
+from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,
@@ -157,7 +158,7 @@ def test_partition_without_a_replica_here_is_refused_as_that_of_another_leader(m
     """Clients were told that there is no such partition, and did not ask where it is."""
     error = append(manager, batch(b"x"), topic_partition=ELSEWHERE).error
     (fetched,) = fetch(manager, 0, 0, 0, 0, max_wait_ms=500)  # it does not wait
-    looked_up = manager.fetch_offset(ELSEWHERE, -1, IsolationLevel.READ_UNCOMMITTED, -1)
+    looked_up = at_once(manager.fetch_offset(ELSEWHERE, -1, IsolationLevel.READ_UNCOMMITTED, -1))
     deleted = []
     manager.delete_records(1_000, {ELSEWHERE: 0}, deleted.append)
 
@@ -292,7 +293,7 @@ def test_another_leader_epoch_is_refused(manager):
     partition = manager.partition(FIRST)
 
     def error_for(epoch):
-        result = manager.fetch_offset(FIRST, -1, IsolationLevel.READ_UNCOMMITTED, epoch)
+        result = at_once(manager.fetch_offset(FIRST, -1, IsolationLevel.READ_UNCOMMITTED, epoch))
         return result.error
 
     assert partition.leader_epoch == 1

@@ -222,9 +222,10 @@ def test_a_request_is_answered_in_its_own_version(apis, connection):
 
     class Offsets:
         def fetch_offset(self, *_):
+            yield from ()
             return OffsetResult(ErrorCode.NONE, 5, 6, 7)
 
-    apis.register(ListOffsetsHandler(Offsets()))
+    apis.register(ListOffsetsHandler(Offsets(), apis.slices))
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
 

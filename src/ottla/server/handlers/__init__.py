@@ -149,7 +149,7 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
     def list_offsets() -> WholeFamily:
         from ottla.server.handlers.offsets import ListOffsetsHandler
 
-        return ListOffsetsHandler(has.replicas)
+        return ListOffsetsHandler(has.replicas, has.apis.slices)
 
     def leader_epochs() -> WholeFamily:
         from ottla.server.handlers.offsets import LeaderEpochHandler

@@ -57,8 +57,9 @@ from ottla.protocol.offsets import (
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import OffsetResult
-from ottla.runtime import Clock
-from ottla.server.apis import Handler
+from ottla.runtime import Clock, Slices
+from ottla.runtime.scheduler import Work
+from ottla.server.apis import Answer, Handler
 from ottla.structs import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -403,15 +404,20 @@ FIRST_VERSIONS = {
 class ListOffsetsHandler:
     """Looks offsets up through the replica manager."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, slices: Slices) -> None:
         self.replica_manager = replica_manager
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.LIST_OFFSETS: self.handle_list_offsets}
 
-    def handle_list_offsets(
+    def handle_list_offsets(self, context: RequestContext, body: ListOffsetsRequest) -> Answer:
+        return self.slices.begin(self._list_offsets(context, body))
+
+    def _list_offsets(
         self, context: RequestContext, body: ListOffsetsRequest
-    ) -> ListOffsetsResponse:
+    ) -> Work[ListOffsetsResponse]:
+        """The answer; a search for a time may take many slices."""
         named = Counter(
             TopicPartition(topic.name, partition.partition_index)
             for topic in body.topics
@@ -428,7 +434,7 @@ class ListOffsetsHandler:
                 if named[topic_partition] > 1:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
                 else:
-                    result = self._look_up(topic_partition, partition, body, context)
+                    result = yield from self._look_up(topic_partition, partition, body, context)
                 line = partition_response(partition.partition_index, result, context.api_version)
                 answer.partitions.append(line)
             response.topics.append(answer)
@@ -455,7 +461,7 @@ class ListOffsetsHandler:
         partition: ListOffsetsPartition,
         body: ListOffsetsRequest,
         context: RequestContext,
-    ) -> OffsetResult:
+    ) -> Work[OffsetResult]:
         timestamp_ms = partition.timestamp
         lowest = min(FIRST_VERSIONS)
         if timestamp_ms < lowest or context.api_version < FIRST_VERSIONS.get(timestamp_ms, 0):
@@ -464,12 +470,12 @@ class ListOffsetsHandler:
             timestamp_ms = EARLIEST_TIMESTAMP
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return OffsetResult(ErrorCode.NONE)
-        return self.replica_manager.fetch_offset(
-            topic_partition,
-            timestamp_ms,
-            IsolationLevel(1 if body.isolation_level == 1 else 0),
-            partition.current_leader_epoch,
-            body.replica_id,
+        isolation = IsolationLevel(1 if body.isolation_level == 1 else 0)
+        epoch = partition.current_leader_epoch
+        return (
+            yield from self.replica_manager.fetch_offset(
+                topic_partition, timestamp_ms, isolation, epoch, body.replica_id
+            )
         )
 
 

@@ -145,9 +145,7 @@ class TopicsHandler:
     async def handle_delete_topics(
         self, context: RequestContext, body: DeleteTopicsRequest
     ) -> DeleteTopicsResponse:
-        wanted = body.topics
-        if context.api_version < FIRST_DELETE_VERSION_WITH_IDS:
-            wanted = [DeleteTopicState(name=name) for name in body.topic_names]
+        wanted = wanted_topics(context, body)
         if not self.controller.is_active:
             return DeleteTopicsResponse(responses=[not_controller(topic) for topic in wanted])
         if any(map(self._is_unknown_id, wanted)):
@@ -244,6 +242,13 @@ def mutations(context: RequestContext, first_strict_version: int) -> Callable[[i
     """Tells the client's quota how many partitions are about to be created or deleted."""
     is_strict = context.api_version >= first_strict_version
     return partial(context.quota.admit_mutations, is_strict=is_strict)
+
+
+def wanted_topics(context: RequestContext, body: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """The topics of a request, which has but names in its older versions."""
+    if context.api_version < FIRST_DELETE_VERSION_WITH_IDS:
+        return [DeleteTopicState(name=name) for name in body.topic_names]
+    return body.topics
 
 
 def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:

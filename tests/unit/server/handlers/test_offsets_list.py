@@ -20,6 +20,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import OffsetResult
+from ottla.runtime import Slices
 from ottla.server.handlers.offsets import ListOffsetsHandler, OffsetHandlers
 from ottla.structs import IsolationLevel, TopicPartition
 
@@ -35,6 +36,7 @@ class Replicas:
 
     def fetch_offset(self, *asked):
         self.asked.append(asked)
+        yield from ()
         return OffsetResult(self.error, 5, 6, 7)
 
 
@@ -54,7 +56,7 @@ def look_up(replicas, *timestamps, version=9, indexes=None, **fields):
         isolation_level=1 if version >= 2 else 0,
         topics=[ListOffsetsTopic(name="t", partitions=partitions)],
     )
-    answer = ListOffsetsHandler(replicas).handle_list_offsets(
+    answer = ListOffsetsHandler(replicas, Slices()).handle_list_offsets(
         SimpleNamespace(api_version=version), body
     )
     assert encode(answer, version)

@@ -27,6 +27,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record_batch import batches
 from ottla.replication.partition_leader import PIPELINE_MS
+from ottla.runtime.scheduler import at_once
 from ottla.server.handlers.produce import TransactionalProduce
 from ottla.structs import INTERNAL_TOPICS
 
@@ -153,10 +154,10 @@ def test_offset_by_time_is_one_that_the_reader_may_have(broker, producer):
     broker.produce(producer, 0, b"a")
     partition = broker.replica_manager.partition(T0)
 
-    assert partition.fetch_offset_for_timestamp(0, COMMITTED).offset == -1
-    assert partition.fetch_offset_for_timestamp(0, UNCOMMITTED).offset == 0
-    assert partition.fetch_offset_for_timestamp(-1, COMMITTED).offset == 0
-    assert partition.fetch_offset_for_timestamp(-2, COMMITTED).offset == 0
+    assert at_once(partition.fetch_offset_for_timestamp(0, COMMITTED)).offset == -1
+    assert at_once(partition.fetch_offset_for_timestamp(0, UNCOMMITTED)).offset == 0
+    assert at_once(partition.fetch_offset_for_timestamp(-1, COMMITTED)).offset == 0
+    assert at_once(partition.fetch_offset_for_timestamp(-2, COMMITTED)).offset == 0
 
 
 @pytest.mark.parametrize(("version", "error"), [(10, INVALID), (11, 120)])

@@ -8,13 +8,14 @@ import pytest
 from log_world import NOW_MS, parts_of_live, read_all
 
 from ottla.errors import KafkaError
-from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import CorruptRecordError, assign_offset, batches
+from ottla.runtime.scheduler import at_once
 from ottla.testing.memory_disk import MemoryFile
 
 
@@ -292,6 +293,6 @@ def test_log_that_is_not_there_answers_nothing(world, ask, is_deleted):
         log.log_dir.fail(OSError("gone"))
     times = {"time": 1_000, "end": -1, "start": -2}
     with pytest.raises(KafkaError):
-        log.roller.roll() if ask == "roll" else log.fetch_offset_by_timestamp(times[ask])
+        log.roller.roll() if ask == "roll" else at_once(log.fetch_offset_by_timestamp(times[ask]))
 
     assert len(log.segments) == 1
