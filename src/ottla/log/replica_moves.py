@@ -384,7 +384,8 @@ class ReplicaMove:
         try:
             await self._in_background(piece)
         except SOURCE_CHANGED as error:
-            if copy.is_current and copy.segment in self.log.segments:
+            is_there = copy.is_current and copy.segment in self.log.segments
+            if is_there and not self.log.is_deleted:
                 raise CopyError(self.source, error, f"reading {piece.paths.source}") from error
             return  # it was deleted or cut meanwhile
         copy.copied[suffix] = piece.position + length

@@ -184,6 +184,27 @@ def test_segment_that_is_deleted_while_it_is_read_does_not_end_the_move():
     check_arrived(world, numbers(40, 100))
 
 
+def test_log_that_is_deleted_while_it_is_read_is_no_fault_of_its_directory():
+    """The worker finds the log's directory renamed; no directory goes offline for that."""
+    world = world_of(A, B)
+    log = world.log()
+
+    def delete(name: str, path: str) -> None:
+        if name == "open" and path == log.segments.first.path and "-future" not in path:
+            world.disk.on_call = None
+            world.manager.delete_log(log.topic_partition)
+
+    log.segments.first.close()
+    world.disk.on_call = delete
+    move(world)
+    world.runtime.advance(60_000)
+
+    assert log.is_deleted
+    assert [each.is_offline for each in world.manager.dirs] == [False, False]
+    names = [name for path in (A, B) for name in world.disk.list_dir(path)]
+    assert [name for name in names if name.startswith("topic-")] == []
+
+
 def test_file_that_is_gone_from_the_disk_is_the_fault_of_its_directory():
     """Nobody has deleted the segment, so that the log is not whole."""
     world = world_of(A, B)
