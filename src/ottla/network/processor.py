@@ -212,6 +212,8 @@ LARGE_FRAME_BYTES = 1024 * 1024
 TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
 TURNS_AT_ONCE = 8
+TURN_NS = 10_000_000
+"""After so long no other request is begun in a turn, and no other turn is run at once."""
 MOST_UNLOOKED = 31
 
 IN = READABLE
@@ -309,11 +311,12 @@ class Turns:
         """At most TURNS_AT_ONCE: the loop has other work, and timers."""
         processor, poller = self._processor, self._poller
         processor.drain()
+        ends_ns = processor.turn_began_ns + TURN_NS
         for _ in range(TURNS_AT_ONCE - 1):
             if self._until_look:
                 self._until_look -= 1
                 return
-            if poller.closed or processor.turn_is_due:
+            if poller.closed or processor.turn_is_due or processor.turn_began_ns > ends_ns:
                 return
             ready = poller.poll(0, MAX_EVENTS)
             if not ready:
@@ -364,7 +367,7 @@ class Processor:
         self._stopped: asyncio.Future[None] | None = None
         self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
         self._connections: dict[int, Connection] = {}
-        self._accepted_count = self._now_ms = self._now_ns = self._large_bytes_left = 0
+        self._accepted_count = self._now_ms = self.turn_began_ns = self._large_bytes_left = 0
         self.traffic = TrafficByListener()
         self.sent = Sent(runtime.clock)
         # What the stages leave to each other, and to the next turn.
@@ -437,12 +440,11 @@ class Processor:
 
     def drain(self, ready: Sequence[tuple[int, int]] = ()) -> None:
         """One turn. The order of the stages is the design; see the head of this file."""
-        self.turn_is_due = False
-        if self._poller.closed:
+        self.turn_is_due, self._in_turn = False, not self._poller.closed
+        if not self._in_turn:
             return  # a turn was due when the processor stopped
-        self._in_turn = True
-        self._now_ns = self._clock.monotonic_ns()
-        self._now_ms = self._now_ns // 1_000_000
+        self.turn_began_ns = self._clock.monotonic_ns()
+        self._now_ms = self.turn_began_ns // 1_000_000
         try:
             self._poll(ready)
             self._accept()
@@ -612,7 +614,7 @@ class Processor:
 
     def _make_ready(self, connection: Connection) -> None:
         connection.is_ready = True
-        connection.ready_ns = self._now_ns
+        connection.ready_ns = self.turn_began_ns
         self._ready.append(connection)
 
     # Handle
@@ -620,25 +622,28 @@ class Processor:
     def _handle(self) -> None:
         ready, self._ready = self._ready, []
         requests_left = self._config.turn_max_requests
-        count = 0
+        count, ends_ns = 0, self.turn_began_ns + TURN_NS
+        # Of many clients none has its next request handled before each has had one handled.
+        share = requests_left // len(ready) or 1 if ready else 0
         for connection in ready:
-            if requests_left <= 0:
+            if requests_left <= 0 or (count and self._clock.monotonic_ns() >= ends_ns):
                 break
             count += 1
             connection.is_ready = False
-            requests_left -= self._handle_frames(connection, requests_left)
+            requests_left -= self._handle_frames(connection, share, ends_ns)
         # Connections that were not served come before those that want more.
-        left_over = ready[count:]
-        for connection in left_over:
+        for connection in ready[count:]:
             connection.frames.settle()
-        self._ready = left_over + self._ready
+        self._ready = ready[count:] + self._ready
 
-    def _handle_frames(self, connection: Connection, max_requests: int) -> int:
+    def _handle_frames(self, connection: Connection, max_requests: int, ends_ns: int) -> int:
         """Hand over what can be handled now: one request after another, as each is answered."""
         frames = connection.frames
         count = 0
         try:
             while not connection.muted and count < max_requests:
+                if count and self._clock.monotonic_ns() >= ends_ns:
+                    break
                 frame = frames.next_frame()
                 if frame is None:
                     break

@@ -7,13 +7,14 @@ import contextlib
 import logging
 import socket
 import struct
+from collections import Counter
 
 import pytest
 from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import MAX_POOLED_BYTES, Connection, lasting
-from ottla.network.processor import MOST_UNLOOKED, TURNS_AT_ONCE, Turns
+from ottla.network.processor import MOST_UNLOOKED, TURN_NS, TURNS_AT_ONCE, Turns
 from ottla.network.transport import PROBE_SECONDS
 
 MANY = [f"request {number}".encode() for number in range(40)]
@@ -537,6 +538,39 @@ def test_turn_is_bounded_in_requests(new_world: object) -> None:
     world.until(lambda: len(world.requests) == 101)
 
 
+def test_clients_with_many_requests_take_turns(new_world: object) -> None:
+    """Each has as many handled in a turn as there is room for all of them, and one at least."""
+    world = new_world(turn_max_requests=12)
+    clients = [world.connect() for _ in range(4)]
+    world.until(lambda: len(world.processor.connections) == 4)
+    for number, client in enumerate(clients):
+        client.send(b"".join(frame(b"%d" % number) for _ in range(30)))
+    world.until(lambda: len(world.requests) == 120)
+
+    firsts = [world.requests.index(b"%d" % number) for number in range(4)]
+    assert max(firsts) <= 12
+
+
+def test_turn_is_bounded_in_time(new_world: object) -> None:
+    """Slow requests of one client or of many leave the rest to later turns."""
+    world = new_world()
+    answer, taken = world.answer, []
+
+    def slowly(connection: Connection, request: memoryview) -> object:
+        world.clock.advance(TURN_NS // 2_000_000)
+        taken.append(world.processor.turn_began_ns)
+        return answer(connection, request)
+
+    world.answer = slowly
+    clients = [world.connect() for _ in range(3)]
+    world.until(lambda: len(world.processor.connections) == 3)
+    for client in clients:
+        client.send(b"".join(frame(b"x") for _ in range(10)))
+    world.until(lambda: len(world.requests) == 30)
+
+    assert max(Counter(taken).values()) <= 2
+
+
 def test_stop_sends_what_is_owed_and_then_closes(world: NetworkWorld) -> None:
     """A request in flight is answered; one behind it is not begun; new clients are refused."""
     client, idle = world.connect(), world.connect()
@@ -699,7 +733,7 @@ class Busy:
 
     def __init__(self, *found: bool) -> None:
         self.found = list(found)
-        self.looks = self.turns = 0
+        self.looks = self.turns = self.turn_began_ns = self.turn_ns = 0
         self.closed = self.turn_is_due = False
 
     def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
@@ -708,6 +742,16 @@ class Busy:
 
     def drain(self, ready: object = ()) -> None:
         self.turns += 1
+        self.turn_began_ns += self.turn_ns
+
+
+def test_long_turns_do_not_follow_at_once() -> None:
+    """The loop has other work: no turn begins after so long."""
+    many = Busy(*[True] * 100)
+    many.turn_ns = TURN_NS // 2
+    Turns(many, many).run()
+
+    assert many.turns == 4
 
 
 def test_turns_follow_at_once_while_more_has_come() -> None:
