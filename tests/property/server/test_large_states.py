@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from request_fuzzer import Watch, calls, memory_of, steps_measured
 
+from ottla.log.producer_state_manager import ProducerStateEntry
 from ottla.protocol.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -30,6 +31,7 @@ from ottla.protocol.metadata import (
 )
 from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.transactions import DescribeProducersRequest, TopicRequest
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.security.acls import (
@@ -74,6 +76,9 @@ def broker() -> Iterator[InProcessBroker]:
         data.partition_data = [PartitionProduceData(index=0, records=batch)]
         request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
         Watch(broker).send(encode_request(9, 1, "fill", request)[4:], ADMIN)
+        log = broker.broker.replica_manager.partition(TopicPartition("records", 0)).log
+        known = log.producer_state_manager.producers
+        known.update((each, ProducerStateEntry(each)) for each in range(1, 2 * MANY))
         yield broker
 
 
@@ -145,6 +150,10 @@ def offset_of_time(timestamp_ms: int) -> ListOffsetsRequest:
         (DescribeClientQuotasRequest(), 1),
         (offset_of_time(1001), 7),
         (offset_of_time(-3), 7),
+        (
+            DescribeProducersRequest(topics=[TopicRequest(name="records", partition_indexes=[0])]),
+            0,
+        ),
         (FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(MANY)]), 4),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int) else str(value),

@@ -147,6 +147,15 @@ def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:
 # Which topics a member reads, if its subscription can be parsed.
 
 
+MAX_SUBSCRIPTION_NAMES: Final = 25_000
+"""Of all members of a group: with more, it is as if their subscriptions could not be read."""
+
+
+def name_count(metadata: bytes) -> int:
+    """How many topics a consumer's subscription says to name, behind its version."""
+    return max(0, int.from_bytes(metadata[2:6], "big", signed=True))
+
+
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics of a consumer's subscription; None if the bytes are of another kind.
 
@@ -634,8 +643,12 @@ class ClassicGroup(Group):
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscription = subscribed_topics(member.metadata(self.protocol_name))
+        # Most members of a group say the same.
+        distinct = {member.metadata(self.protocol_name) for member in self.members.values()}
+        if sum(map(name_count, distinct)) > MAX_SUBSCRIPTION_NAMES:
+            return None
+        for metadata in distinct:
+            subscription = subscribed_topics(metadata)
             if subscription is None:
                 return None
             topics |= subscription

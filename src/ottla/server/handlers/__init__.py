@@ -307,7 +307,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
         from ottla.server.handlers.transactions import TransactionViewHandlers
 
         replicas = coordinators.replica_manager
-        return TransactionViewHandlers(coordinators.transactions, replicas, clock)
+        return TransactionViewHandlers(coordinators.transactions, replicas, coordinators.runtime)
 
     return (
         LateFamily(producer_ids, ApiKey.INIT_PRODUCER_ID),

@@ -11,7 +11,7 @@ epoch, the second takes the group's partition into the transaction (KIP-890).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -73,8 +73,9 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime import Clock
-from ottla.server.apis import Handler
+from ottla.runtime import Clock, Runtime
+from ottla.runtime.scheduler import Work
+from ottla.server.apis import Answer, Handler
 from ottla.structs import (
     BROKER_CLIENT_ID,
     INTERNAL_TOPICS,
@@ -153,6 +154,7 @@ def session_of(context: RequestContext) -> int:
 # v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152).
 
 
+PRODUCERS_IN_A_SLICE: Final = 1000
 STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
 
 
@@ -160,11 +162,11 @@ class TransactionViewHandlers:
     """Answers from the coordinator's memory and from the logs."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager, clock: Clock
+        self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager, runtime: Runtime
     ) -> None:
         self.coordinator = coordinator
         self.replica_manager = replica_manager
-        self.clock = clock
+        self.clock, self.slices = runtime.clock, runtime.slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -175,19 +177,25 @@ class TransactionViewHandlers:
 
     def handle_describe_producers(
         self, context: RequestContext, body: DescribeProducersRequest
-    ) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        self._producers(TopicPartition(topic.name, index))
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in body.topics
-            ]
-        )
+    ) -> Answer:
+        return self.slices.begin(self._describe_producers(body))
+
+    def _describe_producers(
+        self, body: DescribeProducersRequest
+    ) -> Work[DescribeProducersResponse]:
+        response, count = DescribeProducersResponse(), 0
+        for topic in body.topics:
+            answer = TopicResponse(name=topic.name)
+            response.topics.append(answer)
+            for index in topic.partition_indexes:
+                partition, producers = self._producers(TopicPartition(topic.name, index))
+                answer.partitions.append(partition)
+                for known in producers:
+                    partition.active_producers.append(_described(known))
+                    count += 1
+                    if not count % PRODUCERS_IN_A_SLICE:
+                        yield
+        return response
 
     def handle_describe_transactions(
         self, context: RequestContext, body: DescribeTransactionsRequest
@@ -253,17 +261,15 @@ class TransactionViewHandlers:
             topics=[TopicData(topic=name, partitions=found) for name, found in topics.items()],
         )
 
-    def _producers(self, topic_partition: TopicPartition) -> PartitionResponse:
-        index = topic_partition.partition
+    def _producers(
+        self, topic_partition: TopicPartition
+    ) -> tuple[PartitionResponse, Sequence[ProducerStateEntry]]:
+        answer = PartitionResponse(partition_index=topic_partition.partition)
         try:
-            producers = self.replica_manager.partition(topic_partition).active_producers()
+            return answer, self.replica_manager.partition(topic_partition).active_producers()
         except KafkaError as error:
-            return PartitionResponse(
-                partition_index=index, error_code=error.error, error_message=error.message
-            )
-        return PartitionResponse(
-            partition_index=index, active_producers=[_described(known) for known in producers]
-        )
+            answer.error_code, answer.error_message = error.error, error.message
+            return answer, ()
 
 
 def _described(known: ProducerStateEntry) -> ProducerState:

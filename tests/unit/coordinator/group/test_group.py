@@ -7,6 +7,7 @@ import pytest
 from group_world import Reply
 
 from ottla.coordinator.group.group import (
+    MAX_SUBSCRIPTION_NAMES,
     NEXT_STATES,
     ClassicGroup,
     ClientContext,
@@ -194,6 +195,24 @@ def test_pending_members_are_waited_for():
     assert group.has_all_members_joined
 
 
+def subscription_to(count):
+    names = b"".join(b"\0\5%05d" % number for number in range(count))
+    return b"\0\0" + count.to_bytes(4, "big") + names + b"\xff" * 4
+
+
+def test_topics_are_unknown_where_members_name_too_many():
+    """A rebalance does not wait until all of them are read; those of one text count once."""
+    half = subscription_to(MAX_SUBSCRIPTION_NAMES // 2)
+    group = make_group(make_member("a", metadata=half))
+    group.protocol_name = "range"
+    group.add(make_member("b", metadata=half))
+    group.add(make_member("c", metadata=half))
+    assert len(group.compute_subscribed_topics()) == MAX_SUBSCRIPTION_NAMES // 2
+
+    group.add(make_member("d", metadata=subscription_to(MAX_SUBSCRIPTION_NAMES // 2 + 1)))
+    assert group.compute_subscribed_topics() is None
+
+
 def test_topics_are_known_only_of_readable_consumer_subscriptions():
     """Subscriptions of another kind leave the topics unknown."""
     subscription = bytes.fromhex("0000 00000002 000161 000162 ffffffff")
@@ -204,6 +223,9 @@ def test_topics_are_known_only_of_readable_consumer_subscriptions():
     group.add(make_member("b", metadata=b"\x00\x00\xff"))
     assert group.compute_subscribed_topics() is None
     group.remove("b")
+    group.add(make_member("same", metadata=subscription))
+    assert group.compute_subscribed_topics() == {"a", "b"}
+    group.remove("same")
     group.protocol_name = None
     assert group.compute_subscribed_topics() is None
     group.protocol_name, group.protocol_type = "range", "connect"
