@@ -17,7 +17,9 @@ idle for long enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -37,7 +39,7 @@ from ottla.replication.replica_requests import (
 )
 from ottla.runtime import FileRegion, Runtime
 from ottla.server.apis import is_follower, replica_id_of
-from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, Value, replace
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, replace
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -397,16 +399,11 @@ FIRST_VERSION_WITH_WHOLE_MESSAGES: Final = 3
 FIRST_VERSION_WITH_BATCHES: Final = 4
 # What is read for a partition at most, unless a batch of its topic may be larger.
 MAX_READ_BYTES: Final = 1 << 20
+# Where an answer has so many converted bytes, no further partition is converted for it.
+MAX_CONVERTED_BYTES: Final = 4 << 20
 
 Records = FileRegion | bytes | memoryview
 MessageSets = dict[TopicPartition, Records]
-
-
-class Stored(Value):
-    """The batches of one partition that must be converted."""
-
-    request: PartitionFetch
-    data: memoryview
 
 
 class MessageSetFetch:
@@ -431,6 +428,9 @@ class MessageSetFetch:
         self.fail = fail
         self.results: FetchResults = {}
         self.message_sets: MessageSets = {}
+        self._waiting: deque[PartitionFetch] = deque()
+        self._again: list[PartitionFetch] = []
+        self._room = MAX_CONVERTED_BYTES
 
     def start(self) -> DelayedFetch | None:
         """Read, and wait for data if there is none, like any fetch; returns the pending one."""
@@ -444,63 +444,65 @@ class MessageSetFetch:
         return replace(request, max_bytes=min(request.max_bytes, most))
 
     def _take(self, results: FetchResults) -> None:
-        """Read at once, for the files may be gone later, and convert what must be converted."""
+        """Convert what was read: one partition after the other, in the background."""
         self.results |= results
-        waiting: list[Stored] = []
-        for request in self.partitions:
-            tp = request.topic_partition
-            result = results.get(tp)
-            if result is None or result.records is None or result.error is not ErrorCode.NONE:
-                continue
-            try:
-                data = memoryview(result.records.read())
-            except OSError:
-                result.error = ErrorCode.KAFKA_STORAGE_ERROR
-                continue
-            if needs_down_conversion(data, self.magic):
-                waiting.append(Stored(request, data))
-            else:
-                self.message_sets[tp] = self._cut(tp, result.records)
-        self._convert(waiting)
+        readable = [request for request in self.partitions if self._has_records(request, results)]
+        # Whoever was left out for the limit of an answer must not be left out each time.
+        first = self.replica_manager.runtime.random.randrange(len(readable)) if readable else 0
+        self._waiting = deque(readable[first:] + readable[:first])
+        self._again = []
+        self._convert_next()
 
-    def _convert(self, waiting: Sequence[Stored]) -> None:
-        if not waiting:
-            self.respond(self.results, self.message_sets)
-            return
-        magic, limits = self.magic, self.limits
+    @staticmethod
+    def _has_records(request: PartitionFetch, results: FetchResults) -> bool:
+        result = results.get(request.topic_partition)
+        return result is not None and result.records is not None and not result.error
 
-        def convert() -> dict[TopicPartition, Converted]:
-            return {
-                stored.request.topic_partition: down_convert(
-                    stored.data,
-                    magic,
-                    stored.request.fetch_offset,
-                    limits[stored.request.topic_partition],
-                )
-                for stored in waiting
-            }
-
-        self.replica_manager.runtime.background.submit(convert, self._converted, self.fail)
-
-    def _converted(self, converted: Mapping[TopicPartition, Converted]) -> None:
-        """Read further where there were only markers, or the reader would never pass them."""
-        again: list[PartitionFetch] = []
-        for request in self.partitions:
-            tp = request.topic_partition
-            found = converted.get(tp)
-            if found is None:
-                continue
-            if found.error is not ErrorCode.NONE:
-                self.results[tp].error = found.error
-            elif found.data:
-                self.message_sets[tp] = self._cut(tp, found.data)
-            elif found.next_offset > request.fetch_offset:
-                again.append(replace(request, fetch_offset=found.next_offset))
-        if again:
-            self.partitions = again
-            self._take(self.replica_manager.read_from_logs(self.params, again))
+    def _convert_next(self) -> None:
+        if self._waiting and self._room > 0:
+            request = self._waiting.popleft()
+            done = partial(self._converted, request)
+            self.replica_manager.runtime.background.submit(self._job(request), done, self.fail)
+        elif self._again and not self._waiting:
+            # Read further where there were only markers, or the reader would never pass them.
+            self.partitions = self._again
+            self._take(self.replica_manager.read_from_logs(self.params, self._again))
         else:
+            for request in self._waiting:
+                self.message_sets[request.topic_partition] = b""
             self.respond(self.results, self.message_sets)
+
+    def _job(self, request: PartitionFetch) -> Callable[[], Converted | None]:
+        """Reads what is stored, and converts it; None if its reader can be given the file."""
+        records, magic = self.results[request.topic_partition].records, self.magic
+        limit = min(self.limits[request.topic_partition], self._room)
+        assert records is not None
+
+        def convert() -> Converted | None:
+            try:
+                data = memoryview(records.read())
+            except OSError:
+                return Converted(b"", request.fetch_offset, ErrorCode.KAFKA_STORAGE_ERROR)
+            if not needs_down_conversion(data, magic):
+                return None
+            return down_convert(data, magic, request.fetch_offset, limit)
+
+        return convert
+
+    def _converted(self, request: PartitionFetch, found: Converted | None) -> None:
+        tp = request.topic_partition
+        if found is None:
+            stored = self.results[tp].records
+            assert stored is not None
+            self.message_sets[tp] = self._cut(tp, stored)
+        elif found.error is not ErrorCode.NONE:
+            self.results[tp].error = found.error
+        elif found.data:
+            self._room -= len(found.data)
+            self.message_sets[tp] = self._cut(tp, found.data)
+        elif found.next_offset > request.fetch_offset:
+            self._again.append(replace(request, fetch_offset=found.next_offset))
+        self._convert_next()
 
     def _cut(self, topic_partition: TopicPartition, records: Records) -> Records:
         limit = max(0, self.limits[topic_partition])

@@ -14,7 +14,7 @@ from ottla.record.record import Record
 from ottla.record.record_batch import batches
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.runtime import FileRegion
-from ottla.server.fetch_session import MAX_READ_BYTES, MessageSetFetch
+from ottla.server.fetch_session import MAX_CONVERTED_BYTES, MAX_READ_BYTES, MessageSetFetch
 from ottla.structs import NO_UUID, IsolationLevel, TopicPartition, replace
 from ottla.testing import MemoryDisk, mock_runtime
 
@@ -182,13 +182,8 @@ def test_partition_is_read_once_while_another_is_read_past_its_markers(monkeypat
         return Logs.read(logs, request)
 
     logs.read = read_one
-    answers: list = []
     requests = [PartitionFetch(each, NO_UUID, 0, 1 << 20) for each in (TP, other)]
-    MessageSetFetch(
-        logs, PARAMS, requests, 2, lambda *answer: answers.append(answer), answers.append
-    ).start()
-    logs.runtime.scheduler.run_ready()
-    ((_, message_sets),) = answers
+    _, message_sets = fetch_all(logs, requests)
 
     assert message_sets.keys() == {TP, other}
     assert len([size for size in reads if size > 300]) == 1
@@ -200,3 +195,32 @@ def test_batch_that_ends_before_the_wanted_offset_gives_an_empty_answer():
 
     assert fetch(logs, fetch_offset=1)[1] is None
     assert len(logs.asked) == 1
+
+
+def fetch_all(logs: Logs, requests: list[PartitionFetch]):
+    """The results of one fetch, and the message sets."""
+    answers: list = []
+    MessageSetFetch(
+        logs, PARAMS, requests, 2, lambda *answer: answers.append(answer), answers.append
+    ).start()
+    logs.runtime.scheduler.run_ready()
+    (answer,) = answers
+    return answer
+
+
+def test_converted_answer_is_bounded_and_leaves_out_another_partition_each_time():
+    """Of many partitions with much to convert each has its turn."""
+    stored = build_batch([(1, b"k", bytes(MAX_READ_BYTES), ())])
+    logs = Logs(stored)
+    partitions = [TopicPartition("t", index) for index in range(12)]
+    answered: set[TopicPartition] = set()
+    for _ in range(40):
+        requests = [PartitionFetch(each, NO_UUID, 0, 2 * MAX_READ_BYTES) for each in partitions]
+        results, message_sets = fetch_all(logs, requests)
+        sizes = {tp: len(data) for tp, data in message_sets.items()}
+        assert all(result.error is ErrorCode.NONE for result in results.values())
+        assert sizes.keys() == set(partitions)
+        assert 0 < sum(sizes.values()) <= MAX_CONVERTED_BYTES + 2 * MAX_READ_BYTES
+        answered |= {tp for tp, size in sizes.items() if size}
+
+    assert answered == set(partitions)
