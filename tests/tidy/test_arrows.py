@@ -30,6 +30,9 @@ ARROWS = {
     "controller": BROKER_SIDE | {"log", "registry", "network", "replication"},
     "server": BROKER_SIDE
     | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"},
+    "extensions": BROKER_SIDE
+    | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"}
+    | {"server"},
     "clients": CLIENT_SIDE | {"metrics"},
     "connect": USES_CLIENTS | {"metrics"},
     "spark": USES_CLIENTS,

@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 90
+CORE = 92
 
 
 def core() -> set[str]:

@@ -20,12 +20,13 @@ from ottla.config.topic_config import TopicConfig
 from ottla.connect import distributed_herder, exactly_once, rest, source_task, tolerance, worker
 from ottla.connect.connectors import http, log_folder, mqtt, warehouse
 from ottla.connect.worker_clients import LARGEST_LETTER
+from ottla.extensions.audit import audit_log
 from ottla.mirror import flow
 from ottla.mirror import source_task as mirror
 from ottla.pipelines import access_log, topics, web_traffic
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD
-from ottla.server import apis, audit_log
+from ottla.server import apis
 from ottla.spark import checkpoint_topic, connections, row_writer
 from ottla.spark import exactly_once as spark
 

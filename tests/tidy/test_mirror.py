@@ -79,6 +79,16 @@ ELSEWHERE = (
         "server/own_transactions",
     ),
     Elsewhere(
+        "tests/unit/server",
+        "every handler and the broker itself work with its parts",
+        "server/parts",
+    ),
+    Elsewhere(
+        "tests/unit/extensions/audit/test_audit_log.py",
+        "a record is looked at where it is written",
+        "extensions/audit/audit_record",
+    ),
+    Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",

@@ -931,6 +931,7 @@ def put_checks(apis: Apis, authorizer: Authorizer, cache: MetadataCache, auto_cr
         if check is None:
             raise LocalProtocolError(f"{ApiKey(key).name} is served without a check of rights")
         apis.wrap(ApiKey(key), partial(_checked, authorizer, check))
+    authorizer.on_denial = apis.on_denial
 
 
 def _checked(authorizer: Authorizer, check: Check, handler: Handler) -> Handler:

@@ -42,7 +42,11 @@ from ottla.runtime import DelayedOperation, Runtime
 from ottla.structs import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
+    from ottla.security.acls import AclOperation, Resource
     from ottla.security.sasl import SaslAuthenticator
+
+    OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
+    """Gets what was denied, and whether it is served all the same."""
 
 logger = logging.getLogger(__name__)
 
@@ -448,6 +452,10 @@ class Apis:
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
         self.on_refused_login: OnRefusedLogin | None = None
+        self.on_refused_request: Callable[[RequestContext], object] | None = None
+        """Gets a request of brokers that came on another listener than theirs."""
+        self.on_denial: list[OnDenial] = []
+        """Get each right that a request lacks, where rights are asked for."""
         self._apis: dict[int, Api] = {}
         for family in families:
             self.register(family)
@@ -734,6 +742,11 @@ def _exempt(handler: Handler, context: RequestContext, body: Any) -> Answer:
     return handler(context, body)
 
 
+def request_name(header: RequestHeader) -> str:
+    """The request as Kafka's log names it: Metadata, ListOffsets."""
+    return ApiKey(header.api_key).name.title().replace("_", "")
+
+
 def error_code(outcome: object) -> int:
     """The error code in a response for what came of a request: 0 unless it is an error."""
     return int(outcome.error) if isinstance(outcome, KafkaError) else int(ErrorCode.NONE)
@@ -763,7 +776,6 @@ FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
 def keep_to_brokers(
     apis: Apis,
     listener_name: str,
-    on_refused: Callable[[RequestContext], object] | None = None,
     *,
     has_rights: bool = False,
 ) -> None:
@@ -781,8 +793,8 @@ def keep_to_brokers(
                 if context.listener_name != listener_name and is_reserved(context, body):
                     name = type(body).__name__
                     logger.info("%s of a client at %s is refused", name, context.client_host)
-                    if on_refused is not None:
-                        on_refused(context)
+                    if apis.on_refused_request is not None:
+                        apis.on_refused_request(context)
                     raise KafkaError.of(
                         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                         f"{name} on listener {context.listener_name}: brokers talk "

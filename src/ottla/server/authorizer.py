@@ -9,12 +9,11 @@ Wing: attaches to `server.access_checks`; the core serves everybody, and works w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.network.connection import RequestContext
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.registry.acl_store import AclStore
 from ottla.registry.tree import Registry
@@ -30,6 +29,10 @@ from ottla.security.acls import (
     parse_super_users,
 )
 from ottla.security.principal import KafkaPrincipal
+from ottla.server.apis import request_name
+
+if TYPE_CHECKING:
+    from ottla.server.apis import OnDenial
 
 logger = logging.getLogger("ottla.authorizer")
 
@@ -39,8 +42,6 @@ MAX_REMEMBERED: Final = 10_000
 SUM_MS: Final = 1_000
 """After so long a line says how many more names were denied in a request."""
 
-OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
-"""Gets what was denied, and whether it is served all the same."""
 Denial = tuple[object, AclOperation, Resource]
 
 
@@ -65,7 +66,7 @@ class Authorizer:
         self.is_enforcing = config.enforces_rights
         self.denied_count = 0
         """Denials since the start, those included that were only logged."""
-        self.on_denial: OnDenial | None = None
+        self.on_denial: Sequence[OnDenial] = ()
         self._logged: dict[Denial, int] = {}
         self._more: dict[DenialKind, int] = {}
         """What of a request is logged already, and how many more names were denied in it."""
@@ -146,8 +147,8 @@ class Authorizer:
     def _deny(self, context: RequestContext, operation: AclOperation, resource: Resource) -> bool:
         """Note a denial; whether the request is served all the same."""
         self.denied_count += 1
-        if self.on_denial is not None:
-            self.on_denial(context, operation, resource, not self.is_enforcing)
+        for each in self.on_denial:
+            each(context, operation, resource, not self.is_enforcing)
         kind = DenialKind(context.header, context.principal, operation, resource.type)
         if kind in self._more:
             self._more[kind] += 1
@@ -196,8 +197,3 @@ class Authorizer:
             self._logged.clear()
         self._logged[denial] = now_ms
         return True
-
-
-def request_name(header: RequestHeader) -> str:
-    """The request as Kafka's log names it: Metadata, ListOffsets."""
-    return ApiKey(header.api_key).name.title().replace("_", "")

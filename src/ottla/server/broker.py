@@ -40,10 +40,10 @@ from ottla.server.broker_loggers import RequestLog
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.extension import Extensions
 from ottla.server.fetch_session import FetchSessionCache
-from ottla.server.handlers import Parts, families
+from ottla.server.handlers import families
 from ottla.server.handlers.api_versions import Features
-from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.membership import (
     BrokerListeners,
     BrokerState,
@@ -52,6 +52,7 @@ from ottla.server.membership import (
     cluster_registry,
 )
 from ottla.server.metadata_cache import MetadataCache
+from ottla.server.parts import Parts
 from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.registry.token_store import TokenStore
     from ottla.security.sasl import SaslListener
-    from ottla.server.audit_log import AuditLog
     from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metric_reporters import MetricReporters
@@ -73,7 +73,7 @@ MakeProcessor = Callable[..., Any]
 """The class `Processor`, or what takes its place where there are no sockets."""
 
 
-class Broker:
+class Broker(Parts):
     """One member of a cluster, which it finds through the registry; it may be the only one.
 
     With the embedded registry it is: the controller, and the leader of every partition.
@@ -104,6 +104,7 @@ class Broker:
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
         self._network_config = network_config(config, self.tls, self._users(), table)
+        self.extensions = Extensions(self)
 
     @property
     def end_points(self) -> list[EndPoint]:
@@ -150,7 +151,7 @@ class Broker:
             self.reporters = MetricReporters(self.runtime, self.config, served)
             await self.reporters.start()
 
-    def _follow_reporters(self, parts: Parts) -> None:
+    def _follow_reporters(self) -> None:
         """Have the reporters that are set now, also the first one."""
         config = self.dynamic_config.broker_config
         if self.reporters is None:
@@ -160,7 +161,7 @@ class Broker:
 
             served = None if self.metrics is None else self.metrics.registry
             self.reporters = MetricReporters(self.runtime, self.config, served)
-            self.reporters.measure(parts, self.processor, lambda: self.state)
+            self.reporters.measure(self, self.processor, lambda: self.state)
         self.runtime.scheduler.spawn(self.reporters.follow(config), "follow metric.reporters")
 
     async def close_metrics(self) -> None:
@@ -265,33 +266,31 @@ class Broker:
             create_topic = link.create_topic
             link.serve(self.controller)
             self.replica_manager.join_cluster(link.replication())
-        self.audit = self._make_audit(create_topic)
-        parts = self._parts(orders, create_topic)
-        for family in families(parts):
+        self.orders, self.create_topic = orders, create_topic
+        for family in families(self):
             self.apis.register(family)
         shown = self.metrics or self.reporters
         if shown is not None:
             self._take_telemetry(shown.registry)
-        on_refused = None if self.audit is None else self.audit.note_refusal
         has_rights = self.authorizer is not None and self.authorizer.is_enforcing
         listener_name = config.inter_broker_listener_name
-        keep_to_brokers(self.apis, listener_name, on_refused, has_rights=has_rights)
+        keep_to_brokers(self.apis, listener_name, has_rights=has_rights)
         if self.authorizer is not None:
             # Imported only here: the checks of all APIs are a tenth of what a start imports.
             from ottla.server.access_checks import put_checks
 
             put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
-        if self.audit is not None:
-            self.audit.watch(self.apis)
+        for extension in self.extensions:
+            extension.wrap()
         self._follow_settings()
         if self.tokens is not None:
             interval_ms = config.delegation_token_expiry_check_interval_ms
             self.tokens.sweep_every(interval_ms, lambda: self.controller.is_active)
         for each in (self.metrics, self.reporters):
             if each is not None:
-                each.measure(parts, self.processor, lambda: self.state)
-        self.dynamic_config.on_broker_change(lambda: self._follow_reporters(parts))
-        self._follow_reporters(parts)
+                each.measure(self, self.processor, lambda: self.state)
+        self.dynamic_config.on_broker_change(self._follow_reporters)
+        self._follow_reporters()
         self._log_requests()
         coordinators.startup()
         self.replica_manager.startup()
@@ -341,22 +340,6 @@ class Broker:
         from ottla.server.authorizer import Authorizer
 
         return Authorizer(self.runtime, self.registry, self.config)
-
-    def _make_audit(self, create_topic: CreateTopic) -> AuditLog | None:
-        name = self.config.ottla_audit_topic
-        if not name:
-            return None
-        # Imported only here: most brokers have no such topic.
-        from ottla.server.audit_log import AuditLog, AuditTopic
-
-        connections = None if self.link is None else self.link.connections
-        topic = AuditTopic(
-            name, self.runtime, self.replica_manager, self.cache, create_topic, connections
-        )
-        audit = AuditLog(self.runtime, name, self.broker_id, topic.write)
-        if self.authorizer is not None:
-            self.authorizer.on_denial = audit.note_denial
-        return audit
 
     def _make_tokens(self) -> TokenStore | None:
         secret = self.config.delegation_token_secret
@@ -449,28 +432,6 @@ class Broker:
                 self.controller.on_unclean_election_allowed(), "elect leaders of all topics"
             )
 
-    def _parts(self, orders: ControllerOrders, create_topic: CreateTopic) -> Parts:
-        return Parts(
-            self.runtime,
-            self.config,
-            self.registry,
-            self.apis,
-            self.features,
-            self.dynamic_config,
-            self.log_manager,
-            self.replica_moves,
-            self.replica_manager,
-            self.cache,
-            self.fetch_sessions,
-            self.coordinators,
-            self.controller,
-            orders,
-            create_topic,
-            self.link,
-            self.authorizer,
-            self.tokens,
-        )
-
     def why_not_ready(self) -> str | None:
         """Why the broker is not ready for clients; None if it is.
 
@@ -497,8 +458,8 @@ class Broker:
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
         self.state = BrokerState.SHUTTING_DOWN
-        if self.audit is not None:
-            await self.audit.close()
+        for extension in self.extensions:
+            await extension.leave()
         self.membership.leave()
         self.controller.shutdown()
         # Waiting clients are answered first; else the processor would wait for them.

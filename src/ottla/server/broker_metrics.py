@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from ottla.replication.replica_manager import DelayedOperations, ReplicaManager
     from ottla.server.fetch_session import FetchSessionCache
-    from ottla.server.handlers import Parts
     from ottla.server.membership import BrokerState
+    from ottla.server.parts import Parts
 
 SERVER: Final = "kafka.server"
 NETWORK: Final = "kafka.network"
@@ -75,15 +75,15 @@ class BrokerMetrics:
         self.requests = RequestMetrics(registry, processor.sent)
         parts.apis.meter = self.requests
         processor.sent.on_sent = self.requests.on_sent
-        replicas = parts.replicas
+        replicas = parts.replica_manager
         of_topics(registry, replicas)
         of_replicas(registry, replicas)
         if parts.config.metrics_partitions_enable:
             of_partitions(registry, replicas)
         of_fetchers(registry, replicas, parts.config.metrics_partitions_enable)
-        of_log_dirs(registry, parts.logs)
-        if parts.moves.cleaner is not None:
-            of_cleaner(registry, parts.moves.cleaner, parts.logs)
+        of_log_dirs(registry, parts.log_manager)
+        if parts.replica_moves.cleaner is not None:
+            of_cleaner(registry, parts.replica_moves.cleaner, parts.log_manager)
         of_purgatories(registry, replicas.delayed)
         of_fetch_sessions(registry, parts.fetch_sessions)
         of_controller(registry, parts.controller)

@@ -35,7 +35,7 @@ from ottla.structs import (
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group
     from ottla.server.broker_connections import BrokerConnections
-    from ottla.server.handlers import Parts
+    from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class ConsumerLag:
     def __init__(self, parts: Parts, registry: MetricsRegistry) -> None:
         self._runtime = parts.runtime
         self._groups = parts.coordinators.groups.manager
-        self._partitions = parts.replicas.partitions
+        self._partitions = parts.replica_manager.partitions
         self._cache = parts.cache
         self._connections = None if parts.link is None else parts.link.connections
         self._histories: dict[TopicPartition, EndHistory] = {}

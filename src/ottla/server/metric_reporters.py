@@ -25,8 +25,8 @@ from ottla.runtime import Runtime, Timer
 if TYPE_CHECKING:
     from ottla.network.processor import Processor
     from ottla.server.broker_metrics import BrokerMetrics
-    from ottla.server.handlers import Parts
     from ottla.server.membership import BrokerState
+    from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
 

@@ -43,8 +43,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from ottla.network.processor import Processor
-    from ottla.server.handlers import Parts
     from ottla.server.membership import BrokerState
+    from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import ClassVar
 
@@ -22,7 +21,6 @@ from ottla.protocol.leader_and_isr import UpdateMetadataRequest
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.transactions import WriteTxnMarkersRequest
-from ottla.record.record_batch import batches
 from ottla.registry.paths import DEFAULT_ENTITY
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
@@ -290,52 +288,6 @@ def test_rights_are_asked_for_where_there_is_an_authorizer(settings, error):
     (topic,) = world.ask(body, 9, principal=EVE).topics
 
     assert topic.error_code == (ErrorCode.TOPIC_AUTHORIZATION_FAILED if error else 0)
-
-
-def audited(world):
-    """The records of the audit topic."""
-    world.runtime.advance(5_000)
-    log = log_of(world, "audit")
-    data = log.read(0, 1 << 20, max_offset=log.log_end_offset, min_one_message=True)
-    records = (each for batch in batches(data.records.read()) for each in batch.records())
-    return [json.loads(each.value) for each in records]
-
-
-def test_administrative_requests_and_denials_are_noted_in_the_audit_topic():
-    """What is refused to clients on their listener, too."""
-    world = BrokerWorld(
-        **TWO_LISTENERS,
-        **IN_CLUSTER,
-        ottla_audit_topic="audit",
-        super_users="User:root",
-        **AUTHORIZER,
-    ).start()
-    assert world.ask(creation("made"), 6, principal=ROOT).topics[0].error_code == 0
-    world.ask(MetadataRequest(topics=[MetadataRequestTopic(name="made")]), 9, principal=EVE)
-    world.ask(UpdateMetadataRequest(controller_epoch=-1), 8, principal=ROOT)
-    found = [(each["principal"], each["api"], each["decision"]) for each in audited(world)]
-
-    assert sorted(found) == [
-        ("User:eve", "Metadata", "denied"),
-        ("User:root", "CreateTopics", "allowed"),
-        ("User:root", "UpdateMetadata", "denied"),
-    ]
-
-
-def test_broker_alone_writes_its_audit_topic_itself():
-    """It leads whatever there is."""
-    world = BrokerWorld(ottla_audit_topic="audit").start()
-    world.ask(creation("made"), 6)
-
-    assert [each["api"] for each in audited(world)] == ["CreateTopics"]
-
-
-def test_broker_without_an_audit_topic_notes_nothing():
-    """Refusals are answered all the same."""
-    world = BrokerWorld(**AUTHORIZER).start()
-
-    assert world.broker.audit is None
-    assert world.ask(creation("t"), 6, principal=EVE).topics[0].error_code
 
 
 def test_tokens_that_have_ended_are_removed_by_the_controller():

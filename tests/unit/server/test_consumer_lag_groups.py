@@ -47,7 +47,7 @@ class World:
         parts = SimpleNamespace(
             runtime=self.runtime,
             coordinators=SimpleNamespace(groups=SimpleNamespace(manager=manager)),
-            replicas=self,
+            replica_manager=self,
             cache=self.cache,
             link=SimpleNamespace(connections=self) if in_cluster else None,
         )

@@ -14,31 +14,21 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.server.apis import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.metadata import CreateTopic, MetadataHandler
+from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
-from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value
+from ottla.server.metadata_cache import CurrentLeaders
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.config.broker_config import BrokerConfig
-    from ottla.controller.controller import Controller
     from ottla.coordinator.group.offsets import RegistryOffsets
-    from ottla.log.log_manager import LogManager
-    from ottla.log.replica_moves import ReplicaMoves
-    from ottla.registry.token_store import TokenStore
-    from ottla.registry.tree import Registry
-    from ottla.replication.replica_manager import ReplicaManager
-    from ottla.runtime import Runtime
-    from ottla.server.apis import ApiFamily, Apis, WholeFamily
-    from ottla.server.authorizer import Authorizer
+    from ottla.server.apis import ApiFamily, WholeFamily
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
     from ottla.server.coordinators import Coordinators
-    from ottla.server.dynamic_config import DynamicConfig
-    from ottla.server.fetch_session import FetchSessionCache
-    from ottla.server.handlers.api_versions import Features
+    from ottla.server.handlers.metadata import CreateTopic
+    from ottla.server.parts import Parts
 
 
 # The APIs of the families that are made at their first request, where there are many.
@@ -85,35 +75,12 @@ TRANSACTIONS: Final = (
 )
 
 
-class Parts(Value, frozen=True):
-    """The parts of a broker that handlers work with; a single broker has no link to a cluster."""
-
-    runtime: Runtime
-    config: BrokerConfig
-    registry: Registry
-    apis: Apis
-    features: Features
-    settings: DynamicConfig
-    logs: LogManager
-    moves: ReplicaMoves
-    replicas: ReplicaManager
-    cache: MetadataCache
-    fetch_sessions: FetchSessionCache
-    coordinators: Coordinators
-    controller: Controller
-    orders: ControllerOrders
-    create_topic: CreateTopic
-    link: ClusterLink | None
-    authorizer: Authorizer | None
-    tokens: TokenStore | None
-
-
 def families(has: Parts) -> tuple[ApiFamily, ...]:
     """The table: every family of handlers, made of what it needs.
 
     What each client asks is served by the first; the others are imported when they are asked.
     """
-    config, cache, replicas = has.config, has.cache, has.replicas
+    config, cache, replicas = has.config, has.cache, has.replica_manager
     leaders = CurrentLeaders(replicas, cache)
     transactional = TransactionalProduce(replicas, has.coordinators.verifier)
     return (
@@ -144,27 +111,27 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
     def topics() -> WholeFamily:
         from ottla.server.handlers.topics import TopicsHandler
 
-        return TopicsHandler(has.runtime, has.controller, has.replicas, has.settings)
+        return TopicsHandler(has.runtime, has.controller, has.replica_manager, has.dynamic_config)
 
     def list_offsets() -> WholeFamily:
         from ottla.server.handlers.offsets import ListOffsetsHandler
 
-        return ListOffsetsHandler(has.replicas, has.apis.slices)
+        return ListOffsetsHandler(has.replica_manager, has.apis.slices)
 
     def leader_epochs() -> WholeFamily:
         from ottla.server.handlers.offsets import LeaderEpochHandler
 
-        return LeaderEpochHandler(has.replicas)
+        return LeaderEpochHandler(has.replica_manager)
 
     def configs() -> WholeFamily:
         from ottla.server.handlers.configs import ConfigsHandler
 
-        return ConfigsHandler(has.settings, has.cache)
+        return ConfigsHandler(has.dynamic_config, has.cache)
 
     def log_dirs() -> WholeFamily:
         from ottla.server.handlers.log_dirs import LogDirsHandler
 
-        return LogDirsHandler(has.logs, has.moves, has.replicas)
+        return LogDirsHandler(has.log_manager, has.replica_moves, has.replica_manager)
 
     def reassignments() -> WholeFamily:
         from ottla.server.handlers.reassignments import ReassignmentsHandler
@@ -198,7 +165,7 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     def scram_users() -> WholeFamily:
         from ottla.server.handlers.sasl import ScramUsersHandler
 
-        return ScramUsersHandler(has.settings, lambda: has.controller.is_active)
+        return ScramUsersHandler(has.dynamic_config, lambda: has.controller.is_active)
 
     def tokens() -> WholeFamily:
         from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
@@ -213,7 +180,7 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     def client_quotas() -> WholeFamily:
         from ottla.server.handlers.client_quotas import ClientQuotasHandler
 
-        return ClientQuotasHandler(has.settings, has.apis.slices)
+        return ClientQuotasHandler(has.dynamic_config, has.apis.slices)
 
     return (
         LateFamily(acls, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),

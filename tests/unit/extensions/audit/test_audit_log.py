@@ -13,6 +13,14 @@ from rights_world import ClientConnection
 
 import ottla
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.audit.audit import Audit
+from ottla.extensions.audit.audit_log import CLOSE_TIMEOUT_MS, MAX_RETRY_MS, AuditLog
+from ottla.extensions.audit.audit_record import (
+    ADMINISTRATIVE,
+    MAX_LISTED,
+    MAX_TEXT,
+    AuditRecord,
+)
 from ottla.protocol import acls, configs, log_dirs, offsets, reassignments, sasl, topics
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
@@ -20,15 +28,6 @@ from ottla.protocol.group import DeleteGroupsRequest
 from ottla.security.acls import AclOperation, Resource, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis
-from ottla.server.audit_log import (
-    ADMINISTRATIVE,
-    CLOSE_TIMEOUT_MS,
-    MAX_LISTED,
-    MAX_RETRY_MS,
-    MAX_TEXT,
-    AuditLog,
-    AuditRecord,
-)
 from ottla.testing import InProcessBroker, InProcessCluster, mock_runtime, wait_until
 
 LIMIT_S = 60
@@ -579,6 +578,8 @@ def test_apis_are_watched():
     assert apis._apis[ApiKey.FETCH].handler is handler
     assert apis._apis[ApiKey.DELETE_TOPICS].handler is not handler
     assert apis.on_refused_login == world.audit.note_login
+    assert apis.on_refused_request == world.audit.note_refusal
+    assert apis.on_denial == [world.audit.note_denial]
 
 
 # With brokers
@@ -646,7 +647,7 @@ def test_brokers_that_lead_no_partition_ask_one_that_does():
             with ottla.Admin(f"localhost:{port}") as admin:
                 admin.describe_cluster()
         for broker_id in cluster.ports:
-            audit = cluster.broker(broker_id).audit
+            audit = cluster.broker(broker_id).extensions.find(Audit).log
 
             async def note(audit: AuditLog = audit) -> None:
                 audit.note_refusal(World().context(ApiKey.STOP_REPLICA))

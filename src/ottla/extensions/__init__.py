@@ -1,0 +1,1 @@
+"""Features of a broker, each in a folder that can be deleted: see `ottla.server.extension`."""

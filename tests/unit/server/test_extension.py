@@ -1,0 +1,81 @@
+"""Features are attached to the broker whose settings want them, and to no other."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ConfigError
+from ottla.server import extension
+from ottla.server.extension import EXTENSIONS, Extension, Extensions, load
+
+ME = __name__
+
+
+class Feature(Extension):
+    """It does nothing."""
+
+
+class Other(Extension):
+    """Nor does it."""
+
+
+def broker(**settings):
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return SimpleNamespace(config=BrokerConfig.parse({"log.dirs": "/logs", **named}))
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """Two features; the second one is wanted by the broker's settings alone."""
+    rows = {"ottla.audit.topic": f"{ME}:Feature", "broker.rack": f"{ME}:Other"}
+    monkeypatch.setattr(extension, "EXTENSIONS", rows)
+    return rows
+
+
+def test_setting_with_a_value_wants_its_feature(table):
+    """The features stand in the order of the table, and each is found by its class."""
+    alone = broker(broker_rack="r1")
+    both = Extensions(broker(broker_rack="r1", ottla_audit_topic="audit"))
+    extensions = Extensions(alone)
+
+    assert [type(each) for each in extensions] == [Other]
+    assert extensions.find(Other).broker is alone
+    assert extensions.find(Feature) is None
+    assert [type(each) for each in both] == [Feature, Other]
+    assert list(Extensions(broker())) == []
+
+
+def test_feature_whose_folder_is_deleted_is_named_by_the_setting_that_wants_it(table):
+    """A broker does not start without what its file asks for."""
+    table["broker.rack"] = "ottla.extensions.gone.gone:Gone"
+    message = "broker.rack needs ottla.extensions.gone.gone, which is not installed"
+
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Extensions(broker(broker_rack="r1"))
+
+
+def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, monkeypatch):
+    """The error names the package, as it would anywhere else."""
+    (tmp_path / "feature_that_needs.py").write_text("import no_such_package\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    table["broker.rack"] = "feature_that_needs:Feature"
+
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        load("broker.rack")
+
+
+@pytest.mark.parametrize("setting", EXTENSIONS)
+def test_every_row_of_the_table_names_a_setting(setting):
+    """A setting of brokers."""
+    assert setting in BrokerConfig.keys
+
+
+def test_hooks_are_few():
+    """What needs an eleventh is no feature but a part of the core."""
+    hooks = [name for name in vars(Extension) if not name.startswith("_")]
+
+    assert len(hooks) <= 10
