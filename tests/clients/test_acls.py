@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 
 import ottla
 from ottla.errors import ErrorCode
+from ottla.extensions.rights.rights import Rights
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -71,7 +72,7 @@ def administered() -> Iterator[InProcessBroker]:
 
 def allow(broker: InProcessBroker, *bindings: AclBinding) -> None:
     """As another broker of the cluster would: through the store."""
-    store = broker.broker.authorizer.store
+    store = broker.broker.find(Rights).authorizer.store
     assert set(broker.run(store.add(list(bindings))).values()) == {None}
 
 
@@ -158,7 +159,7 @@ def test_denial_stops_a_consumer_that_runs(guarded: InProcessBroker) -> None:
             wait_until(lambda: failures, "the denial")  # a fetch that waits ends first
             producer.send("t", b"after").result(LIMIT_S)
             assert read == [b"before"]
-            store = guarded.broker.authorizer.store
+            store = guarded.broker.find(Rights).authorizer.store
             guarded.run(store.remove([AclBindingFilter(permission=AclPermissionType.DENY)]))
             wait_until(lambda: read == [b"before", b"after"], "the record")
     finally:

@@ -22,6 +22,7 @@ from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkerWrit
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
+from ottla.extensions.rights import access_checks
 from ottla.log import producer_state_manager, recovery
 from ottla.log.cleaning import OffsetMap
 from ottla.log.leader_epoch_cache import LeaderEpochCache
@@ -37,7 +38,7 @@ from ottla.replication.follower_partition import FollowerPartition, FollowerSess
 from ottla.replication.partition import Partition
 from ottla.replication.partition_leader import InSyncReplicas, PartitionLeader
 from ottla.security.acls import AclTable
-from ottla.server import access_checks, fetch_session
+from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, NO_UUID, TopicPartition

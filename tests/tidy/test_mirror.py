@@ -89,15 +89,20 @@ ELSEWHERE = (
         "extensions/audit/audit_record",
     ),
     Elsewhere(
+        "tests/unit/test_extensions.py",
+        "how features attach to a broker is tested with all of them",
+        "extensions/rights/rights",
+    ),
+    Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",
     ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
-        "tests/unit/server/test_access_checks.py",
+        "tests/unit/extensions/rights/test_access_checks.py",
         "the matrix holds what each API answers to those without rights",
-        "server/denials",
+        "extensions/rights/denials",
     ),
     Elsewhere(
         "tests/system/cluster/test_moving_partitions.py",

@@ -6,6 +6,7 @@ import pytest
 from broker_world import BrokerWorld
 
 from ottla.extensions.audit.audit import Audit
+from ottla.extensions.rights.rights import Rights
 from ottla.server.metric_reporters import MetricsReporter
 
 ME = __name__
@@ -58,7 +59,9 @@ def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings)
     for step, _ in expected:
         part, method = step.split(".")
         if part == "audit":
-            world.spy(world.broker.extensions.find(Audit).log, method, step)
+            world.spy(world.broker.find(Audit).log, method, step)
+        elif part == "authorizer":
+            world.spy(world.broker.find(Rights).authorizer, method, step)
         elif part != "processor":
             world.spy(getattr(world.broker, part), method, step)
     world.stop()

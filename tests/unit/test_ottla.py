@@ -79,7 +79,7 @@ NOT_AT_THE_START = re.compile(
     r"ottla\.(metrics|registry\.(zookeeper|acl_store|token_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
     r"|ottla\.extensions\."
-    r"|ottla\.server\.(access_checks|authorizer|cluster_link|\w+_metrics|remote_\w+)"
+    r"|ottla\.server\.(cluster_link|\w+_metrics|remote_\w+)"
     # what nobody has asked it for
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
     r"|ottla\.log\.cleaning|ottla\.record\.\w+_compaction"

@@ -5,7 +5,7 @@ Else the ACLs of the resource's own name, of `*`, and of every prefix of the nam
 are none, `allow.everyone.if.no.acl.found` decides. A DENY that matches wins; then an ALLOW; what
 nothing allows is denied. The values and their numbers are those of Kafka's protocol (KIP-290).
 
-Wing: attaches to `server.authorizer`; the core serves everybody, and works without it.
+Wing: attaches to `extensions.rights`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations

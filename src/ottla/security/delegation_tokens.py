@@ -22,10 +22,11 @@ from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.sasl import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ottla.runtime import Clock
 from ottla.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal, TokenPrincipal
 from ottla.security.scram import MIN_ITERATIONS, ScramCredential, TokenLogin
-from ottla.structs import Value, encode_uuid, field
+from ottla.structs import NO_TIMESTAMP, Value, encode_uuid, field
 
 HASH: Final = "sha512"
 
@@ -72,6 +73,29 @@ def check_users(principals: Iterable[KafkaPrincipal]) -> None:
             raise KafkaError.of(
                 ErrorCode.INVALID_PRINCIPAL_TYPE, f"{each} must be of type {USER_TYPE}"
             )
+
+
+def owner_of(body: CreateDelegationTokenRequest, requester: KafkaPrincipal) -> KafkaPrincipal:
+    """The token's owner: as requested, else the requester."""
+    if not body.owner_principal_name:
+        return requester
+    return KafkaPrincipal(body.owner_principal_type or "", body.owner_principal_name)
+
+
+def not_created(
+    error: ErrorCode, owner: KafkaPrincipal, requester: KafkaPrincipal
+) -> CreateDelegationTokenResponse:
+    """The answer where no token is made."""
+    return CreateDelegationTokenResponse(
+        error_code=int(error),
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=NO_TIMESTAMP,
+        expiry_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
+    )
 
 
 class TokenTable:

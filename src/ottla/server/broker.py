@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +40,7 @@ from ottla.server.broker_loggers import RequestLog
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
-from ottla.server.extension import Extensions
+from ottla.server.extension import Extension, attach, late_families
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers import families
 from ottla.server.handlers.api_versions import Features
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.registry.token_store import TokenStore
     from ottla.security.sasl import SaslListener
-    from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metric_reporters import MetricReporters
     from ottla.server.metrics_listener import MetricsListener
@@ -78,6 +77,8 @@ class Broker(Parts):
 
     With the embedded registry it is: the controller, and the leader of every partition.
     """
+
+    extensions: Mapping[str, Extension]
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Broker(Parts):
         self.tokens = self._make_tokens()
         table = None if self.tokens is None else self.tokens.table
         self._network_config = network_config(config, self.tls, self._users(), table)
-        self.extensions = Extensions(self)
+        self.extensions = attach(self)
 
     @property
     def end_points(self) -> list[EndPoint]:
@@ -197,9 +198,8 @@ class Broker(Parts):
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
-        self.authorizer = self._make_authorizer()
-        if self.authorizer is not None:
-            await self.authorizer.start()  # no client is served before its ACLs are known
+        for extension in self.extensions.values():
+            await extension.before_clients()
         if self.tokens is not None:
             await self.tokens.start()
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
@@ -267,20 +267,14 @@ class Broker(Parts):
             link.serve(self.controller)
             self.replica_manager.join_cluster(link.replication())
         self.orders, self.create_topic = orders, create_topic
-        for family in families(self):
+        for family in (*families(self), *late_families(self)):
             self.apis.register(family)
         shown = self.metrics or self.reporters
         if shown is not None:
             self._take_telemetry(shown.registry)
-        has_rights = self.authorizer is not None and self.authorizer.is_enforcing
         listener_name = config.inter_broker_listener_name
-        keep_to_brokers(self.apis, listener_name, has_rights=has_rights)
-        if self.authorizer is not None:
-            # Imported only here: the checks of all APIs are a tenth of what a start imports.
-            from ottla.server.access_checks import put_checks
-
-            put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
-        for extension in self.extensions:
+        keep_to_brokers(self.apis, listener_name, has_rights=config.enforces_rights)
+        for extension in self.extensions.values():
             extension.wrap()
         self._follow_settings()
         if self.tokens is not None:
@@ -332,14 +326,6 @@ class Broker(Parts):
             self._request_log_switch = RequestLogSwitch(log, self.apis, self.processor)
         if self._request_log_switch is not None:
             self._request_log_switch.follow()
-
-    def _make_authorizer(self) -> Authorizer | None:
-        if not self.config.authorizer_class_name:
-            return None
-        # Imported only here: most brokers ask for no rights.
-        from ottla.server.authorizer import Authorizer
-
-        return Authorizer(self.runtime, self.registry, self.config)
 
     def _make_tokens(self) -> TokenStore | None:
         secret = self.config.delegation_token_secret
@@ -458,7 +444,7 @@ class Broker(Parts):
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
         self.state = BrokerState.SHUTTING_DOWN
-        for extension in self.extensions:
+        for extension in self.extensions.values():
             await extension.leave()
         self.membership.leave()
         self.controller.shutdown()
@@ -469,8 +455,8 @@ class Broker(Parts):
         self.dynamic_config.stop()
         self.tls.stop()
         self.features.stop()
-        if self.authorizer is not None:
-            self.authorizer.stop()
+        for extension in self.extensions.values():
+            extension.stop()
         if self.tokens is not None:
             self.tokens.stop()
         if self.link is not None:

@@ -12,10 +12,14 @@ one, and for the features in the order of the table.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ConfigError
+from ottla.protocol.api_keys import ApiKey
+from ottla.server.apis import LateFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +28,22 @@ if TYPE_CHECKING:
     from ottla.server.parts import Parts
 
 EXTENSIONS: Final[dict[str, str]] = {
+    "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
     "ottla.audit.topic": "ottla.extensions.audit.audit:Audit",
 }
 """The setting that wants a feature, and its class."""
+
+FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
+    "ottla.extensions.rights.rights:new_acls_handler": (
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+    ),
+}
+"""What makes the handlers of a feature's APIs at the first request.
+
+They answer whether the feature is wanted or not, and are not told where its folder is deleted.
+"""
 
 
 class Extension:
@@ -34,6 +51,12 @@ class Extension:
 
     def __init__(self, broker: Parts) -> None:
         self.broker = broker
+
+    async def before_clients(self) -> None:
+        """Read from the registry what must be known before the first client comes.
+
+        The registry and the settings of the cluster are there; logs and handlers are not.
+        """
 
     def wrap(self) -> None:
         """Put checks or watches around handlers.
@@ -44,22 +67,13 @@ class Extension:
     async def leave(self) -> None:
         """The broker has handed its leaders over and stops; the cluster still serves it."""
 
+    def stop(self) -> None:
+        """Follow the registry no longer: clients have gone, and it is closed next."""
 
-Kind = TypeVar("Kind", bound=Extension)
 
-
-class Extensions:
-    """The features that the settings of a broker want."""
-
-    def __init__(self, broker: Parts) -> None:
-        self._all = [load(setting)(broker) for setting in wanted(broker.config)]
-
-    def __iter__(self) -> Iterator[Extension]:
-        return iter(self._all)
-
-    def find(self, cls: type[Kind]) -> Kind | None:
-        """The feature of this class; None where it is not wanted."""
-        return next((each for each in self._all if isinstance(each, cls)), None)
+def attach(broker: Parts) -> dict[str, Extension]:
+    """The features that the settings of a broker want, by these settings."""
+    return {setting: load(setting)(broker) for setting in wanted(broker.config)}
 
 
 def wanted(config: BrokerConfig) -> list[str]:
@@ -75,12 +89,30 @@ def load(setting: str) -> type[Extension]:
     Raises:
         ConfigError: the folder of the feature is not there.
     """
-    module_name, class_name = EXTENSIONS[setting].split(":")
+    place = EXTENSIONS[setting]
     try:
-        module = import_module(module_name)
+        found: type[Extension] = named(place)
     except ModuleNotFoundError as error:
+        module_name = place.partition(":")[0]
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(f"{setting} needs {module_name}, which is not installed") from None
-    cls: type[Extension] = getattr(module, class_name)
-    return cls
+    return found
+
+
+def late_families(broker: Parts) -> Iterator[LateFamily]:
+    """The families of APIs of all features that are there."""
+    for place, keys in FAMILIES.items():
+        if find_spec(place.rpartition(".")[0]) is not None:
+            yield LateFamily(partial(make, place, broker), *keys)
+
+
+def make(place: str, broker: Parts) -> Any:
+    """What the function of this place makes for a broker."""
+    return named(place)(broker)
+
+
+def named(place: str) -> Any:
+    """The class or function of a place in the tables, as `module:name`."""
+    module_name, name = place.split(":")
+    return getattr(import_module(module_name), name)

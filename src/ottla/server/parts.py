@@ -6,19 +6,21 @@ them it may count on. A part that a broker may lack is None there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.log.log_manager import LogManager
     from ottla.log.replica_moves import ReplicaMoves
+    from ottla.network.connection import RequestContext
     from ottla.registry.token_store import TokenStore
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
     from ottla.server.apis import Apis
-    from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
     from ottla.server.coordinators import Coordinators
@@ -28,9 +30,13 @@ if TYPE_CHECKING:
     from ottla.server.handlers.metadata import CreateTopic
     from ottla.server.metadata_cache import MetadataCache
 
+    MayRead = Callable[[RequestContext, str], bool]
+
+Kind = TypeVar("Kind")
+
 
 class Parts:
-    """Names and types alone; the one class below it is `Broker`."""
+    """Names and types; the one class below it is `Broker`."""
 
     runtime: Runtime
     config: BrokerConfig
@@ -50,5 +56,12 @@ class Parts:
     create_topic: CreateTopic
     link: ClusterLink | None
     """The ways to other brokers; a single broker has none."""
-    authorizer: Authorizer | None
+    extensions: Mapping[str, object]
+    """The features of this broker, by the setting that wants each."""
+    may_read: MayRead | None = None
+    """Whether a client may read a topic; None where rights are not asked for."""
     tokens: TokenStore | None
+
+    def find(self, cls: type[Kind]) -> Kind | None:
+        """The feature of this class; None where the broker's settings do not want it."""
+        return next((each for each in self.extensions.values() if isinstance(each, cls)), None)

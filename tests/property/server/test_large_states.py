@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from request_fuzzer import Watch, calls, memory_of, steps_measured
 
+from ottla.extensions.rights.rights import Rights
 from ottla.log.producer_state_manager import ProducerStateEntry
 from ottla.protocol.acls import (
     AclCreation,
@@ -98,11 +99,11 @@ async def fill(broker: InProcessBroker) -> None:
     read = (AclOperation.READ, AclPermissionType.ALLOW)
     patterns = [ResourcePattern(ResourceType.TOPIC, f"r{n}") for n in range(MANY)]
     one = ResourcePattern(ResourceType.TOPIC, "*")
-    assert server.authorizer is not None
-    server.authorizer.table.add(
+    assert server.find(Rights).authorizer is not None
+    server.find(Rights).authorizer.table.add(
         AclBinding(each, AccessControlEntry("User:bob", "*", *read)) for each in patterns
     )
-    await server.authorizer.store.add(
+    await server.find(Rights).authorizer.store.add(
         [AclBinding(one, AccessControlEntry(f"User:u{n}", "*", *read)) for n in range(MANY // 2)]
     )
     for number in range(MANY):

@@ -6,6 +6,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
+from ottla.extensions.rights.rights import Rights
 from ottla.security.acls import AclOperation, Resource, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.testing import InProcessBroker, wait_until
@@ -47,7 +48,7 @@ def test_tool_and_broker_share_the_nodes_of_kafka(znodes):
     ) as broker:
 
         def may_read() -> bool:
-            table = broker.broker.authorizer.table
+            table = broker.broker.find(Rights).authorizer.table
             return table.is_allowed(BOB, "10.0.0.1", AclOperation.READ, ORDERS)
 
         assert may_read()
@@ -58,6 +59,6 @@ def test_tool_and_broker_share_the_nodes_of_kafka(znodes):
         prefixed = ("--topic", "logs-", "--resource-pattern-type", "prefixed")
         run_tool(znodes.connect, "--add", "--allow-principal", "User:bob", *prefixed)
         run_tool(znodes.connect, "--remove", "--force", "--topic", "orders")
-        wait_until(lambda: len(broker.broker.authorizer.table) == 1, "the removal")
+        wait_until(lambda: len(broker.broker.find(Rights).authorizer.table) == 1, "the removal")
     assert znodes.names("/kafka-acl/Topic") == []
     assert znodes.names("/kafka-acl-extended/prefixed/Topic") == ["logs-"]

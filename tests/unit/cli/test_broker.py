@@ -151,7 +151,7 @@ def test_broker_imports_nothing_that_it_does_not_need():
         "ottla.record.rows",
         "ottla.registry.zookeeper",
         "ottla.runtime.poller",
-        "ottla.server.access_checks",
+        "ottla.extensions.rights.access_checks",
         "pandas",
         "pyarrow",
         "pyspark",

@@ -71,6 +71,12 @@ class Noted(Extension):
 
     world: BrokerWorld
 
+    async def before_clients(self):
+        self.world.note("feature.before_clients")
+
+    def stop(self):
+        self.world.note("feature.stop")
+
     def wrap(self):
         self.world.note("feature.wrap")
 
@@ -121,6 +127,7 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
     assert world.steps == [
         ("registry", "STARTING"),
         ("features.start", "STARTING"),
+        ("feature.before_clients", "STARTING"),
         ("recovery", "RECOVERY"),
         ("listen", "STARTING"),
         *others,
@@ -146,6 +153,7 @@ STOPS = (
     ("dynamic_config.stop", "SHUTTING_DOWN"),
     ("tls.stop", "SHUTTING_DOWN"),
     ("features.stop", "SHUTTING_DOWN"),
+    ("feature.stop", "SHUTTING_DOWN"),
     ("link.close", "SHUTTING_DOWN"),
     ("registry.close", "SHUTTING_DOWN"),
     ("log_manager.shutdown", "SHUTTING_DOWN"),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.server import extension
-from ottla.server.extension import EXTENSIONS, Extension, Extensions, load
+from ottla.server.extension import EXTENSIONS, FAMILIES, Extension, attach, late_families, load
+from ottla.server.parts import Parts
 
 ME = __name__
 
@@ -25,7 +26,10 @@ class Other(Extension):
 
 def broker(**settings):
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return SimpleNamespace(config=BrokerConfig.parse({"log.dirs": "/logs", **named}))
+    found = Parts()
+    found.config = BrokerConfig.parse({"log.dirs": "/logs", **named})
+    found.extensions = attach(found)
+    return found
 
 
 @pytest.fixture
@@ -39,14 +43,13 @@ def table(monkeypatch):
 def test_setting_with_a_value_wants_its_feature(table):
     """The features stand in the order of the table, and each is found by its class."""
     alone = broker(broker_rack="r1")
-    both = Extensions(broker(broker_rack="r1", ottla_audit_topic="audit"))
-    extensions = Extensions(alone)
+    both = broker(broker_rack="r1", ottla_audit_topic="audit")
 
-    assert [type(each) for each in extensions] == [Other]
-    assert extensions.find(Other).broker is alone
-    assert extensions.find(Feature) is None
-    assert [type(each) for each in both] == [Feature, Other]
-    assert list(Extensions(broker())) == []
+    assert list(alone.extensions) == ["broker.rack"]
+    assert alone.find(Other).broker is alone
+    assert alone.find(Feature) is None
+    assert [type(each) for each in both.extensions.values()] == [Feature, Other]
+    assert broker().extensions == {}
 
 
 def test_feature_whose_folder_is_deleted_is_named_by_the_setting_that_wants_it(table):
@@ -55,7 +58,7 @@ def test_feature_whose_folder_is_deleted_is_named_by_the_setting_that_wants_it(t
     message = "broker.rack needs ottla.extensions.gone.gone, which is not installed"
 
     with pytest.raises(ConfigError, match=re.escape(message)):
-        Extensions(broker(broker_rack="r1"))
+        broker(broker_rack="r1")
 
 
 def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, monkeypatch):
@@ -72,6 +75,21 @@ def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, mon
 def test_every_row_of_the_table_names_a_setting(setting):
     """A setting of brokers."""
     assert setting in BrokerConfig.keys
+
+
+@pytest.mark.parametrize("place", FAMILIES)
+def test_a_row_names_the_apis_of_its_family(place):
+    """Else an API would be told and not served, or served and not told."""
+    (family,) = [each for each in late_families(MagicMock()) if each._keys == FAMILIES[place]]
+
+    assert family._make().apis().keys() == family.apis().keys()
+
+
+def test_apis_of_a_feature_are_not_told_where_its_folder_is_deleted(monkeypatch):
+    """A client sees which APIs there are; a request would be answered by nobody."""
+    monkeypatch.setattr(extension, "FAMILIES", {"ottla.extensions.gone.gone:make": ()})
+
+    assert list(late_families(broker())) == []
 
 
 def test_hooks_are_few():

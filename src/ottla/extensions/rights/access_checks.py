@@ -7,8 +7,6 @@ no check is made. A broker with an authorizer does not start with an API that ha
 
 The order counts: group and transactional id before the topics, and the right to a topic before
 whether it exists, so that a client without DESCRIBE learns nothing about what there is.
-
-Wing: attaches to `server.apis`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations
@@ -18,6 +16,15 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
+from ottla.extensions.rights import denials
+from ottla.extensions.rights.authorizer import Authorizer
+from ottla.extensions.rights.denials import (
+    CLUSTER_DENIED,
+    GROUP_DENIED,
+    TOPIC_DENIED,
+    TRANSACTION_DENIED,
+    UNKNOWN,
+)
 from ottla.network.connection import RequestContext
 from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
 from ottla.protocol.api_keys import ApiKey
@@ -92,19 +99,9 @@ from ottla.protocol.transactions import (
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
-from ottla.security.delegation_tokens import may_ask
+from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
-from ottla.server import denials
 from ottla.server.apis import Answer, Apis, Handler, is_follower
-from ottla.server.authorizer import Authorizer
-from ottla.server.denials import (
-    CLUSTER_DENIED,
-    GROUP_DENIED,
-    TOPIC_DENIED,
-    TRANSACTION_DENIED,
-    UNKNOWN,
-)
-from ottla.server.handlers.delegation_tokens import not_created, owner_of
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_UUID
 
@@ -170,9 +167,6 @@ class Asking:
             change(response)
 
         self.context.amend = amend
-
-
-# What many APIs have in common.
 
 
 def free(asking: Asking, body: Request) -> None:
@@ -278,9 +272,6 @@ def shown(
     return check
 
 
-# Records.
-
-
 def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
     if any(_is_transactional(data.records) for t in body.topic_data for data in t.partition_data):
         name = body.transactional_id
@@ -340,9 +331,6 @@ def check_offset_for_leader_epoch(
         lambda topic: asking.may(DESCRIBE, TOPIC, topic.topic),
         denials.epochs_not_told,
     )
-
-
-# Groups and their offsets.
 
 
 def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Response | None:
@@ -497,9 +485,6 @@ def _topics_of(group: DescribedConsumerGroup) -> set[str]:
     }
 
 
-# Transactions.
-
-
 def check_init_producer_id(asking: Asking, body: InitProducerIdRequest) -> None:
     if body.transactional_id is not None:
         asking.need(WRITE, TRANSACTIONAL_ID, body.transactional_id)
@@ -568,9 +553,6 @@ def check_describe_transactions(asking: Asking, body: Any) -> Response | None:
 def check_list_transactions(asking: Asking, body: Any) -> None:
     """Leave what the client may see, before its expression is matched."""
     asking.context.in_sight = asking.authorizer.sight(asking.context, TRANSACTIONAL_ID, DESCRIBE)
-
-
-# Administration.
 
 
 def check_create_topics(asking: Asking, body: CreateTopicsRequest) -> Response | None:
@@ -661,7 +643,7 @@ def check_alter_scram_users(
 
 
 def check_create_token(asking: Asking, body: CreateDelegationTokenRequest) -> Response | None:
-    """A token of another owner needs CREATE_TOKENS on it; who may not ask at all is told so."""
+    """A token of another owner needs CREATE_TOKENS on it, but for those who may ask for none."""
     requester = asking.context.principal
     owner = owner_of(body, requester)
     if owner == requester or not may_ask(requester):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.rights.authorizer import Authorizer
 from ottla.network.connection import RequestContext
 from ottla.protocol.acls import (
     AclCreation,
@@ -43,7 +44,6 @@ from ottla.security.acls import (
     check_binding,
 )
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.server.authorizer import Authorizer
 
 SLICE_BINDINGS = 1000
 REASON = "no authorizer is configured on this broker"

@@ -2,8 +2,6 @@
 
 Nothing is asked where `authorizer.class.name` is not set: there is no authorizer then. With
 `authorizer.mode=log` a denial is logged and counted, and the request is served all the same.
-
-Wing: attaches to `server.access_checks`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Answers to a client that lacks a right: the error where each response has a place for it.
 
 A denied entry of a request has a result of its own, beside those of what was allowed.
-
-Wing: attaches to `server.access_checks`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations
@@ -102,9 +100,6 @@ MESSAGE: Final = "Authorization failed."
 UNKNOWN: Final = -1
 
 
-# Records.
-
-
 def not_produced(topic: Any, error: int = TOPIC_DENIED) -> TopicProduceResponse:
     return TopicProduceResponse(
         name=topic.name,
@@ -187,9 +182,6 @@ def producers_not_told(topic: Any) -> TopicResponse:
     )
 
 
-# Groups and their offsets.
-
-
 def not_committed(topic: Any, error: int = TOPIC_DENIED) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
@@ -263,9 +255,6 @@ def group_not_deleted(name: str) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=name, error_code=GROUP_DENIED)
 
 
-# Transactions.
-
-
 def not_added(errors: Iterable[tuple[Any, int]]) -> AddPartitionsToTxnResponse:
     """Topics, each with its error: one that is denied keeps all others out."""
     return AddPartitionsToTxnResponse(
@@ -321,9 +310,6 @@ def transaction_not_described(name: str) -> DescribeTransactionsTransactionState
     return DescribeTransactionsTransactionState(
         error_code=TRANSACTION_DENIED, transactional_id=name
     )
-
-
-# Topics and administration.
 
 
 def topic_not_told(topic: MetadataRequestTopic) -> MetadataResponseTopic:

@@ -87,7 +87,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         ApiVersionsHandler(has.apis.supported, has.features),
         FeaturesHandler(has.features),
         ProduceHandler(replicas, transactional, leaders),
-        FetchHandler(replicas, has.fetch_sessions, leaders, config.fetch_max_bytes, has.authorizer),
+        FetchHandler(replicas, has.fetch_sessions, leaders, config.fetch_max_bytes, has.may_read),
         MetadataHandler(
             cache,
             config.auto_create_topics_enable,
@@ -152,11 +152,6 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     """The rows of how users log in, what they may do, and how much."""
     config = has.config
 
-    def acls() -> WholeFamily:
-        from ottla.server.handlers.acls import AclsHandler
-
-        return AclsHandler(has.authorizer, has.apis.slices)
-
     def sasl() -> WholeFamily:
         from ottla.server.handlers.sasl import SaslHandlers
 
@@ -183,7 +178,6 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
         return ClientQuotasHandler(has.dynamic_config, has.apis.slices)
 
     return (
-        LateFamily(acls, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
         LateFamily(sasl, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
         LateFamily(
             scram_users,

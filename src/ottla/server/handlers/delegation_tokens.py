@@ -34,7 +34,13 @@ from ottla.protocol.sasl import (
     TokenRenewer,
 )
 from ottla.runtime import Clock
-from ottla.security.delegation_tokens import DelegationToken, check_users, may_ask
+from ottla.security.delegation_tokens import (
+    DelegationToken,
+    check_users,
+    may_ask,
+    not_created,
+    owner_of,
+)
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Handler
 from ottla.structs import NO_TIMESTAMP
@@ -201,29 +207,6 @@ class DelegationTokensHandler:
             max_ms=now_ms + lifetime_ms,
             hmac=store.table.hmac_of(token_id),
         )
-
-
-def owner_of(body: CreateDelegationTokenRequest, requester: KafkaPrincipal) -> KafkaPrincipal:
-    """Whose token is asked for: that of who asks, unless another owner is named."""
-    if not body.owner_principal_name:
-        return requester
-    return KafkaPrincipal(body.owner_principal_type or "", body.owner_principal_name)
-
-
-def not_created(
-    error: ErrorCode, owner: KafkaPrincipal, requester: KafkaPrincipal
-) -> CreateDelegationTokenResponse:
-    """The answer to one who gets no token."""
-    return CreateDelegationTokenResponse(
-        error_code=int(error),
-        principal_type=owner.type,
-        principal_name=owner.name,
-        token_requester_principal_type=requester.type,
-        token_requester_principal_name=requester.name,
-        issue_timestamp_ms=NO_TIMESTAMP,
-        expiry_timestamp_ms=NO_TIMESTAMP,
-        max_timestamp_ms=NO_TIMESTAMP,
-    )
 
 
 def described(token: DelegationToken) -> DescribedDelegationToken:

@@ -53,7 +53,7 @@ from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.server.authorizer import Authorizer
+    from ottla.server.parts import MayRead
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +71,13 @@ class FetchHandler:
         sessions: FetchSessionCache,
         leaders: CurrentLeaders,
         fetch_max_bytes: int,
-        authorizer: Authorizer | None = None,
+        may_read: MayRead | None = None,
     ) -> None:
         self.replica_manager = replica_manager
         self.sessions = sessions
         self.leaders = leaders
         self.fetch_max_bytes = fetch_max_bytes
-        self.authorizer = authorizer
+        self.may_read = may_read
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.FETCH: self.handle_fetch}
@@ -142,14 +142,12 @@ class FetchHandler:
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext
     ) -> FetchResults:
         """What a consumer may not read; asked each time, for a session outlives its rights."""
-        authorizer = self.authorizer
-        if authorizer is None or is_follower(body):
+        may_read = self.may_read
+        if may_read is None or is_follower(body):
             return {}
         topics = {each.topic_partition.topic for each in fetch.partitions}
         unreadable = {
-            topic
-            for topic in topics
-            if not is_unresolved(topic) and not authorizer.may_read(context, topic)
+            topic for topic in topics if not is_unresolved(topic) and not may_read(context, topic)
         }
         if not unreadable:
             return {}

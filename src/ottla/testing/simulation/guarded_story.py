@@ -311,8 +311,11 @@ class AclKeeper(Administrator):
 
 def table_of(host: Any) -> AclTable | None:
     """The ACLs by which a broker decides; None if it does not run, or has not read them yet."""
-    authorizer = getattr(host.broker, "authorizer", None)
-    return authorizer.table if host.is_running and host.is_serving and authorizer else None
+    if not (host.is_running and host.is_serving):
+        return None
+    rights: Any = host.broker.extensions["authorizer.class.name"]
+    table: AclTable = rights.authorizer.table
+    return table
 
 
 class GuardedStory(Story):

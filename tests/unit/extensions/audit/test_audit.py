@@ -71,5 +71,5 @@ def test_broker_without_an_audit_topic_notes_nothing():
     """Refusals are answered all the same."""
     world = BrokerWorld(**AUTHORIZER).start()
 
-    assert world.broker.extensions.find(Audit) is None
+    assert world.broker.find(Audit) is None
     assert world.ask(creation("t"), 6, principal=EVE).topics[0].error_code

@@ -647,7 +647,7 @@ def test_brokers_that_lead_no_partition_ask_one_that_does():
             with ottla.Admin(f"localhost:{port}") as admin:
                 admin.describe_cluster()
         for broker_id in cluster.ports:
-            audit = cluster.broker(broker_id).extensions.find(Audit).log
+            audit = cluster.broker(broker_id).find(Audit).log
 
             async def note(audit: AuditLog = audit) -> None:
                 audit.note_refusal(World().context(ApiKey.STOP_REPLICA))

@@ -37,6 +37,9 @@ from rights_world import acl, call, error_codes
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_rebalancer import NamePattern
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
+from ottla.extensions.rights.access_checks import Asking, checks, put_checks
+from ottla.extensions.rights.authorizer import Authorizer
+from ottla.extensions.rights.rights import Rights
 from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics, transactions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
@@ -45,9 +48,7 @@ from ottla.record.conversion import encode_message
 from ottla.record.record import Record
 from ottla.security.acls import AclPermissionType, ResourceType
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.access_checks import Asking, checks, put_checks
 from ottla.server.apis import Apis
-from ottla.server.authorizer import Authorizer
 from ottla.server.fetch_session import MAX_FETCHED
 from ottla.server.handlers.fetch import MAX_USELESS
 from ottla.structs import INTERNAL_TOPICS
@@ -103,11 +104,11 @@ def broker() -> Iterator[InProcessBroker]:
 def no_acls(request: pytest.FixtureRequest) -> None:
     """Each test begins without ACLs."""
     if "broker" in request.fixturenames:
-        request.getfixturevalue("broker").broker.authorizer.table.replace({})
+        request.getfixturevalue("broker").broker.find(Rights).authorizer.table.replace({})
 
 
 def allow(broker: InProcessBroker, *rights: Right) -> None:
-    broker.broker.authorizer.table.add(acl(*right, "User:alice") for right in rights)
+    broker.broker.find(Rights).authorizer.table.add(acl(*right, "User:alice") for right in rights)
 
 
 def title(row: Row) -> str:
@@ -122,7 +123,7 @@ def test_denials_are_those_of_kafka(broker: InProcessBroker, row: Row) -> None:
     for version in range(first, min(message.max_version, row.last_version) + 1):
         told = {}
         for topic in (THERE, MISSING):
-            broker.broker.authorizer.table.replace({})
+            broker.broker.find(Rights).authorizer.table.replace({})
             denied = call(broker, ALICE, row.body(version, topic), version)
             told[topic] = repr(denied).replace(repr(topic), "x")
             assert error_codes(denied) == row.none, f"v{version} {topic} without rights: {denied}"
@@ -141,7 +142,7 @@ def test_denials_are_those_of_kafka(broker: InProcessBroker, row: Row) -> None:
             assert codes == row.describe, f"v{version} {topic} with DESCRIBE: {described}"
 
             if row.full(topic):
-                broker.broker.authorizer.table.replace({})
+                broker.broker.find(Rights).authorizer.table.replace({})
                 allow(broker, *row.full(topic))
                 served = call(broker, ALICE, row.body(version, topic), version)
                 assert not error_codes(served) & DENIED, f"v{version} {topic}: {served}"
@@ -278,7 +279,7 @@ def test_right_that_is_taken_away_ends_an_open_fetch_session(broker):
     first.session_epoch = 0
     session_id = call(broker, ALICE, first, 11).session_id
     assert session_id
-    broker.broker.authorizer.table.add(
+    broker.broker.find(Rights).authorizer.table.add(
         [acl(Op.READ, TOPIC, "session", "User:alice", AclPermissionType.DENY)]
     )
 

@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.rights import access_checks as checks
+from ottla.extensions.rights.access_checks import Asking, TopicChecks
 from ottla.protocol import metadata, offsets, topics, transactions
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.sasl import CreateDelegationTokenRequest
 from ottla.record.batch_builder import build_batch
 from ottla.security.acls import CLUSTER, AclOperation, ResourceType
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
-from ottla.server import access_checks as checks
-from ottla.server.access_checks import Asking, TopicChecks
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 

@@ -8,6 +8,8 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
+from ottla.extensions.rights.acls_handler import AclsHandler
+from ottla.extensions.rights.authorizer import Authorizer
 from ottla.protocol.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -19,8 +21,6 @@ from ottla.protocol.acls import (
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.runtime import Slices
-from ottla.server.authorizer import Authorizer
-from ottla.server.handlers.acls import AclsHandler
 from ottla.testing import mock_runtime
 
 

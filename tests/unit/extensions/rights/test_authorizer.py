@@ -8,6 +8,7 @@ import pytest
 from rights_world import acl
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.extensions.rights.authorizer import REPEAT_MS, SUM_MS, Authorizer
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.registry.acl_store import AclStore
@@ -21,7 +22,6 @@ from ottla.security.acls import (
     ResourceType,
 )
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.authorizer import REPEAT_MS, SUM_MS, Authorizer
 from ottla.testing import mock_runtime
 
 ORDERS = Resource(ResourceType.TOPIC, "orders")
@@ -77,7 +77,7 @@ def test_denial_is_logged_as_kafka_does_once_a_minute(caplog):
 
 def test_memory_of_what_was_logged_is_bounded(caplog, monkeypatch):
     """Beyond its bound all is forgotten, and logged once more."""
-    monkeypatch.setattr("ottla.server.authorizer.MAX_REMEMBERED", 3)
+    monkeypatch.setattr("ottla.extensions.rights.authorizer.MAX_REMEMBERED", 3)
     caplog.set_level("INFO")
     world = World()
     for name in ("a", "b", "c", "a", "d", "a", "d"):
