@@ -11,6 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch, batches
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_OFFSET
 
 logger = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class CoordinatorWriter:
 # Reading one partition of a coordinator's topic, a step at a time.
 
 
-RECORDS_PER_STEP: Final = 2000
+RECORDS_PER_STEP: Final = 500
 LOADS_KEPT: Final = 100
 REPLICATION_POLL_MS: Final = 10
 FIRST_RELOAD_MS: Final = 100
@@ -187,6 +188,9 @@ class StepwiseLoader(ABC):
 LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
 
 
+DONE: Final = object()
+
+
 class CoordinatorPartitions(Generic[LoaderT]):
     """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
 
@@ -230,14 +234,14 @@ class CoordinatorPartitions(Generic[LoaderT]):
         self,
         partition: int,
         new_loader: Callable[[], LoaderT],
-        on_finished: Callable[[LoaderT], object],
+        finish: Callable[[LoaderT], Work[None]],
     ) -> None:
-        """Read from the loop's next turn on; `on_finished` is called when all has been read.
+        """Read from the loop's next turn on, and then do the work that `finish` gives, in steps.
 
         Does nothing if the partition is being loaded, or is loaded.
         """
         if partition not in self._loaded and partition not in self._loaders:
-            self._begin(partition, new_loader, on_finished, FIRST_RELOAD_MS)
+            self._begin(partition, new_loader, finish, FIRST_RELOAD_MS)
 
     def unload(self, partition: int) -> None:
         """This broker no longer leads the partition."""
@@ -248,17 +252,18 @@ class CoordinatorPartitions(Generic[LoaderT]):
         self,
         partition: int,
         new_loader: Callable[[], LoaderT],
-        on_finished: Callable[[LoaderT], object],
+        finish: Callable[[LoaderT], Work[None]],
         retry_ms: int,
     ) -> None:
         self._loaders[partition] = loader = new_loader()
+        finishing = finish(loader)
         loader.began_ms = self._clock.monotonic_ms()
         end_offset: int | None = None
 
         def try_again() -> None:
             if self._loaders.get(partition) is loader:
                 following_ms = min(2 * retry_ms, LAST_RELOAD_MS)
-                self._begin(partition, new_loader, on_finished, following_ms)
+                self._begin(partition, new_loader, finish, following_ms)
 
         def step() -> None:
             nonlocal end_offset
@@ -270,10 +275,9 @@ class CoordinatorPartitions(Generic[LoaderT]):
                 if not self._log.is_committed(partition, end_offset - 1):
                     self._scheduler.call_later(REPLICATION_POLL_MS, step)
                     return
-                if loader.step():
+                if loader.step() or next(finishing, DONE) is not DONE:
                     self._scheduler.call_soon(step)
                     return
-                on_finished(loader)
             except Exception:
                 logger.exception(
                     "Partition %d of %s cannot be read, what lives in it has to wait: "

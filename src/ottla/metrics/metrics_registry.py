@@ -135,6 +135,10 @@ def attributes(value: Value, now_ms: int) -> Attributes:
     return {"Value": value}
 
 
+MAX_COUNTED: Final = 1000
+"""Of series that are not shown."""
+
+
 class MetricsRegistry:
     """The families of one process, and the ticks that its meters need.
 
@@ -146,6 +150,8 @@ class MetricsRegistry:
         self.max_series = max_series
         self.families: dict[FamilyName, Family] = {}
         self.dropped_count = 0
+        self.series_counts: dict[FamilyName, int] = {}
+        """How many series a family had when all of them were last read."""
         """How many series the last reading left out because of `max_series`."""
         self._ticked: dict[Meter | Timer, None] = {}
         self._before_read: list[Callable[[], object]] = []
@@ -274,16 +280,22 @@ class MetricsRegistry:
         for family in list(self.families.values()):
             if wanted is not None and not wanted(family):
                 continue
-            for tags, value in family.read():
+            count = 0
+            for count, (tags, value) in enumerate(family.read(), 1):  # noqa: B007  # noted below
                 if family.unbounded:
                     if left <= 0:
                         dropped += 1
+                        if dropped >= MAX_COUNTED:
+                            break  # nobody is let in between while nothing is shown
                         continue
                     left -= 1
                 yield Reading(family, tags, value)
+            self.series_counts[family.name] = count
         if dropped and not self.dropped_count:
             logger.warning(
-                "metrics.max.series=%d: %d series with tags are not shown", self.max_series, dropped
+                "metrics.max.series=%d: %d series with tags or more are not shown",
+                self.max_series,
+                dropped,
             )
         self.dropped_count = dropped
 

@@ -10,7 +10,7 @@ Wing: attaches to `broker`, for metrics; the core works without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -892,7 +892,7 @@ def of_server(registry: MetricsRegistry, parts: Parts, state: Callable[[], Broke
     registry.gauge(
         FamilyName(SERVER, "KafkaServer", "yammer-metrics-count"),
         "How many MBeans there are.",
-        lambda: sum(1 for _ in _beans(registry)),
+        lambda: bean_count(registry),
     )
     started_ms = parts.runtime.clock.now_ms()
     info: Attributes = {"version": __version__, "start-time-ms": started_ms}
@@ -917,10 +917,14 @@ def of_server(registry: MetricsRegistry, parts: Parts, state: Callable[[], Broke
             )
 
 
-def _beans(registry: MetricsRegistry) -> Iterator[object]:
+def bean_count(registry: MetricsRegistry) -> int:
+    """How many MBeans there are; of those for each group or topic, how many there were lately."""
+    count = 0
     for family in registry.families.values():
         if family.kind is not Kind.KAFKA and not family.name.name.startswith("yammer"):
-            yield from family.read()
+            known = registry.series_counts.get(family.name) if family.unbounded else None
+            count += sum(1 for _ in family.read()) if known is None else known
+    return count
 
 
 def _disk_series(read: Callable[[], int | None]) -> Series:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -43,6 +44,8 @@ DOMAIN: Final = "kafka"
 GROUP_TYPE: Final = "consumergroup"
 REMOTE_INTERVAL_MS: Final = 10_000
 MAX_MARKS: Final = 32
+OFFSETS_IN_A_SLICE: Final = 1000
+LARGE_GROUP: Final = 5000
 
 
 class EndHistory:
@@ -96,6 +99,15 @@ class PartitionLag(NamedTuple):
     age_ms: int
 
 
+class Committed(NamedTuple):
+    """An offset that a group has committed, and whether the group has very many."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    offset: int
+    is_large: bool
+
+
 class ConsumerLag:
     """The lag of the groups that this broker coordinates.
 
@@ -109,20 +121,36 @@ class ConsumerLag:
         self._cache = parts.cache
         self._connections = None if parts.link is None else parts.link.connections
         self._histories: dict[TopicPartition, EndHistory] = {}
+        self._large_sums: dict[str, dict[str, int]] = {}
+        """The lag of groups with very many offsets by topic, as it was when they were followed."""
         self._remote_at_ms = 0
-        self._is_asking = False
+        self._is_asking = self._is_following = False
         registry.on_tick(self.follow)
-        registry.before_read(lambda: self._note_own(self._wanted()))
         self._register(registry)
 
     # -- where partitions end
 
     def follow(self) -> None:
-        """Forget partitions without committed offsets; ask others for their ends now and then.
+        """Begin to look at all committed offsets, unless that is under way."""
+        if not self._is_following:
+            self._is_following = True
+            self._runtime.scheduler.spawn(self._follow(), "follow consumer lag")
 
-        The ends of its own partitions are noted before each tick, as before each reading.
-        """
-        wanted = self._wanted()
+    async def _follow(self) -> None:
+        """Forget partitions without committed offsets; ask others for their ends now and then."""
+        wanted: set[TopicPartition] = set()
+        sums: dict[str, dict[str, int]] = {}
+        try:
+            async for each in self._runtime.slices.over(self.committed(), OFFSETS_IN_A_SLICE):
+                wanted.add(each.topic_partition)
+                known = self._lag_of(each)
+                if known is not None and each.is_large:
+                    of_group = sums.setdefault(each.group_id, {})
+                    topic = each.topic_partition.topic
+                    of_group[topic] = of_group.get(topic, 0) + known.lag
+        finally:
+            self._is_following = False
+        self._large_sums = sums
         for gone in self._histories.keys() - wanted:
             del self._histories[gone]
         now_ms = self._runtime.clock.monotonic_ms()
@@ -135,24 +163,30 @@ class ConsumerLag:
             asking = self._ask_leaders(self._connections, remote)
             self._runtime.scheduler.spawn(asking, "ask for the ends of partitions")
 
-    def _wanted(self) -> set[TopicPartition]:
-        return {
-            tp
-            for group in self._groups.groups()
-            for tp in group.offsets.current(self._cache.is_deleted)
-        }
+    def committed(self) -> Iterator[Committed]:
+        """Every committed offset."""
+        for group in list(self._groups.groups()):
+            yield from self._committed_by(group)
+
+    def _committed_by(self, group: Group) -> Iterator[Committed]:
+        """The offsets of a group, a few at a time: there may be very many, and they change."""
+        known = list(group.offsets.known())
+        is_large = len(known) > LARGE_GROUP
+        for place in range(0, len(known), OFFSETS_IN_A_SLICE):
+            some = known[place : place + OFFSETS_IN_A_SLICE]
+            current = group.offsets.current(self._cache.is_deleted, some)
+            for topic_partition, found in current.items():
+                yield Committed(group.group_id, topic_partition, found.offset, is_large)
 
     def _is_led_here(self, topic_partition: TopicPartition) -> bool:
         partition = self._partitions.get(topic_partition)
         return partition is not None and partition.is_leader
 
-    def _note_own(self, wanted: Iterable[TopicPartition]) -> None:
+    def _note_own(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """What consumers may read ends at the high watermark."""
-        now_ms = self._runtime.clock.monotonic_ms()
-        for topic_partition in wanted:
-            partition = self._partitions.get(topic_partition)
-            if partition is not None and partition.is_leader:
-                self._note(topic_partition, partition.high_watermark, now_ms)
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and partition.is_leader:
+            self._note(topic_partition, partition.high_watermark, now_ms)
 
     def _note(self, topic_partition: TopicPartition, end: int, now_ms: int) -> None:
         history = self._histories.get(topic_partition)
@@ -183,16 +217,16 @@ class ConsumerLag:
 
     def read(self) -> Iterator[PartitionLag]:
         """Every committed offset whose partition's end is known."""
-        now_ms = self._runtime.clock.monotonic_ms()
-        for group in list(self._groups.groups()):
-            for topic_partition, committed in group.offsets.current(self._cache.is_deleted).items():
-                history = self._histories.get(topic_partition)
-                if history is not None:
-                    lag = max(0, history.end - committed.offset)
-                    age_ms = history.age_ms(committed.offset, now_ms)
-                    yield PartitionLag(
-                        group.group_id, topic_partition, committed.offset, lag, age_ms
-                    )
+        return filter(None, map(self._lag_of, self.committed()))
+
+    def _lag_of(self, each: Committed) -> PartitionLag | None:
+        topic_partition, now_ms = each.topic_partition, self._runtime.clock.monotonic_ms()
+        self._note_own(topic_partition, now_ms)
+        history = self._histories.get(topic_partition)
+        if history is None:
+            return None
+        lag, age_ms = max(0, history.end - each.offset), history.age_ms(each.offset, now_ms)
+        return PartitionLag(each.group_id, topic_partition, each.offset, lag, age_ms)
 
     def _register(self, registry: MetricsRegistry) -> None:
         lag = partial(self._series, lambda each: each.lag)
@@ -215,17 +249,21 @@ class ConsumerLag:
             yield lag_tags(each.group_id, each.topic_partition), value(each)
 
     def _offsets(self) -> Series:
-        for group in list(self._groups.groups()):
-            for topic_partition, committed in group.offsets.current(self._cache.is_deleted).items():
-                yield lag_tags(group.group_id, topic_partition), committed.offset
+        for each in self.committed():
+            yield lag_tags(each.group_id, each.topic_partition), each.offset
 
     def _sums(self) -> Series:
-        sums: dict[tuple[str, str], int] = {}
-        for each in self.read():
-            key = each.group_id, each.topic_partition.topic
-            sums[key] = sums.get(key, 0) + each.lag
-        for (group_id, topic), lag in sums.items():
-            yield (("consumergroup", group_id), ("topic", topic)), lag
+        """Of large groups those of the last look: a step must not add up so many."""
+        for group in list(self._groups.groups()):
+            sums = self._large_sums.get(group.group_id)
+            if sums is None:
+                sums = {}
+                for each in islice(self._committed_by(group), LARGE_GROUP):
+                    found, topic = self._lag_of(each), each.topic_partition.topic
+                    if found is not None:
+                        sums[topic] = sums.get(topic, 0) + found.lag
+            for topic, lag in sums.items():
+                yield (("consumergroup", group.group_id), ("topic", topic)), lag
 
     def _members(self) -> Series:
         for group in list(self._groups.groups()):

@@ -6,7 +6,7 @@ The state is made of requests that are each allowed: large topics, many ACLs, ma
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -23,16 +23,29 @@ from ottla.protocol.acls import (
     DescribeAclsRequest,
 )
 from ottla.protocol.configs import DescribeClientQuotasRequest
-from ottla.protocol.group import FindCoordinatorRequest
+from ottla.protocol.group import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from ottla.protocol.header import encode_request
 from ottla.protocol.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
 )
-from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.transactions import DescribeProducersRequest, TopicRequest
+from ottla.protocol.transactions import (
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+    TopicRequest,
+)
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.security.acls import (
@@ -45,7 +58,7 @@ from ottla.security.acls import (
 )
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import ClientEntity, LeaderAndIsr, PartitionState, TopicPartition
-from ottla.testing import InProcessBroker
+from ottla.testing import InProcessBroker, wait_until
 
 ADMIN, EVE = KafkaPrincipal.user("admin"), KafkaPrincipal.user("eve")
 MANY = 6_000
@@ -76,11 +89,31 @@ def broker() -> Iterator[InProcessBroker]:
         data = TopicProduceData(name="records")
         data.partition_data = [PartitionProduceData(index=0, records=batch)]
         request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
-        Watch(broker).send(encode_request(9, 1, "fill", request)[4:], ADMIN)
+        ask(broker, request, 9)
         log = broker.broker.replica_manager.partition(TopicPartition("records", 0)).log
         known = log.producer_state_manager.producers
         known.update((each, ProducerStateEntry(each)) for each in range(1, 2 * MANY))
+        ask(broker, FindCoordinatorRequest(key="many"), 1)
+        coordinators = broker.broker.coordinators
+        wait_until(lambda: not coordinators.groups.availability("many"), "the coordinator")
+        commit(broker, "many", range(MANY))
+        for number in range(MANY // 3):
+            commit(broker, f"g{number}", [0])
         yield broker
+
+
+def commit(broker: InProcessBroker, group: str, partitions: Iterable[int]) -> None:
+    """Commit offsets of the large topic, in steps, as a group's tool does."""
+    rows = [OffsetCommitRequestPartition(partition_index=n, committed_offset=1) for n in partitions]
+    topic = OffsetCommitRequestTopic(name="large", partitions=rows)
+    request = OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+    )
+    ask(broker, request, 8)
+
+
+def ask(broker: InProcessBroker, request: Any, version: int) -> None:
+    Watch(broker).send(encode_request(version, 1, "fill", request)[4:], ADMIN)
 
 
 async def fill(broker: InProcessBroker) -> None:
@@ -155,6 +188,11 @@ def offset_of_time(timestamp_ms: int) -> ListOffsetsRequest:
             DescribeProducersRequest(topics=[TopicRequest(name="records", partition_indexes=[0])]),
             0,
         ),
+        (OffsetFetchRequest(group_id="many", topics=None), 7),
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="many", topics=None)]), 8),
+        (ListGroupsRequest(), 5),
+        (ListTransactionsRequest(producer_id_filters=list(range(1900))), 2),
+        (DeleteGroupsRequest(groups_names=["many"]), 2),
         (FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(MANY)]), 4),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, int) else str(value),

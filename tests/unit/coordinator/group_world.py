@@ -24,6 +24,7 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
 )
 from ottla.record.record_batch import assign_offset, batches
+from ottla.runtime.scheduler import at_once
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_OFFSET, TopicPartition
 from ottla.testing import MockRuntime, mock_runtime
@@ -281,11 +282,13 @@ class World:
     def delete(self, *groups: str) -> dict[str, ErrorCode]:
         reply = Reply()
         self.coordinator.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), reply)
+        if reply.value is None:
+            self.runtime.scheduler.run_ready()
         return {r.group_id: ErrorCode(r.error_code) for r in reply.value.results}
 
     def listed(self, states: list[str] | None = None, types: list[str] | None = None) -> list[str]:
         request = ListGroupsRequest(states_filter=states or [], types_filter=types or [])
-        return [group.group_id for group in self.coordinator.list_groups(request).groups]
+        return [group.group_id for group in at_once(self.coordinator.list_groups(request)).groups]
 
     def end_initial_delay(self) -> None:
         """Every newcomer has made the first rebalance wait for longer."""

@@ -14,6 +14,7 @@ from ottla.coordinator.coordinator_log import (
     CoordinatorPartitions,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.scheduler import Work
 from ottla.testing import mock_runtime
 
 
@@ -55,8 +56,12 @@ class World:
         )
         self.finished: list[Loader] = []
 
+    def finish(self, loader: Loader) -> Work[None]:
+        yield
+        self.finished.append(loader)
+
     def begin(self, loader: Loader) -> Loader:
-        self.partitions.load(loader.partition, lambda: loader, self.finished.append)
+        self.partitions.load(loader.partition, lambda: loader, self.finish)
         return loader
 
 
@@ -136,7 +141,7 @@ ERRORS = [KafkaError(ErrorCode.CORRUPT_MESSAGE, "bad"), OSError("gone"), struct.
 def test_partition_that_cannot_be_read_is_tried_again(world, error):
     """Whatever the error is: no other broker would coordinate it. Others go on."""
     tries = iter([Loader(3, error=error), Loader(3, error=error), last := Loader(3)])
-    world.partitions.load(3, lambda: next(tries), world.finished.append)
+    world.partitions.load(3, lambda: next(tries), world.finish)
     other = world.begin(Loader(4, steps=5))
     world.scheduler.run_ready()
     assert world.finished == [other]
@@ -159,7 +164,7 @@ def test_partition_is_tried_again_every_half_minute_in_the_end(world):
         begun.append(world.runtime.clock.monotonic_ms())
         return Loader(3, steps=1, error=OSError("gone"))
 
-    world.partitions.load(3, new_loader, world.finished.append)
+    world.partitions.load(3, new_loader, world.finish)
     world.runtime.advance(10 * LAST_RELOAD_MS)
     waits = [after - before for before, after in pairwise(begun)]
 
@@ -176,7 +181,7 @@ def test_partition_that_was_given_up_is_not_tried_again(world):
         begun.append(loader := Loader(3, error=OSError("gone")))
         return loader
 
-    world.partitions.load(3, new_loader, world.finished.append)
+    world.partitions.load(3, new_loader, world.finish)
     world.scheduler.run_ready()
     world.partitions.unload(3)
     world.runtime.advance(10 * LAST_RELOAD_MS)
@@ -190,6 +195,7 @@ def test_partition_whose_state_cannot_be_taken_over_is_tried_again(world):
     seen = []
 
     def on_finished(loader):
+        yield
         seen.append(loader)
         if len(seen) == 1:
             raise ValueError("a bug")

@@ -54,8 +54,11 @@ class World:
         self.lag = ConsumerLag(parts, self.registry)
         self.registry.start()
 
-    def current(self, is_deleted):
-        return {tp: SimpleNamespace(offset=offset) for tp, offset in self.committed.items()}
+    def known(self):
+        return self.committed
+
+    def current(self, is_deleted, partitions):
+        return {tp: SimpleNamespace(offset=self.committed[tp]) for tp in partitions}
 
     def node(self, leader):
         return leader

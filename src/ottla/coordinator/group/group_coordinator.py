@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
@@ -70,6 +70,7 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     MS_PER_MINUTE,
     TopicPartition,
@@ -203,6 +204,9 @@ class OffsetCommits:
 
 
 logger = logging.getLogger(__name__)
+
+
+GROUPS_IN_A_SLICE: Final = 1000
 
 
 class GroupCoordinator:
@@ -365,22 +369,24 @@ class GroupCoordinator:
         """State and members of each classic group; a missing one is Dead, which is no error."""
         return [self._describe(group_id) for group_id in group_ids]
 
-    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+    def list_groups(self, request: ListGroupsRequest) -> Work[ListGroupsResponse]:
         """The groups that are known here; an empty filter lets all pass (KIP-518)."""
         if not self._is_active:
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         states = {state.lower() for state in request.states_filter}
         types = {type_name.lower() for type_name in request.types_filter}
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ListGroupsResponse(
-            error_code=loading if self.manager.is_loading else ErrorCode.NONE,
-            groups=[
-                _listed(group)
-                for group in self.manager.groups()
-                if (not states or group.state_name.lower() in states)
-                and (not types or group.type.value in types)
-            ],
+        response = ListGroupsResponse(
+            error_code=loading if self.manager.is_loading else ErrorCode.NONE
         )
+        for count, group in enumerate(list(self.manager.groups()), 1):
+            if (not states or group.state_name.lower() in states) and (
+                not types or group.type.value in types
+            ):
+                response.groups.append(_listed(group))
+            if not count % GROUPS_IN_A_SLICE:
+                yield
+        return response
 
     def delete_groups(
         self, request: DeleteGroupsRequest, respond: Callable[[DeleteGroupsResponse], object]
@@ -464,6 +470,11 @@ class GroupCoordinator:
         if group is None or not group.offsets.has_pending:
             return frozenset()
         return frozenset(filter(group.offsets.is_unstable, partitions))
+
+    def known_partitions(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of which the group may have an offset."""
+        group = self.manager.group(group_id)
+        return [] if group is None else list(group.offsets.known())
 
     def fetch_offsets(
         self,

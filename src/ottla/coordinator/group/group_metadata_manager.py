@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -48,6 +49,7 @@ from ottla.protocol.offsets_topic import (
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     NO_OFFSET,
     NO_PRODUCER_ID,
@@ -192,6 +194,9 @@ def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMe
 # Reads a partition of the offsets topic back into groups and offsets.
 
 
+GROUPS_IN_A_STEP: Final = 500
+
+
 class PartitionLoader(StepwiseLoader):
     """Collects the last value of each key.
 
@@ -293,14 +298,8 @@ def replay(log: CoordinatorLog, partition: int, now_ms: int) -> dict[str, Group]
     return {group.group_id: group for group in loader.groups(now_ms)}
 
 
-Tombstone = tuple[bytes, TopicPartition | None]
-"""The key of a record to be deleted, with the partition if it is that of an offset."""
-
-
-def offset_tombstones(group: Group, partitions: Iterable[TopicPartition]) -> Iterator[Tombstone]:
-    """Those that delete the group's offsets of these partitions."""
-    for partition in partitions:
-        yield offset_key(group.group_id, partition), partition
+Doomed = TopicPartition | bytes
+"""What is to be deleted of a group: the offset of a partition, or the record of a key."""
 
 
 def tombstones_batch(keys: Iterable[bytes], now_ms: int) -> BatchBuilder:
@@ -486,8 +485,7 @@ class GroupMetadataManager:
             if not error:
                 successor.owed_tombstones.clear()
 
-        owed = [(key, None) for key in successor.owed_tombstones]
-        self._append_tombstones(successor, owed, on_stored)
+        self._append_tombstones(successor, list(successor.owed_tombstones), on_stored)
         return successor
 
     def create_classic_group(self, before: ConsumerGroup) -> ClassicGroup:
@@ -605,7 +603,7 @@ class GroupMetadataManager:
             return
         # A tombstone that is written only later would delete these offsets as well.
         owed = group.offsets.payable_tombstones()
-        self._append_tombstones(group, [*offset_tombstones(group, owed)], lambda error: None)
+        self._append_tombstones(group, list(owed), lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
         self._transactions.setdefault(key, set()).add(group.group_id)
@@ -684,14 +682,14 @@ class GroupMetadataManager:
             lambda loader: self._finish_loading(loader, on_loaded),
         )
 
+    def _groups_in(self, partition: int) -> list[Group]:
+        place_of = self.log.partition_for
+        return [each for each in self._groups.values() if place_of(each.group_id) == partition]
+
     def unload(self, partition: int) -> list[Group]:
         """Another broker leads the partition now; returns the groups that were forgotten."""
         self.partitions.unload(partition)
-        gone = [
-            group
-            for group in self._groups.values()
-            if self.log.partition_for(group.group_id) == partition
-        ]
+        gone = self._groups_in(partition)
         for group in gone:
             del self._groups[group.group_id]
         for key in [key for key in self._transactions if key[0] == partition]:
@@ -700,28 +698,30 @@ class GroupMetadataManager:
 
     def _finish_loading(
         self, loader: PartitionLoader, on_loaded: Callable[[Group], object]
-    ) -> None:
-        groups = list(loader.groups(self._clock.now_ms()))
-        for group in groups:
-            self._groups[group.group_id] = group
-            for producer_id in group.offsets.open_transactions:
-                key = loader.partition, producer_id
-                self._transactions.setdefault(key, set()).add(group.group_id)
+    ) -> Work[None]:
+        count = 0
+        for count, group in enumerate(loader.groups(self._clock.now_ms()), 1):
+            self._take_over(loader, group, on_loaded)
+            if not count % GROUPS_IN_A_STEP:
+                yield
         if loader.record_count:
-            logger.info(
-                "Offsets partition %d is loaded: %d groups from %d records",
-                loader.partition,
-                len(groups),
-                loader.record_count,
-            )
-        for group in groups:
-            try:
-                on_loaded(group)
-            except Exception as error:
-                loader.report(f"the beginning of group {group.group_id}", error)
-            group.offsets.remove_deleted(lambda p: p.topic in loader.deleted_topics)
-            group.offsets.remove_deleted(self._has_no_topic)
-            self._pay_tombstones(group)
+            text = "Offsets partition %d is loaded: %d groups from %d records"
+            logger.info(text, loader.partition, count, loader.record_count)
+
+    def _take_over(
+        self, loader: PartitionLoader, group: Group, on_loaded: Callable[[Group], object]
+    ) -> None:
+        self._groups[group.group_id] = group
+        for producer_id in group.offsets.open_transactions:
+            key = loader.partition, producer_id
+            self._transactions.setdefault(key, set()).add(group.group_id)
+        try:
+            on_loaded(group)
+        except Exception as error:
+            loader.report(f"the beginning of group {group.group_id}", error)
+        group.offsets.remove_deleted(lambda p: p.topic in loader.deleted_topics)
+        group.offsets.remove_deleted(self._has_no_topic)
+        self._pay_tombstones(group)
 
     def differences(self, partition: int) -> list[str]:
         """How the groups of a partition differ from what a fresh load of its log gives.
@@ -730,11 +730,7 @@ class GroupMetadataManager:
         log, or will be in it only when a rebalance is over, is not compared.
         """
         replayed = replay(self.log, partition, self._clock.now_ms())
-        known = {
-            group.group_id: group
-            for group in self.groups()
-            if self.log.partition_for(group.group_id) == partition
-        }
+        known = {group.group_id: group for group in self._groups_in(partition)}
         return [
             f"group {group_id}: {difference}"
             for group_id in sorted(known.keys() | replayed.keys())
@@ -756,7 +752,7 @@ class GroupMetadataManager:
             logger.info("Nothing is left of group %s", group.group_id)
             self._delete(group, partitions, on_stored)
         else:
-            self._append_tombstones(group, [*offset_tombstones(group, partitions)], on_stored)
+            self._append_tombstones(group, list(partitions), on_stored)
 
     def _delete(
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
@@ -773,23 +769,22 @@ class GroupMetadataManager:
             else:
                 self._pay_tombstones(group)
 
-        tombstones = [*offset_tombstones(group, partitions)]
-        tombstones += [(key, None) for key in group.tombstone_keys()]
-        self._append_tombstones(group, tombstones, on_stored, on_end)
+        doomed: list[Doomed] = [*partitions, *group.tombstone_keys()]
+        self._append_tombstones(group, doomed, on_stored, on_end)
 
     def _append_tombstones(
         self,
         group: Group,
-        tombstones: Sequence[Tombstone],
+        doomed: Sequence[Doomed],
         on_stored: OnStored,
         on_end: Callable[[bool], object] = lambda is_written: None,
     ) -> None:
-        """Write tombstones by their keys, those of offsets with their partitions.
+        """Write tombstones.
 
         If there are many, each batch waits for the one before. `on_end` is called when the log has
         all of them or will not have them; `on_stored` gets the answer, which may be known sooner.
         """
-        chunk, rest = tombstones[:TOMBSTONES_PER_BATCH], tombstones[TOMBSTONES_PER_BATCH:]
+        chunk, rest = doomed[:TOMBSTONES_PER_BATCH], doomed[TOMBSTONES_PER_BATCH:]
         if not chunk:
             on_end(True)
             on_stored(ErrorCode.NONE)
@@ -799,9 +794,9 @@ class GroupMetadataManager:
             if place == NO_OFFSET:
                 on_end(False)
                 return
-            for number, (_, partition) in enumerate(chunk, place):
-                if partition is not None:
-                    group.offsets.delete(number, partition)
+            for number, each in enumerate(chunk, place):
+                if isinstance(each, TopicPartition):
+                    group.offsets.delete(number, each)
             if not rest:
                 on_end(True)
 
@@ -810,11 +805,15 @@ class GroupMetadataManager:
                 logger.debug("Group %s: deletions were not stored: %s", group.group_id, error.name)
                 on_stored(STORE_GROUP_ERRORS.get(error, error))
             elif rest:
-                self._append_tombstones(group, rest, on_stored, on_end)
+                go_on = partial(self._append_tombstones, group, rest, on_stored, on_end)
+                self._scheduler.call_soon(go_on)
             else:
                 on_stored(ErrorCode.NONE)
 
-        batch = tombstones_batch([key for key, _ in chunk], self._clock.now_ms())
+        keys = [
+            each if isinstance(each, bytes) else offset_key(group.group_id, each) for each in chunk
+        ]
+        batch = tombstones_batch(keys, self._clock.now_ms())
         self._append(group, batch, on_settled, on_answer)
 
     def _append_offsets(

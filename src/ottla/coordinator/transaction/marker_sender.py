@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS
@@ -68,6 +69,9 @@ class MarkersToLeaders(Protocol):
 
 
 RETRY_MS: Final = 100
+RETRIES_PER_MS: Final = 20
+"""Of markers: a transaction with very many waits longer, as all of them are tried again."""
+MARKERS_IN_A_STEP: Final = 250
 
 # Another coordinator has taken over the id: this one must stop.
 FENCED: Final = frozenset(
@@ -77,6 +81,19 @@ FENCED: Final = frozenset(
 PERMANENT: Final = frozenset(
     {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
+
+
+class Sending:
+    """The markers of one transaction on their way, and where they could not be written."""
+
+    __slots__ = ("failed", "is_fenced", "is_whole", "marker", "metadata", "unanswered")
+
+    def __init__(self, metadata: TransactionMetadata, marker: TxnMarker) -> None:
+        self.metadata, self.marker = metadata, marker
+        self.failed: set[TopicPartition] = set()
+        self.is_whole = self.is_fenced = False
+        """Whether all have been sent; whether a newer coordinator has sent others."""
+        self.unanswered = 0
 
 
 class MarkerSender:
@@ -109,58 +126,55 @@ class MarkerSender:
             coordinator_epoch,
             transaction.client_version,
         )
-        self._send(metadata, marker, transaction.partitions)
+        self._send(Sending(metadata, marker), transaction.partitions)
 
     def _send_if_current(self, metadata: TransactionMetadata) -> None:
         if self._manager.is_current(metadata) and metadata.current.state in ENDING:
             self.send(metadata)
 
-    def _send(
-        self,
-        metadata: TransactionMetadata,
-        marker: TxnMarker,
-        partitions: frozenset[TopicPartition],
-    ) -> None:
-        if not self._manager.is_current(metadata):
+    def _send(self, sending: Sending, partitions: frozenset[TopicPartition]) -> None:
+        """Have the markers written to some of the partitions, and soon to the others."""
+        if not self._manager.is_current(sending.metadata):
             return
-        left = frozenset(tp for tp in partitions if not self._leaders.is_deleted(tp))
-        if not left:
-            self._complete(metadata)
+        some = frozenset(islice(partitions, MARKERS_IN_A_STEP))
+        rest = partitions - some
+        left = frozenset(tp for tp in some if not self._leaders.is_deleted(tp))
+        sending.is_whole = not rest
+        sending.unanswered += 1
+        if rest:
+            self._scheduler.call_soon(lambda: self._send(sending, rest))
+        if left:
+            self._leaders.write_markers(
+                sending.marker, left, lambda errors: self._on_written(sending, errors)
+            )
+        else:
+            self._on_written(sending, {})
+
+    def _on_written(self, sending: Sending, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        metadata = sending.metadata
+        sending.unanswered -= 1
+        for tp, error in errors.items():
+            if error in FENCED and not sending.is_fenced:
+                sending.is_fenced = True
+                logger.warning("%s: a newer coordinator has written to %s", metadata, tp)
+            elif error and error not in PERMANENT:
+                sending.failed.add(tp)
+        if sending.is_fenced or sending.unanswered or not sending.is_whole:
             return
-
-        def on_written(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-            self._on_written(metadata, marker, errors)
-
-        self._leaders.write_markers(marker, left, on_written)
-
-    def _on_written(
-        self,
-        metadata: TransactionMetadata,
-        marker: TxnMarker,
-        errors: Mapping[TopicPartition, ErrorCode],
-    ) -> None:
-        fenced = [tp for tp, error in errors.items() if error in FENCED]
-        failed = frozenset(tp for tp, error in errors.items() if error and error not in PERMANENT)
-        if fenced:
-            logger.warning("%s: a newer coordinator has written to %s", metadata, fenced[0])
-        elif failed:
-            self._send_later(metadata, marker, failed)
+        if sending.failed:
+            self._send_later(sending)
         elif self._manager.is_current(metadata):
             self._complete(metadata)
 
-    def _send_later(
-        self,
-        metadata: TransactionMetadata,
-        marker: TxnMarker,
-        partitions: frozenset[TopicPartition],
-    ) -> None:
+    def _send_later(self, sending: Sending) -> None:
         self.retry_count += 1
 
         def send() -> None:
             self.retry_count -= 1
-            self._send(metadata, marker, partitions)
+            self._send(Sending(sending.metadata, sending.marker), frozenset(sending.failed))
 
-        self._scheduler.call_later(RETRY_MS, send)
+        wait_ms = max(RETRY_MS, len(sending.failed) // RETRIES_PER_MS)
+        self._scheduler.call_later(wait_ms, send)
 
     def _complete(self, metadata: TransactionMetadata) -> None:
         if not self._manager.is_current(metadata) or metadata.current.state not in ENDING:

@@ -30,12 +30,16 @@ from ottla.coordinator.transaction.transaction_metadata import (
 from ottla.errors import ErrorCode
 from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
 
 
 # Reads a partition of `__transaction_state` back into transactional ids.
+
+
+IDS_IN_A_STEP: Final = 1000
 
 
 class TransactionLoader(StepwiseLoader):
@@ -245,20 +249,18 @@ class TransactionStateManager:
 
     def _finish_loading(
         self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
-    ) -> None:
+    ) -> Work[None]:
         loaded = {
             transactional_id: TransactionMetadata(transactional_id, transaction)
             for transactional_id, transaction in loader.transactions()
         }
         self._by_partition[loader.partition] = loaded
         if loaded:
-            logger.info(
-                "Transaction partition %d is loaded: %d ids from %d records",
-                loader.partition,
-                len(loaded),
-                loader.record_count,
-            )
-        for metadata in list(loaded.values()):
+            text = "Transaction partition %d is loaded: %d ids from %d records"
+            logger.info(text, loader.partition, len(loaded), loader.record_count)
+        for count, metadata in enumerate(list(loaded.values())):
+            if count and not count % IDS_IN_A_STEP:
+                yield
             age_ms = metadata.current.age_ms(self._clock.now_ms())
             metadata.begin_time_limit(age_ms, self._clock.monotonic_ms())
             try:

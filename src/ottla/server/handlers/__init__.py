@@ -218,7 +218,7 @@ def of_groups(
     def groups() -> WholeFamily:
         from ottla.server.handlers.group import GroupHandlers
 
-        return GroupHandlers(coordinators.groups)
+        return GroupHandlers(coordinators.groups, runtime.slices)
 
     def consumer_groups() -> WholeFamily:
         from ottla.server.handlers.group import ConsumerGroupHandlers
@@ -229,7 +229,9 @@ def of_groups(
         from ottla.server.handlers.offsets import OffsetHandlers
 
         old = offsets_of_version_0()
-        return OffsetHandlers(coordinators.groups, runtime.clock, cache.topic_id, old)
+        return OffsetHandlers(
+            coordinators.groups, runtime.clock, cache.topic_id, old, runtime.slices
+        )
 
     return (
         LateFamily(find_coordinator, ApiKey.FIND_COORDINATOR),

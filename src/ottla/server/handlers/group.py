@@ -37,14 +37,13 @@ from ottla.protocol.group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     ListGroupsRequest,
-    ListGroupsResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.runtime import Scheduler
+from ottla.runtime import Scheduler, Slices
 from ottla.security.acls import GROUP_OPERATIONS
-from ottla.server.apis import Handler
+from ottla.server.apis import Answer, Handler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 
@@ -59,8 +58,9 @@ SYNC_NAMES_PROTOCOL_VERSION: Final = 5
 class GroupHandlers:
     """Brings requests to the group coordinator."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, slices: Slices) -> None:
         self.coordinator = coordinator
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -119,10 +119,8 @@ class GroupHandlers:
                 group.authorized_operations = GROUP_OPERATIONS
         return DescribeGroupsResponse(groups=groups)
 
-    def handle_list_groups(
-        self, context: RequestContext, body: ListGroupsRequest
-    ) -> ListGroupsResponse:
-        return self.coordinator.list_groups(body)
+    def handle_list_groups(self, context: RequestContext, body: ListGroupsRequest) -> Answer:
+        return self.slices.begin(self.coordinator.list_groups(body))
 
     def handle_delete_groups(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
         self.coordinator.delete_groups(body, context.respond)

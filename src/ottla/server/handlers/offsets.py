@@ -11,8 +11,9 @@ v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_M
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
@@ -77,9 +78,13 @@ MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
 Fetched = Mapping[TopicPartition, CommittedOffset | None]
-ResponsePartition = TypeVar(
-    "ResponsePartition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions
-)
+ResponseTopic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
+LINES: Final[Mapping[type[ResponseTopic], Any]] = {
+    OffsetFetchResponseTopic: OffsetFetchResponsePartition,
+    OffsetFetchResponseTopics: OffsetFetchResponsePartitions,
+}
+"""The partitions of either kind of topic in an answer."""
+LINES_IN_A_SLICE: Final = 1000
 
 
 class OffsetHandlers:
@@ -91,8 +96,10 @@ class OffsetHandlers:
         clock: Clock,
         topic_id: Callable[[TopicPartition], UUID | None],
         registry_offsets: RegistryOffsets,
+        slices: Slices,
     ) -> None:
         self.coordinator = coordinator
+        self.slices = slices
         self.clock = clock
         self.topic_id = topic_id
         self.registry_offsets = registry_offsets
@@ -145,31 +152,33 @@ class OffsetHandlers:
         errors = await self.registry_offsets.commit(body.group_id, offsets)
         return _commit_response(body, {**errors, **unknown})
 
-    def handle_offset_fetch(
-        self, context: RequestContext, body: OffsetFetchRequest
-    ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
+    def handle_offset_fetch(self, context: RequestContext, body: OffsetFetchRequest) -> Answer:
         if context.api_version == REGISTRY_VERSION:
             return self._fetch_from_registry(body)
+        return self.slices.begin(self._fetch_offsets(context, body))
+
+    def _fetch_offsets(
+        self, context: RequestContext, body: OffsetFetchRequest
+    ) -> Work[OffsetFetchResponse]:
+        """The answer in slices: all offsets of a group may be very many."""
         if context.api_version >= FETCH_GROUPS_VERSION:
-            stable = body.require_stable
-            return OffsetFetchResponse(
-                groups=[self._fetch_group(group, stable) for group in body.groups]
-            )
-        error, fetched = self._fetch(body.group_id, body.topics)
+            response, numbers = OffsetFetchResponse(), count(1)
+            for group in body.groups:
+                found = yield from self._fetch_group(group, body.require_stable, numbers)
+                response.groups.append(found)
+            return response
+        error, fetched = yield from self._fetch(body.group_id, body.topics)
         if error and context.api_version >= FETCH_ERROR_VERSION:
             return OffsetFetchResponse(error_code=error)
         if error:
             fetched = dict.fromkeys(_partitions(body.topics or ()))
         unstable = self._unstable(body.group_id, fetched, body.require_stable)
-        return OffsetFetchResponse(
-            topics=[
-                OffsetFetchResponseTopic(
-                    name=name,
-                    partitions=_fetched(OffsetFetchResponsePartition, partitions, unstable, error),
-                )
-                for name, partitions in _by_topic(fetched).items()
-            ]
-        )
+        response, numbers = OffsetFetchResponse(), count(1)
+        for name, partitions in _by_topic(fetched).items():
+            topic = OffsetFetchResponseTopic(name=name)
+            response.topics.append(topic)
+            yield from _add_lines(topic, partitions, unstable, error, numbers)
+        return response
 
     async def _fetch_from_registry(self, body: OffsetFetchRequest) -> OffsetFetchResponse:
         wanted = _partitions(body.topics or ())
@@ -217,22 +226,17 @@ class OffsetHandlers:
         )
 
     def _fetch_group(
-        self, group: OffsetFetchRequestGroup, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
+        self, group: OffsetFetchRequestGroup, require_stable: bool, numbers: Iterator[int]
+    ) -> Work[OffsetFetchResponseGroup]:
         reader = Committer(group.member_id or UNKNOWN_MEMBER_ID, group.member_epoch)
-        error, fetched = self._fetch(group.group_id, group.topics, reader)
+        error, fetched = yield from self._fetch(group.group_id, group.topics, reader)
         unstable = self._unstable(group.group_id, fetched, require_stable)
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id,
-            error_code=error,
-            topics=[
-                OffsetFetchResponseTopics(
-                    name=name,
-                    partitions=_fetched(OffsetFetchResponsePartitions, partitions, unstable),
-                )
-                for name, partitions in _by_topic(fetched).items()
-            ],
-        )
+        response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+        for name, partitions in _by_topic(fetched).items():
+            topic = OffsetFetchResponseTopics(name=name)
+            response.topics.append(topic)
+            yield from _add_lines(topic, partitions, unstable, ErrorCode.NONE, numbers)
+        return response
 
     def _unstable(
         self, group_id: str, partitions: Iterable[TopicPartition], require_stable: bool
@@ -246,9 +250,21 @@ class OffsetHandlers:
         group_id: str,
         topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
         reader: Committer = NOBODY,
-    ) -> tuple[ErrorCode, Fetched]:
-        partitions = None if topics is None else _partitions(topics)
-        return self.coordinator.fetch_offsets(group_id, partitions, reader)
+    ) -> Work[tuple[ErrorCode, Fetched]]:
+        """The offsets of the topics, or of all that the group has committed."""
+        if topics is not None:
+            return self.coordinator.fetch_offsets(group_id, _partitions(topics), reader)
+        fetched: dict[TopicPartition, CommittedOffset | None] = {}
+        known = self.coordinator.known_partitions(group_id)
+        for place in range(0, len(known) or 1, LINES_IN_A_SLICE):
+            if place:
+                yield
+            some = known[place : place + LINES_IN_A_SLICE]
+            error, found = self.coordinator.fetch_offsets(group_id, some, reader)
+            if error:
+                return error, {}
+            fetched |= {tp: value for tp, value in found.items() if value is not None}
+        return ErrorCode.NONE, fetched
 
 
 def _commit_response(body: OffsetCommitRequest, errors: Errors) -> OffsetCommitResponse:
@@ -285,20 +301,24 @@ def _by_topic(fetched: Fetched) -> dict[str, Fetched]:
     return {topic: dict(of_topic) for topic, of_topic in rows.items()}
 
 
-def _fetched(
-    partition_class: type[ResponsePartition],
+def _add_lines(
+    topic: ResponseTopic,
     partitions: Fetched,
-    unstable: Collection[TopicPartition] = (),
-    error: ErrorCode = ErrorCode.NONE,
-) -> list[ResponsePartition]:
-    """What was committed, or -1 without an error; neither where it may yet change."""
+    unstable: Collection[TopicPartition],
+    error: ErrorCode,
+    numbers: Iterator[int],
+) -> Work[None]:
+    """What was committed, or -1 without an error; neither where it may yet change.
+
+    `numbers` counts the lines of the whole answer, for its pauses.
+    """
     nothing = CommittedOffset(NO_OFFSET)
-    lines = []
+    line_class = LINES[type(topic)]
     for partition, value in partitions.items():
         is_unstable = partition in unstable
         known = nothing if is_unstable or value is None else value
-        lines.append(
-            partition_class(
+        topic.partitions.append(
+            line_class(
                 partition_index=partition.partition,
                 committed_offset=known.offset,
                 committed_leader_epoch=known.leader_epoch,
@@ -306,7 +326,8 @@ def _fetched(
                 error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else error,
             )
         )
-    return lines
+        if not next(numbers) % LINES_IN_A_SLICE:
+            yield
 
 
 def _registry_offset(index: int, found: int | KafkaError | None) -> OffsetFetchResponsePartition:

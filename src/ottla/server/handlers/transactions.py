@@ -27,6 +27,7 @@ from ottla.coordinator.transaction.transaction_coordinator import (
 )
 from ottla.coordinator.transaction.transaction_metadata import (
     Transaction,
+    TransactionMetadata,
     TransactionState,
 )
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
@@ -154,6 +155,7 @@ def session_of(context: RequestContext) -> int:
 # v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152).
 
 
+IDS_IN_A_SLICE: Final = 1000
 PRODUCERS_IN_A_SLICE: Final = 1000
 STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
 
@@ -206,13 +208,24 @@ class TransactionViewHandlers:
 
     def handle_list_transactions(
         self, context: RequestContext, body: ListTransactionsRequest
-    ) -> ListTransactionsResponse:
+    ) -> Answer:
+        return self.slices.begin(self._list_transactions(context, body))
+
+    def _list_transactions(
+        self, context: RequestContext, body: ListTransactionsRequest
+    ) -> Work[ListTransactionsResponse]:
         manager = self.coordinator.manager
         if manager.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        found = [each for each in manager.all() if self._passes(each.current, body)]
-        if context.in_sight is not None:  # before anything is matched
-            found = [each for each in found if context.in_sight(each.transactional_id)]
+        passes = self._filter(body)
+        found: list[TransactionMetadata] = []
+        for count, metadata in enumerate(list(manager.all())):
+            if count and not count % IDS_IN_A_SLICE:
+                yield
+            if passes(metadata.current) and (  # before anything is matched
+                context.in_sight is None or context.in_sight(metadata.transactional_id)
+            ):
+                found.append(metadata)
         if body.transactional_id_pattern:
             pattern = compile_regex(body.transactional_id_pattern)
             names = set(pattern.matching(each.transactional_id for each in found))
@@ -230,16 +243,21 @@ class TransactionViewHandlers:
             ],
         )
 
-    def _passes(self, transaction: Transaction, body: ListTransactionsRequest) -> bool:
+    def _filter(self, body: ListTransactionsRequest) -> Callable[[Transaction], bool]:
         now_ms = self.clock.now_ms()
-        if body.producer_id_filters and transaction.producer_id not in body.producer_id_filters:
-            return False
-        if body.state_filters and transaction.state.title not in body.state_filters:
-            return False
-        if body.duration_filter < 0:
-            return True
-        is_open = transaction.start_ms >= 0 and transaction.partitions
-        return bool(is_open) and now_ms - transaction.start_ms > body.duration_filter
+        producer_ids, states = set(body.producer_id_filters), set(body.state_filters)
+
+        def passes(transaction: Transaction) -> bool:
+            if producer_ids and transaction.producer_id not in producer_ids:
+                return False
+            if states and transaction.state.title not in states:
+                return False
+            if body.duration_filter < 0:
+                return True
+            is_open = transaction.start_ms >= 0 and transaction.partitions
+            return bool(is_open) and now_ms - transaction.start_ms > body.duration_filter
+
+        return passes
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
         error = self.coordinator.availability(transactional_id)

@@ -6,6 +6,7 @@ from group_world import COMPLETING, EMPTY, PREPARING, STABLE, World
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.errors import ErrorCode
 from ottla.protocol.group import ListGroupsRequest
+from ottla.runtime.scheduler import at_once
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -272,7 +273,7 @@ def test_coordinator_that_shuts_down_is_not_available(world):
     gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert reply.error is gone
     assert world.join().error is gone
-    assert world.coordinator.list_groups(ListGroupsRequest()).error_code == gone
+    assert at_once(world.coordinator.list_groups(ListGroupsRequest())).error_code == gone
     assert world.coordinator.describe_groups(["g"])[0].error_code == gone
 
 

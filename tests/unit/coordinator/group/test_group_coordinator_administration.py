@@ -5,6 +5,7 @@ from group_world import World
 
 from ottla.errors import ErrorCode
 from ottla.protocol.group import ListGroupsRequest
+from ottla.runtime.scheduler import at_once
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_listed_group_has_type_state_and_protocol_type(world):
     """A group that only keeps offsets has no protocol type."""
     world.stable_group(None)
     world.commit(5, group="simple")
-    groups = world.coordinator.list_groups(ListGroupsRequest()).groups
+    groups = at_once(world.coordinator.list_groups(ListGroupsRequest())).groups
 
     assert [(g.protocol_type, g.group_state, g.group_type) for g in groups] == [
         ("consumer", "Stable", "classic"),
@@ -83,7 +84,7 @@ def test_list_during_loading_says_that_it_is_incomplete(world):
     """Groups of the partition that is being loaded are missing."""
     world.coordinator.on_resignation(0)
     world.coordinator.on_election(0)
-    loading = world.coordinator.list_groups(ListGroupsRequest())
+    loading = at_once(world.coordinator.list_groups(ListGroupsRequest()))
 
     assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

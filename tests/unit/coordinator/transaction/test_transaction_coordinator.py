@@ -7,13 +7,14 @@ from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.transaction import transaction_state_manager
+from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP
 from ottla.coordinator.transaction.transaction_metadata import (
     LAST_EPOCH,
     NEXT_STATES,
     TransactionState,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import TxnProducer
+from ottla.structs import TopicPartition, TxnProducer
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -399,6 +400,24 @@ def test_write_that_is_refused_again_and_again_is_logged_once(world, caplog):
         f"{told}NOT_ENOUGH_REPLICAS",
         f"{told}NOT_LEADER_OR_FOLLOWER",
     ]
+
+
+def test_markers_of_very_many_partitions_are_sent_in_steps(world):
+    """Others are served between them; those that fail are sent again, and no other."""
+    partitions = [TopicPartition("many", number) for number in range(3 * MARKERS_IN_A_STEP)]
+    world.leaders.errors = {partitions[1]: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.end(world.ongoing(*partitions))
+    assert len(world.leaders.written) <= MARKERS_IN_A_STEP
+    world.advance(50)
+    assert {tp for tp, *_ in world.leaders.written} == set(partitions) - {partitions[1]}
+    assert world.leaders.attempts == 3
+    assert world.state is S.PREPARE_COMMIT
+    world.leaders.errors = {}
+    world.advance(100)
+
+    assert [tp for tp, *_ in world.leaders.written].count(partitions[1]) == 1
+    assert len(world.leaders.written) == len(partitions)
+    assert world.state is S.COMPLETE_COMMIT
 
 
 def test_partitions_of_deleted_topics_need_no_marker(world):

@@ -40,7 +40,7 @@ class Broker:
 
     def __init__(self):
         self.world = World(group_initial_rebalance_delay_ms=0)
-        self.handlers = GroupHandlers(self.world.coordinator)
+        self.handlers = GroupHandlers(self.world.coordinator, self.world.runtime.slices)
 
     def call(self, body, version):
         """The answer to a request, None while it is open."""

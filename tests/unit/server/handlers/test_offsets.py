@@ -56,6 +56,7 @@ class Broker:
             self.world.runtime.clock,
             existing.get,
             RegistryOffsets(self.registry, metadata_max_bytes=4096),
+            self.world.runtime.slices,
         )
 
     def commit(self, version, *partitions, topic="t", **fields):
