@@ -89,11 +89,6 @@ ELSEWHERE = (
         "extensions/audit/audit_record",
     ),
     Elsewhere(
-        "tests/unit/test_extensions.py",
-        "how features attach to a broker is tested with all of them",
-        "extensions/rights/rights",
-    ),
-    Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",

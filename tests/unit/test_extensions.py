@@ -7,6 +7,7 @@ from broker_world import BrokerWorld
 
 from ottla.extensions.audit.audit import Audit
 from ottla.extensions.rights.rights import Rights
+from ottla.extensions.tokens.tokens import Tokens
 from ottla.server.metric_reporters import MetricsReporter
 
 ME = __name__
@@ -60,6 +61,8 @@ def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings)
         part, method = step.split(".")
         if part == "audit":
             world.spy(world.broker.find(Audit).log, method, step)
+        elif part == "tokens":
+            world.spy(world.broker.find(Tokens).store, method, step)
         elif part == "authorizer":
             world.spy(world.broker.find(Rights).authorizer, method, step)
         elif part != "processor":

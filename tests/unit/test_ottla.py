@@ -76,7 +76,7 @@ def test_broker_with_the_embedded_registry_imports_only_what_it_uses(start_broke
 
 NOT_AT_THE_START = re.compile(
     # what the broker is not set up for
-    r"ottla\.(metrics|registry\.(zookeeper|acl_store|token_store))"
+    r"ottla\.(metrics|registry\.(zookeeper|acl_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
     r"|ottla\.extensions\."
     r"|ottla\.server\.(cluster_link|\w+_metrics|remote_\w+)"

@@ -31,8 +31,8 @@ from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 from ottla.structs import Value, field
 
 if TYPE_CHECKING:
-    from ottla.security.delegation_tokens import TokenTable
     from ottla.security.sasl import SaslAuthenticator, SaslListener, SaslServer
+    from ottla.security.scram import FindToken
 
 logger = logging.getLogger(__name__)
 
@@ -524,6 +524,8 @@ class UserSettings(NamedTuple):
 
     of: Callable[[str], Mapping[str, str]]
     names: Callable[[], Iterable[str]]
+    find_token: FindToken | None = None
+    """The login of a delegation token; None where there are none."""
 
 
 NO_USERS: Final = UserSettings(lambda name: {}, tuple)
@@ -545,12 +547,9 @@ def network_config(
     config: BrokerConfig,
     tls: BrokerTls,
     user_settings: UserSettings = NO_USERS,
-    tokens: TokenTable | None = None,
 ) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
-    sasl = {
-        name: sasl_listener(config, name, user_settings, tokens) for name in config.sasl_listeners
-    }
+    sasl = {name: sasl_listener(config, name, user_settings) for name in config.sasl_listeners}
     return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
@@ -571,7 +570,6 @@ def sasl_listener(
     config: BrokerConfig,
     listener_name: str,
     user_settings: UserSettings,
-    tokens: TokenTable | None = None,
 ) -> SaslListener:
     """The mechanisms of a SASL listener, made from its settings."""
     from ottla.security.sasl import MIN_REAUTHENTICATION_MS, SaslListener  # only where it is used
@@ -588,7 +586,7 @@ def sasl_listener(
             on_start.append(oauth.start)
             factories[each] = oauth.server
         else:
-            factories[each] = _mechanism(each, settings, user_settings, tokens)
+            factories[each] = _mechanism(each, settings, user_settings)
     for each, limit_ms in settings.max_reauth_ms.items():
         if 0 < limit_ms * EARLIEST_LOGIN < MIN_REAUTHENTICATION_MS:
             logger.warning(
@@ -609,7 +607,7 @@ def sasl_listener(
 
 
 def _mechanism(
-    name: str, settings: SaslSettings, user_settings: UserSettings, tokens: TokenTable | None
+    name: str, settings: SaslSettings, user_settings: UserSettings
 ) -> Callable[[], SaslServer]:
     """What begins an exchange of a mechanism."""
     match name:
@@ -623,8 +621,8 @@ def _mechanism(
             return partial(
                 ScramServer,
                 name,
-                UserCredentials(name, *user_settings),
-                find_token=no_tokens if tokens is None else tokens.login,
+                UserCredentials(name, user_settings.of, user_settings.names),
+                find_token=user_settings.find_token or no_tokens,
             )
         case "GSSAPI":
             from ottla.security.kerberos import new_server  # only where it is used

@@ -58,7 +58,6 @@ from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
-    from ottla.registry.token_store import TokenStore
     from ottla.security.sasl import SaslListener
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metric_reporters import MetricReporters
@@ -102,10 +101,8 @@ class Broker(Parts):
         self._request_log: RequestLog | None = None
         self._request_log_switch: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
-        self.tokens = self._make_tokens()
-        table = None if self.tokens is None else self.tokens.table
-        self._network_config = network_config(config, self.tls, self._users(), table)
         self.extensions = attach(self)
+        self._network_config = network_config(config, self.tls, self._users())
 
     @property
     def end_points(self) -> list[EndPoint]:
@@ -113,14 +110,14 @@ class Broker(Parts):
         return self.listeners.end_points
 
     def _sasl_listener(self, config: BrokerConfig, listener_name: str) -> SaslListener:
-        table = None if self.tokens is None else self.tokens.table
-        return sasl_listener(config, listener_name, self._users(), table)
+        return sasl_listener(config, listener_name, self._users())
 
     def _users(self) -> UserSettings:
         """Quotas and credentials of users, as they are at each look."""
         return UserSettings(
             lambda name: self.dynamic_config.client_overrides(ClientEntity(user=name)),
             lambda: [each.user for each in self.dynamic_config.client_entities if each.user],
+            self.find_token,
         )
 
     async def startup(self) -> None:
@@ -200,8 +197,6 @@ class Broker(Parts):
         await self.features.start()
         for extension in self.extensions.values():
             await extension.before_clients()
-        if self.tokens is not None:
-            await self.tokens.start()
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
         self.state = BrokerState.RECOVERY
         await self.log_manager.startup()
@@ -277,9 +272,8 @@ class Broker(Parts):
         for extension in self.extensions.values():
             extension.wrap()
         self._follow_settings()
-        if self.tokens is not None:
-            interval_ms = config.delegation_token_expiry_check_interval_ms
-            self.tokens.sweep_every(interval_ms, lambda: self.controller.is_active)
+        for extension in self.extensions.values():
+            extension.begin()
         for each in (self.metrics, self.reporters):
             if each is not None:
                 each.measure(self, self.processor, lambda: self.state)
@@ -326,16 +320,6 @@ class Broker(Parts):
             self._request_log_switch = RequestLogSwitch(log, self.apis, self.processor)
         if self._request_log_switch is not None:
             self._request_log_switch.follow()
-
-    def _make_tokens(self) -> TokenStore | None:
-        secret = self.config.delegation_token_secret
-        if not secret:
-            return None
-        # Imported only here: most brokers make no tokens.
-        from ottla.registry.token_store import TokenStore
-        from ottla.security.delegation_tokens import TokenTable
-
-        return TokenStore(self.runtime, self.registry, TokenTable(secret, self.runtime.clock))
 
     def _cluster_link(self) -> ClusterLink | None:
         """What a broker needs where the cluster may have others."""
@@ -457,8 +441,6 @@ class Broker(Parts):
         self.features.stop()
         for extension in self.extensions.values():
             extension.stop()
-        if self.tokens is not None:
-            self.tokens.stop()
         if self.link is not None:
             self.link.close()
         await self.registry.close()

@@ -34,7 +34,7 @@ from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
 from ottla.server.log_metrics import of_cleaner, of_log_dirs, of_open_transactions
-from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas, of_tokens
+from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
 from ottla.version import __version__
@@ -97,8 +97,8 @@ class BrokerMetrics:
         if parts.apis.quotas is not None:
             of_quotas(registry, parts.apis.quotas, processor)
         of_certificates(registry, processor, parts.runtime.clock)
-        if parts.tokens is not None:
-            of_tokens(registry, parts.tokens.table, parts.runtime.clock)
+        for extension in parts.extensions.values():
+            extension.measure(registry)
         of_loop(registry)
         if parts.config.zookeeper_connect is not None:
             of_session(registry, parts.registry)

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.config.broker_config import BrokerConfig
+    from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.server.parts import Parts
 
 EXTENSIONS: Final[dict[str, str]] = {
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
+    "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
+    "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
     "ottla.audit.topic": "ottla.extensions.audit.audit:Audit",
 }
 """The setting that wants a feature, and its class."""
@@ -38,6 +41,12 @@ FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
         ApiKey.DESCRIBE_ACLS,
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
+    ),
+    "ottla.extensions.tokens.tokens:new_tokens_handler": (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ),
 }
 """What makes the handlers of a feature's APIs at the first request.
@@ -64,6 +73,12 @@ class Extension:
         All APIs are in the table, with what keeps some of them to brokers; no client is served yet.
         """
 
+    def begin(self) -> None:
+        """Begin work in the background: all parts of the broker are there."""
+
+    def measure(self, registry: MetricsRegistry) -> None:
+        """Show metrics; not called where nothing shows them, and later where a setting changes."""
+
     async def leave(self) -> None:
         """The broker has handed its leaders over and stops; the cluster still serves it."""
 
@@ -77,10 +92,12 @@ def attach(broker: Parts) -> dict[str, Extension]:
 
 
 def wanted(config: BrokerConfig) -> list[str]:
-    """The settings of the table that have a value."""
-    return [
-        setting for setting in EXTENSIONS if getattr(config, type(config).keys[setting].attribute)
-    ]
+    """The settings of the table that have a value; of those that want the same, the first."""
+    found: dict[str, str] = {}
+    for setting, place in EXTENSIONS.items():
+        if getattr(config, type(config).keys[setting].attribute):
+            found.setdefault(place, setting)
+    return list(found.values())
 
 
 def load(setting: str) -> type[Extension]:

@@ -6,7 +6,7 @@ them it may count on. A part that a broker may lack is None there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ottla.log.log_manager import LogManager
     from ottla.log.replica_moves import ReplicaMoves
     from ottla.network.connection import RequestContext
-    from ottla.registry.token_store import TokenStore
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
+    from ottla.security.scram import FindToken
     from ottla.server.apis import Apis
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
@@ -56,11 +56,12 @@ class Parts:
     create_topic: CreateTopic
     link: ClusterLink | None
     """The ways to other brokers; a single broker has none."""
-    extensions: Mapping[str, object]
+    extensions: Mapping[str, Any]
     """The features of this broker, by the setting that wants each."""
     may_read: MayRead | None = None
     """Whether a client may read a topic; None where rights are not asked for."""
-    tokens: TokenStore | None
+    find_token: FindToken | None = None
+    """The login of a delegation token; None where there are none."""
 
     def find(self, cls: type[Kind]) -> Kind | None:
         """The feature of this class; None where the broker's settings do not want it."""

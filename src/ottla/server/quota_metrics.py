@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from ottla.metrics.metrics_registry import (
-    NO_TAGS,
     Attributes,
     Family,
     FamilyName,
@@ -31,8 +30,6 @@ from ottla.network.client_quotas import (
 )
 from ottla.network.connection import THROTTLED
 from ottla.network.processor import Processor
-from ottla.runtime import Clock
-from ottla.security.delegation_tokens import TokenTable
 from ottla.security.sasl import LoginCounts, SaslListener
 from ottla.structs import ClientEntity
 
@@ -134,24 +131,4 @@ def of_logins(registry: MetricsRegistry, listeners: Callable[[], Iterator[SaslLi
         FamilyName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount"),
         "Connections that were closed as their login had expired.",
         lambda: sum(each.counts.expired for each in listeners()),
-    )
-
-
-def of_tokens(registry: MetricsRegistry, tokens: TokenTable, clock: Clock) -> None:
-    """Delegation tokens, and the next that ends: who logs in with it must have another by then."""
-    name = "DelegationTokens"
-
-    def next_expiry() -> Series:
-        ends_ms = [min(token.expiry_ms, token.max_ms) for token in tokens]
-        if ends_ms:
-            yield NO_TAGS, (min(ends_ms) - clock.now_ms()) / 1000
-
-    registry.gauge(FamilyName(SERVER, name, "Count"), "Delegation tokens.", lambda: len(tokens))
-    registry.register(
-        Family(
-            FamilyName(SERVER, name, "SecondsToNextExpiry"),
-            Kind.GAUGE,
-            "Seconds until the next delegation token ends.",
-            next_expiry,
-        )
     )

@@ -74,6 +74,9 @@ class Noted(Extension):
     async def before_clients(self):
         self.world.note("feature.before_clients")
 
+    def begin(self):
+        self.world.note("feature.begin")
+
     def stop(self):
         self.world.note("feature.stop")
 
@@ -132,6 +135,7 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
         ("listen", "STARTING"),
         *others,
         ("feature.wrap", "STARTING"),
+        ("feature.begin", "STARTING"),
         ("replicas", "STARTING"),
         ("election", "STARTING"),
         ("processor.start", "STARTING"),

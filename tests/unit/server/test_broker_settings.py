@@ -18,11 +18,9 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.leader_and_isr import UpdateMetadataRequest
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
-from ottla.protocol.transactions import WriteTxnMarkersRequest
 from ottla.registry.paths import DEFAULT_ENTITY
-from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.broker import Broker
 from ottla.server.membership import BrokerState, ClusterMembership
@@ -255,73 +253,6 @@ def test_apis_of_brokers_are_served_on_their_listener():
     assert limit == world.broker.apis.max_frame_bytes
     answer = world.ask(MetadataRequest(topics=None), 9)
     assert [each.node_id for each in answer.brokers] == [world.broker.broker_id]
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_served"),
-    [
-        ({}, False),
-        ({**AUTHORIZER, "super_users": "User:root"}, True),
-        ({**AUTHORIZER, "super_users": "User:root", "authorizer_mode": "log"}, False),
-    ],
-)
-def test_administrators_end_transactions_elsewhere_only_where_rights_are_asked_for(
-    settings, is_served
-):
-    """Otherwise anybody could (KIP-664)."""
-    world = BrokerWorld(
-        **TWO_LISTENERS,
-        **IN_CLUSTER,
-        **settings,
-    ).start()
-    answer = world.ask(WriteTxnMarkersRequest(), 1, principal=ROOT)
-
-    assert (not isinstance(answer, str)) is is_served
-
-
-@pytest.mark.parametrize(("settings", "error"), [({}, 0), (AUTHORIZER, "denied")])
-def test_rights_are_asked_for_where_there_is_an_authorizer(settings, error):
-    """Nobody has any before they are given."""
-    world = BrokerWorld(auto_create_topics_enable="false", **settings).start()
-    world.create("t")
-    body = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
-    (topic,) = world.ask(body, 9, principal=EVE).topics
-
-    assert topic.error_code == (ErrorCode.TOPIC_AUTHORIZATION_FAILED if error else 0)
-
-
-def test_tokens_that_have_ended_are_removed_by_the_controller():
-    """At the interval that is set."""
-    world = BrokerWorld(
-        delegation_token_secret_key="secret",
-        delegation_token_expiry_check_interval_ms=2_000,
-    ).start()
-    now_ms = world.runtime.clock.now_ms()
-    token = DelegationToken("x", EVE, EVE, (), now_ms, now_ms + 500, now_ms + 500, b"hmac")
-    world.run(world.broker.tokens.create(token))
-    world.broker.controller.resign()
-    world.runtime.advance(5_000)
-    assert len(world.broker.tokens.table) == 1
-    world.run(world.broker.controller.startup())
-    world.runtime.advance(2_100)
-
-    assert len(world.broker.tokens.table) == 0
-
-
-def test_token_of_another_life_of_the_broker_lets_its_owner_in():
-    """Tokens are read before clients come; the listeners judge by the same table."""
-    settings = {
-        "delegation_token_secret_key": "secret",
-        "listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093",
-        "sasl_enabled_mechanisms": "SCRAM-SHA-256",
-    }
-    world = BrokerWorld(**settings).start()
-    now_ms = world.runtime.clock.now_ms()
-    token = DelegationToken("x", EVE, EVE, (), now_ms, now_ms + 10**8, now_ms + 10**8, b"hmac")
-    world.run(world.broker.tokens.create(token))
-    world = world.again(**settings)
-
-    assert [each.token_id for each in world.broker.tokens.table] == ["x"]
 
 
 # Metrics

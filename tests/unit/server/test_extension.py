@@ -52,6 +52,14 @@ def test_setting_with_a_value_wants_its_feature(table):
     assert broker().extensions == {}
 
 
+def test_feature_that_two_settings_want_is_attached_once(table):
+    """It stands under the first of them."""
+    table["ottla.audit.topic"] = table["broker.rack"]
+    both = broker(broker_rack="r1", ottla_audit_topic="audit")
+
+    assert list(both.extensions) == ["ottla.audit.topic"]
+
+
 def test_feature_whose_folder_is_deleted_is_named_by_the_setting_that_wants_it(table):
     """A broker does not start without what its file asks for."""
     table["broker.rack"] = "ottla.extensions.gone.gone:Gone"

@@ -5,9 +5,6 @@
 
 Whoever reads a node still needs the secret of the brokers to log in by it. Writes are conditional
 on the version that was read: a token that is removed meanwhile is not made again by a renewal.
-
-Wing: attaches to `server.broker`, where there is a `delegation.token.secret.key`; the core works
-without it.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ comes when the registry has the change: a token is good on this broker at once, 
 they read its notification.
 
 Version notes: v1 as v0 · v2 flexible · v3 tokens for other owners (KIP-373).
-
-Wing: attaches to `handlers`, for SASL; the core works without it.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from ottla.server.apis import Handler
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from ottla.registry.token_store import TokenStore
+    from ottla.extensions.tokens.token_store import TokenStore
 
 
 class DelegationTokensHandler:

@@ -50,12 +50,6 @@ REASSIGNMENTS: Final = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
 )
-TOKENS: Final = (
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-)
 GROUPS: Final = (
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
@@ -150,7 +144,6 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
 
 def of_users(has: Parts) -> tuple[ApiFamily, ...]:
     """The rows of how users log in, what they may do, and how much."""
-    config = has.config
 
     def sasl() -> WholeFamily:
         from ottla.server.handlers.sasl import SaslHandlers
@@ -161,16 +154,6 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
         from ottla.server.handlers.sasl import ScramUsersHandler
 
         return ScramUsersHandler(has.dynamic_config, lambda: has.controller.is_active)
-
-    def tokens() -> WholeFamily:
-        from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
-
-        return DelegationTokensHandler(
-            has.tokens,
-            has.runtime.clock,
-            config.delegation_token_max_lifetime_ms,
-            config.delegation_token_expiry_time_ms,
-        )
 
     def client_quotas() -> WholeFamily:
         from ottla.server.handlers.client_quotas import ClientQuotasHandler
@@ -184,7 +167,6 @@ def of_users(has: Parts) -> tuple[ApiFamily, ...]:
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ),
-        LateFamily(tokens, *TOKENS),
         LateFamily(client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
     )
 

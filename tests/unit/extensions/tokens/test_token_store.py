@@ -7,14 +7,14 @@ import json
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.token_store import (
+from ottla.extensions.tokens.token_store import (
     CHANGES,
     TokenStore,
     decode_token,
     encode_token,
     token_path,
 )
+from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import NoNodeError
 from ottla.security.delegation_tokens import DelegationToken, TokenTable
 from ottla.security.principal import KafkaPrincipal

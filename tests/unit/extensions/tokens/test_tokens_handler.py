@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.extensions.tokens.token_store import TokenStore
+from ottla.extensions.tokens.tokens_handler import DelegationTokensHandler
 from ottla.protocol.sasl import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
@@ -16,10 +18,8 @@ from ottla.protocol.sasl import (
     TokenRenewer,
 )
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.token_store import TokenStore
 from ottla.security.delegation_tokens import TokenTable
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
-from ottla.server.handlers.delegation_tokens import DelegationTokensHandler
 from ottla.testing import mock_runtime
 
 ALICE, BOB, EVE = map(KafkaPrincipal.user, ("alice", "bob", "eve"))

@@ -1,0 +1,1 @@
+"""Delegation tokens (`delegation.token.secret.key`): passwords for a while (KIP-48)."""
