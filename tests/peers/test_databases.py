@@ -26,6 +26,7 @@ TEXT = {
     "time.precision.mode": "isostring",
     "array.handling.mode": "json",
 }
+FINEST = {"timestamp.precision": "microsecond"}
 NUMBERS, TIMES, ARRAYS = (f"{key}={word}" for key, word in TEXT.items())
 PREPARED = """
 DROP TABLE IF EXISTS t, copy, made; DROP TYPE IF EXISTS mood CASCADE;
@@ -145,6 +146,21 @@ class OfPostgres:
         self.types = OF_POSTGRES
         self.as_text = "v::text"
         self.naive, self.zoned, self.now = "timestamp", "timestamptz", "now()"
+        self.narrower = (
+            ("timestamp", "timestamp(0)"),
+            ("timestamptz", "timestamptz(0)"),
+            ("timestamp", "timestamp(3)"),
+            ("timestamp(3)", "timestamp(1)"),
+            ("timestamp", "date"),
+            ("timestamptz", "date"),
+        )
+        self.altered = "ALTER TABLE t ALTER updated_at TYPE {}"
+        self.cut = {
+            "second": "date_trunc('second', at)",
+            "minute": "date_trunc('minute', at)",
+            "hour": "date_trunc('hour', at)",
+            "day": "date_trunc('day', at)",
+        }
         self.coarse = ("timestamp(0)", "timestamptz(0)", "timestamp(3)", "timestamptz")
         self.far = {
             "timestamp": (
@@ -179,6 +195,19 @@ class OfMariaDb:
         self.types = OF_MARIADB
         self.as_text = "hex(v)"
         self.naive, self.zoned, self.now = "datetime(6)", "timestamp(6)", "now(6)"
+        self.narrower = (
+            ("datetime(6)", "datetime"),
+            ("timestamp(6)", "timestamp"),
+            ("datetime(6)", "datetime(3)"),
+            ("datetime(6)", "date"),
+        )
+        self.altered = "ALTER TABLE t MODIFY updated_at {} NULL"
+        self.cut = {
+            "second": "cast(date_format(at, '%Y-%m-%d %H:%i:%s') AS datetime(6))",
+            "minute": "cast(date_format(at, '%Y-%m-%d %H:%i:00') AS datetime(6))",
+            "hour": "cast(date_format(at, '%Y-%m-%d %H:00:00') AS datetime(6))",
+            "day": "cast(date_format(at, '%Y-%m-%d') AS datetime(6))",
+        }
         self.coarse = ("datetime", "timestamp", "datetime(3)", "timestamp(6)")
         self.far = {
             "datetime(6)": (
@@ -230,9 +259,10 @@ def source(database):
     """Starts sources, which are stopped after the test."""
     made = []
 
-    def start(**given):
+    def start(stored=None, **given):
         settings = {"url": database.url, "tables": "t"} | given
-        found = SqlSource(SqlSource.Settings.parse(settings), LoneContext())
+        offsets = {(place,): offset for place, offset in (stored or {}).items()}
+        found = SqlSource(SqlSource.Settings.parse(settings), LoneContext(offsets))
         made.append(found)
         found.start()
         return found
@@ -342,7 +372,7 @@ def test_times_with_a_zone_are_moments(database, source, sink, zone, of_process)
     database.set_zone(zone)
     database.run(f"CREATE TABLE t (id int PRIMARY KEY, updated_at {database.zoned})")
     database.run(f"INSERT INTO t VALUES (1, {database.now})")
-    by_time = {"mode": "timestamp"}
+    by_time = {"mode": "timestamp", **FINEST}
     late = source(**by_time, **{"delay.ms": "3600000"})
     assert late.poll() == []
     poll = source(**by_time).poll
@@ -373,7 +403,7 @@ def test_times_without_a_zone_are_in_that_of_the_setting(database, source, sink,
         database.run(f"CREATE TABLE {table} (id int PRIMARY KEY, updated_at {database.naive})")
     for number, each in enumerate(moments):
         database.run(f"INSERT INTO t VALUES ({number}, '{each}')")
-    settings = {"mode": "timestamp", "db.timezone": zone}
+    settings = {"mode": "timestamp", "db.timezone": zone, **FINEST}
     records = source(**settings).poll()
 
     assert [each.value["updated_at"] for each in records] == [
@@ -436,6 +466,88 @@ def test_rows_are_read_once_their_time_is_over(database, source, mode):
             look()
         wait_until(look, f"rows of {kind}", seen=lambda found=found: sorted(found))
         assert sorted(found) == numbers, kind
+
+
+def test_times_that_are_cut_further_than_their_type(database, source, caplog):
+    """By a view, a default or a program: to a second it does not matter, else a setting waits.
+
+    Without the setting a line in the log says that there is reason for it.
+    """
+    zoned = database.zoned
+    database.run(f"CREATE TABLE made (id int PRIMARY KEY, at {zoned} NULL)")
+    for unit, expression in database.cut.items():
+        database.run(f"CREATE VIEW t AS SELECT id, {expression} AS updated_at FROM made")
+        try:
+            poll, found = source(mode="timestamp").poll, []
+
+            def look(poll=poll, found=found):
+                found.extend(each.value["id"] for each in poll())
+                return len(found) >= 40
+
+            if unit == "second":
+                for number in range(40):
+                    database.run(f"INSERT INTO made VALUES ({number}, {database.now})")
+                    look()
+                wait_until(look, "rows of cut times", seen=lambda found=found: sorted(found))
+                assert sorted(found) == list(range(40))
+                continue
+            for number in range(5):
+                at = f"2026-01-0{number + 1} 01:0{number + 1}:07"
+                database.run(f"INSERT INTO made VALUES ({100 + number}, '{at}')")
+            waits = source(mode="timestamp", **{"timestamp.precision": unit}).poll
+            database.run(f"INSERT INTO made VALUES (999, {database.now})")
+            assert sorted(each.value["id"] for each in waits()) == list(range(100, 105))
+            assert len(poll()) >= 5
+            assert f"timestamp.precision={unit}" in caplog.text
+        finally:
+            database.run("DROP VIEW t")
+            database.run("DELETE FROM made")
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_no_row_is_missed_when_times_lose_digits(database, source, mode, is_restarted):
+    """Rows that get the time of the offset when their column changes are read, also as days.
+
+    Those of that time may come again, once.
+    """
+    ats = ("12:00:00.6", "12:00:01", "11:59:59.999999")
+    for number, (wide, narrow) in enumerate(database.narrower):
+        at = ats[number % len(ats)]
+        case = f"{wide} {at} as {narrow}"
+        database.prepare()
+        database.run(f"CREATE TABLE t (id int PRIMARY KEY, updated_at {wide} NULL)")
+        database.run(f"INSERT INTO t VALUES (1, '2026-01-01 {at}')")
+        reader = source(mode=mode)
+        (first,) = reader.poll()
+        digits = ("12:00:01.0001", "12:00:01.4", "12:00:01.999")
+        late = ", ".join(f"({n}, '2026-01-01 {each}')" for n, each in enumerate(digits, 2))
+        database.run(f"INSERT INTO t VALUES {late}")
+        database.run(database.altered.format(narrow))
+        if is_restarted:
+            reader = source({("table", "t"): dict(first.source_offset)}, mode=mode)
+        found = [each.value["id"] for _ in range(3) for each in reader.poll()]
+        assert sorted({1, *found}) == [1, 2, 3, 4], case
+        assert len(found) <= 4, case
+        for each in source.made:
+            each.stop()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_a_time_that_gets_or_loses_its_zone_stays_the_same_moment(database, source, zone):
+    """Rows are read on from the moment where the source was."""
+    if isinstance(database, OfMariaDb):
+        pytest.skip("MariaDB does not say which zone the times of an offset had")
+    for before, after in (("timestamp", "timestamptz"), ("timestamptz", "timestamp")):
+        database.prepare()
+        database.set_zone(zone)
+        database.run(f"CREATE TABLE t (id int PRIMARY KEY, updated_at {before})")
+        database.run("INSERT INTO t VALUES (1, '2026-01-01 12:00:00')")
+        reader = source(mode="timestamp", **{"db.timezone": zone})
+        assert len(reader.poll()) == 1
+        database.run("INSERT INTO t VALUES (2, '2026-01-01 12:00:00.000001')")
+        database.run(f"ALTER TABLE t ALTER updated_at TYPE {after}")
+        assert [each.value["id"] for _ in range(3) for each in reader.poll()] == [2], after
 
 
 def test_rows_without_a_number(database, source, caplog):

@@ -15,14 +15,25 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
-from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
+from ottla.connect.connectors.column_times import (
+    EPOCH,
+    MICROSECOND,
+    SECOND,
+    begin_of_unit,
+    cut,
+    earliest_after,
+    moment_us,
+    padded,
+    rezoned,
+    unit_of_form,
+)
 from ottla.connect.data import (
     BOOLEAN,
     BYTES,
@@ -30,10 +41,7 @@ from ottla.connect.data import (
     DATE_NAME,
     DECIMAL_NAME,
     EPOCH_DAY,
-    FLOAT32,
     FLOAT64,
-    INT16,
-    INT32,
     INT64,
     STRING,
     TIME,
@@ -78,6 +86,10 @@ MADE: Final = {
     SchemaType.BYTES: "LargeBinary",
 }
 """The types of columns that are made."""
+MOMENT: Final = "ottla_moment"
+"""The function by which SQLite compares times."""
+DAY_FIRST: Final = f"{'[0-9]' * 4}-{'[0-9]' * 2}-{'[0-9]' * 2}*"
+FURTHEST_ZONE: Final = timedelta(days=1)
 ULPS: Final = 4
 """A float that is so near to a decimal stands for it: databases without decimals store floats."""
 POSTGRES_SESSION: Final = (
@@ -104,6 +116,8 @@ class Handling(NamedTuple):
     times: str = CONNECT
     arrays: str = AS_ARRAY
     zone: tzinfo = UTC
+    unit: timedelta = SECOND
+    """How far the times that give rows their order are cut; those of a type may be further."""
 
 
 class ColumnType(NamedTuple):
@@ -434,7 +448,8 @@ class Database:
         """The least time that two different times of a column are apart."""
         if isinstance(kind, self.sql.Date):
             return timedelta(days=1)
-        return timedelta(microseconds=10 ** (MICROSECONDS - self.digits_of(kind)))
+        own = timedelta(microseconds=10 ** (MICROSECONDS - self.digits_of(kind)))
+        return max(own, self.handling.unit)
 
     def digits_of(self, kind: Any) -> int:
         """How many digits behind the seconds the times of a column have."""
@@ -442,10 +457,49 @@ class Database:
 
     def is_over(self, column: Any, moment: datetime) -> Any:
         """The condition that a time is not given to rows any longer after a moment."""
-        is_zoned = bool(getattr(column.type, "timezone", False))
-        local = moment if is_zoned else earliest_after(moment, self.zone_of(column.type))
-        first = begin_of_unit(local, self.unit_of(column.type))
-        return column < self.time_value(column.type, first.isoformat())
+        kind, zone = column.type, self.handling.zone
+        unit = self.unit_of(kind)
+        if getattr(kind, "timezone", False):  # days and hours are those of the setting's zone
+            local = moment.astimezone(zone).replace(tzinfo=None)
+            first = begin_of_unit(local, unit).replace(tzinfo=zone).astimezone(UTC)
+        else:
+            first = begin_of_unit(earliest_after(moment, self.zone_of(kind)), unit)
+        return self.place_of(column, is_time=True) < self.time_place(kind, first.isoformat())
+
+    def is_over_by_form(self, raw: Any, moment: datetime) -> bool:
+        """Whether a time that a column has in a coarser form than others is over."""
+        return True
+
+    def place_of(self, column: Any, is_time: bool) -> Any:
+        """A column as its values are compared."""
+        return column
+
+    def place(self, raw: Any, is_time: bool) -> Any:
+        """As above for a value that was read."""
+        return raw
+
+    def time_place(self, kind: Any, stored: Any) -> Any:
+        """As above for a time of an offset; None if it is not a time."""
+        return self.time_value(kind, stored)
+
+    def near(self, column: Any, stored: Any) -> Any:
+        """A condition for all times behind one that takes less than to compare them; or None."""
+        return None
+
+    def stored_time(self, kind: Any, raw: Any) -> Any:
+        """A time as an offset has it: with all digits that its column has."""
+        return raw.isoformat() if isinstance(raw, date) else raw
+
+    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
+        """A time of an offset for a column that may have changed, and whether it was cut.
+
+        If it was, times that were different may be the same by now.
+        """
+        return stored, False
+
+    def coarser(self, column: Any) -> Any:
+        """The condition that a time has a coarser form than seconds; or None."""
+        return None
 
     def is_order(self, kind: Any, is_time: bool) -> bool:
         """Whether columns of this type have an order: of times, or of numbers."""
@@ -454,7 +508,7 @@ class Database:
             kind, (sql.Date, sql.DateTime) if is_time else (sql.Integer, sql.Numeric, sql.Float)
         )
 
-    def no_place(self, column: Any) -> Any:
+    def no_place(self, column: Any, is_time: bool) -> Any:
         """The condition that a column has no place in an order, beside being null; or None."""
         return None
 
@@ -596,11 +650,20 @@ class Postgres(Database):
         digits: int | None = getattr(kind, "precision", None)
         return MICROSECONDS if digits is None else digits
 
+    def stored_time(self, kind: Any, raw: Any) -> Any:
+        return raw if isinstance(kind, self.sql.Date) else padded(raw, self.digits_of(kind))
+
+    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
+        is_zoned = bool(getattr(kind, "timezone", False))
+        text = rezoned(stored, self.handling.zone, is_zoned=is_zoned)
+        found = cut(text, None if isinstance(kind, self.sql.Date) else self.digits_of(kind))
+        return found, found != text
+
     def number_value(self, kind: Any, stored: Any) -> Any:
         """A whole number would be sent as one of 64 bits."""
         return Decimal(stored) if _is_decimal(self.sql, kind) else stored
 
-    def no_place(self, column: Any) -> Any:
+    def no_place(self, column: Any, is_time: bool) -> Any:
         sql = self.sql
         if isinstance(column.type, sql.Integer):
             return None
@@ -703,6 +766,10 @@ class MySql(Database):
     def digits_of(self, kind: Any) -> int:
         return getattr(kind, "fsp", None) or 0
 
+    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
+        found = cut(stored, None if isinstance(kind, self.sql.Date) else self.digits_of(kind))
+        return found, found != stored
+
     def code_of(self, error: Any) -> Any:
         code = error.args[0] if error.args else None
         return code or None
@@ -717,6 +784,10 @@ class Sqlite(Database):
     def prepare(self, connection: Any, is_writer: bool) -> None:
         """Text that is not UTF-8 fails with its row, not with all rows that are read with it."""
         connection.text_factory = lambda data: data.decode(errors="surrogateescape")
+        connection.create_function(MOMENT, 1, self._moment_us, deterministic=True)
+
+    def _moment_us(self, raw: Any) -> int | None:
+        return moment_us(raw, self.handling.zone)
 
     def keys_are_required(self, kind: Any) -> bool:
         return isinstance(kind, self.sql.Integer)
@@ -724,17 +795,42 @@ class Sqlite(Database):
     def time_text(self, column: Any) -> Any:
         return self.raw(column)
 
-    def time_value(self, kind: Any, stored: Any) -> Any:
-        return self.sql.literal(stored, self.as_given)
+    def place_of(self, column: Any, is_time: bool) -> Any:
+        """Times of all forms as moments: as texts and numbers they have another order."""
+        raw = self.raw(column)
+        return getattr(self.sql.func, MOMENT)(raw, type_=self.sql.BigInteger) if is_time else raw
 
-    def no_place(self, column: Any) -> Any:
+    def place(self, raw: Any, is_time: bool) -> Any:
+        return self._moment_us(raw) if is_time else raw
+
+    def time_place(self, kind: Any, stored: Any) -> Any:
+        found = self._moment_us(stored)
+        return None if found is None else self.sql.literal(found, self.sql.BigInteger())
+
+    def near(self, column: Any, stored: Any) -> Any:
+        """Texts that begin with a day need not be read as times if it is long before."""
+        sql, raw = self.sql, self.raw(column)
+        found = self._moment_us(stored)
+        if found is None:
+            return None
+        before = EPOCH + max(
+            timedelta(microseconds=found) - 2 * FURTHEST_ZONE, datetime.min - EPOCH
+        )
+        is_day = raw.op("GLOB")(sql.literal(DAY_FIRST, self.as_given))
+        is_before = raw < sql.literal(f"{before:%Y-%m-%d}".zfill(10), self.as_given)
+        return sql.not_(sql.and_(is_day, is_before))
+
+    def coarser(self, column: Any) -> Any:
+        raw = self.raw(column)
+        return self.sql.and_(raw.op("GLOB")("*-*"), self.sql.not_(raw.op("GLOB")("*:*:*")))
+
+    def no_place(self, column: Any, is_time: bool) -> Any:
         """Numbers come before texts, texts before bytes."""
-        is_time = isinstance(column.type, self.sql.Date | self.sql.DateTime | self.sql.String)
-        kind = self.sql.func.typeof(self.raw(column))
+        sql, raw = self.sql, self.raw(column)
         if is_time:
-            return kind == "blob"
-        is_infinite = self.sql.func.abs(self.raw(column)) > sys.float_info.max
-        return self.sql.or_(kind.in_(["blob", "text"]), is_infinite)
+            return self.place_of(column, is_time=True).is_(None)
+        is_infinite = sql.func.abs(raw) > sys.float_info.max
+        return sql.or_(sql.func.typeof(raw).in_(["blob", "text"]), is_infinite)
 
     def is_order(self, kind: Any, is_time: bool) -> bool:
         is_text = isinstance(kind, self.sql.String)
@@ -743,14 +839,14 @@ class Sqlite(Database):
     def iso_reader(self, kind: Any) -> Read:
         return read_text
 
-    def is_over(self, column: Any, moment: datetime) -> Any:
-        """Times are texts of several forms here; what is none of these is not held back."""
-        local = earliest_after(moment, self.zone_of(column.type))
-        first = begin_of_unit(local, self.unit_of(column.type))
-        known = self.sql.func.strftime("%Y-%m-%d %H:%M:%f", self.raw(column))
-        is_time = self.sql.func.typeof(self.raw(column)) == "text"
-        is_earlier = known < first.isoformat(" ", "milliseconds")
-        return self.sql.or_(self.sql.not_(is_time), known.is_(None), is_earlier)
+    def is_over_by_form(self, raw: Any, moment: datetime) -> bool:
+        """A text without seconds, or a day alone, is over when its minute or day is."""
+        unit, zone = unit_of_form(raw), self.handling.zone
+        if unit == MICROSECOND:
+            return True
+        first = begin_of_unit(earliest_after(moment, zone), unit)
+        found, end = self._moment_us(raw), self._moment_us(first.isoformat())
+        return found is not None and end is not None and found < end
 
     def bound(self, column: Any, value: Any) -> Any:
         """Decimals are floats here: one with more digits than a float has is refused."""
@@ -777,34 +873,6 @@ class Sqlite(Database):
     def code_of(self, error: Any) -> Any:
         code = getattr(error, "sqlite_errorcode", None)
         return None if code is None else code & 0xFF
-
-
-def earliest_after(moment: datetime, zone: tzinfo) -> datetime:
-    """The earliest time that clocks of a zone show from a moment on, without the zone.
-
-    It is the time at the moment, unless clocks are put back soon: times that they show by then
-    come again, and rows get them that are new.
-    """
-    local = moment.astimezone(zone)
-    again = local.replace(fold=1)
-    first, second = local.utcoffset() or timedelta(), again.utcoffset() or timedelta()
-    if local.fold or first == second:
-        return local.replace(tzinfo=None)
-    before = moment.replace(microsecond=0)
-    after = before + (first - second)
-    while after - before > timedelta(seconds=1):
-        middle = before + timedelta(seconds=(after - before) // timedelta(seconds=2))
-        if middle.astimezone(zone).utcoffset() == second:
-            after = middle
-        else:
-            before = middle
-    return after.astimezone(zone).replace(tzinfo=None)
-
-
-def begin_of_unit(at: datetime, unit: timedelta) -> datetime:
-    """The last whole number of units of a day; of a whole day its beginning."""
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day + (at - day) // unit * unit
 
 
 def _moment(text: str) -> Any:
@@ -843,90 +911,3 @@ def unreadable(place: str, value: Any, error: ValueError) -> DataError:
     return DataError(
         f"{place}={shown(value)}: must {error}; errors.tolerance=all leaves out such rows"
     )
-
-
-# PostgreSQL's types by their numbers, as its log has them.
-
-MICRO_TIMESTAMP: Final = INT64.replace(name="io.debezium.time.MicroTimestamp", version=1)
-"""Microseconds since 1970, without a zone; Connect's own Timestamp has milliseconds only."""
-ZONED_TIMESTAMP: Final = STRING.replace(name="io.debezium.time.ZonedTimestamp", version=1)
-"""ISO 8601, in UTC."""
-_INFINITIES: Final = {"infinity": 2**63 - 1, "-infinity": -(2**63)}
-_NUMERIC_HEADER, _SCALE_BITS, _SCALE_SIGN = 4, 0x7FF, 0x400
-BOOL, BYTEA, INT8, INT2, INT4, FLOAT4, FLOAT8 = 16, 17, 20, 21, 23, 700, 701
-DAY, STAMP, STAMP_WITH_ZONE, NUMERIC = 1082, 1114, 1184, 1700
-"""Numbers of types, which are the same in every database."""
-FIRST_OWN_TYPE: Final = 16_384
-"""Types from here on were made in the database: domains are among them."""
-
-
-class Column(NamedTuple):
-    """A column of a table: its name, whether it belongs to the key, and its type."""
-
-    name: str
-    is_key: bool
-    type_oid: int
-    modifier: int
-    handling: Handling = Handling()
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of its values; text for types that Connect does not have."""
-        return _postgres_type(self.type_oid, self.modifier, self.handling)[0]
-
-    def read(self, text: str | None) -> Any:
-        """The value that a text stands for; DataError for one that has no place there."""
-        if text is None:
-            return None
-        try:
-            return _postgres_type(self.type_oid, self.modifier, self.handling)[1](text)
-        except ValueError as error:
-            raise unreadable(self.name, text, error) from error
-
-
-def _read_day(text: str) -> date:
-    """A day; the infinities are the last and the first that there are."""
-    if text in _INFINITIES:
-        return date.min if text.startswith("-") else date.max
-    return read_date(text)
-
-
-def _read_stamp(text: str) -> int:
-    found = _INFINITIES[text] if text in _INFINITIES else postgres_micros(text)
-    if not -(2**63) <= found < 2**63:
-        raise ValueError(f"be microseconds of 64 bits; {TIMES_AS_TEXT}")
-    return found
-
-
-_TYPES: Final[Mapping[int, tuple[Schema, Read]]] = {
-    BOOL: (BOOLEAN, read_boolean),
-    BYTEA: (BYTES, read_hex_bytes),
-    INT2: (INT16, int),
-    INT4: (INT32, int),
-    INT8: (INT64, int),
-    FLOAT4: (FLOAT32, float),
-    FLOAT8: (FLOAT64, float),
-    DAY: (DATE, _read_day),
-    STAMP: (MICRO_TIMESTAMP, _read_stamp),
-    STAMP_WITH_ZONE: (ZONED_TIMESTAMP, postgres_iso),
-}
-
-
-@cache
-def _postgres_type(oid: int, modifier: int, handling: Handling) -> tuple[Schema, Read]:
-    if oid == NUMERIC:
-        return _postgres_numeric(modifier, handling)
-    if handling.times == ISO and oid in (DAY, STAMP, STAMP_WITH_ZONE):
-        return STRING, postgres_iso
-    return _TYPES.get(oid, (STRING, read_text))
-
-
-def _postgres_numeric(modifier: int, handling: Handling) -> tuple[Schema, Read]:
-    """Decimals of the column's scale, which may be negative; text where it has none."""
-    if handling.decimals == AS_DOUBLE:
-        return FLOAT64, read_float
-    if handling.decimals == AS_STRING or modifier < _NUMERIC_HEADER:
-        return STRING, read_decimal_text
-    bits = (modifier - _NUMERIC_HEADER) & _SCALE_BITS
-    scale = bits - 2 * (bits & _SCALE_SIGN)
-    return decimal_of(scale), decimal_reader(scale)

@@ -39,14 +39,12 @@ from ottla.connect.connectors import needed
 from ottla.connect.connectors.databases import (
     AS_DOUBLE,
     AS_STRING,
-    BYTEA,
-    FIRST_OWN_TYPE,
     ISO,
     POSTGRES_SESSION,
     PRECISE,
-    Column,
     Handling,
 )
+from ottla.connect.connectors.postgres_types import BYTEA, FIRST_OWN_TYPE, Column
 from ottla.connect.data import INT64, DataError, Schema, SourceRecord, shown, struct_of
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -47,6 +47,7 @@ from ottla.config.config_type import (
 )
 from ottla.connect.connector import Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
+from ottla.connect.connectors.column_times import PRECISIONS, SeenTimes, precision_of, unit_of_form
 from ottla.connect.connectors.databases import (
     AS_ARRAY,
     AS_DOUBLE,
@@ -135,6 +136,14 @@ class SqlSourceSettings(DatabaseSettings):
         type=STRING,
         doc="The time of the last change of a row: with a zone, or in db.timezone.",
     )
+    timestamp_precision: str = config_key(
+        default="second",
+        type=STRING,
+        rule=one_of(*PRECISIONS),
+        doc="How far the times in timestamp.column are cut, by their type or by what writes them: "
+        "a row is read once its second, minute, hour or day is over, as others may get the same "
+        "time until then.",
+    )
     validate_non_null: bool = config_key(
         default=True,
         type=BOOLEAN,
@@ -168,7 +177,7 @@ class SqlSourceSettings(DatabaseSettings):
         type=LONG,
         rule=at_least(0),
         doc="How old a time must be to be read: longer than the longest transaction. Without it a "
-        "row is read once its time (to the microsecond, second or day) is over.",
+        "row is read once its time (timestamp.precision) is over.",
     )
     topic_prefix: str = config_key(
         default="", type=STRING, importance=HIGH, doc="What stands before the table in the topic."
@@ -269,12 +278,16 @@ class SqlSource(SourceConnector):
             settings.time_precision_mode,
             settings.array_handling_mode,
             ZoneInfo(settings.db_timezone),
+            PRECISIONS[settings.timestamp_precision],
         )
         self._engine, self._database = _opened(self._sql, settings.url, handling)
         self._readers: dict[str, RowReader] = {}
         self._offsets: dict[str, dict[str, Any]] = {}
         self._unordered: set[str] = set()
         """Tables that have rows which are never read, which was logged."""
+        self._mixed: set[str] = set()
+        """Tables whose times are of different precision, which was logged."""
+        self._times: dict[str, SeenTimes] = {}
         self._set_aside: dict[str, str] = {}
         """Tables that cannot be read now, each with the reason that was logged."""
         self.idle_s = settings.poll_interval_ms / 1000
@@ -346,8 +359,9 @@ class SqlSource(SourceConnector):
             with self._engine.connect() as connection:
                 reader = self._reader(connection, name)
                 rows = self._whole_places(connection, reader, self._offsets[name])
-                if not rows and name not in self._unordered:
-                    self._note_unordered(connection, reader)
+                if not rows:
+                    self._note_unordered(connection, name, reader)
+                    self._note_mixed(connection, name, reader)
         except self._sql.exc.SQLAlchemyError as error:
             self._readers.pop(name, None)
             if self._database.is_of_system(error):
@@ -368,16 +382,25 @@ class SqlSource(SourceConnector):
         Of rows that share a time only the last has it as its offset: who goes on behind an earlier
         one, after a restart, reads all of them again.
         """
+        self._note_precision(name, reader, rows)
         columns = self._order_columns()
-        offsets = [
-            {each: self._stored(each, reader.raw(row, each)) for each in columns} for row in rows
-        ]
+        places = [self._place(reader, row) for row in rows]
         found = []
         for index, row in enumerate(rows):
-            if offsets[index : index + 1] != offsets[index + 1 : index + 2]:
-                self._offsets[name] = offsets[index]
+            if places[index : index + 1] != places[index + 1 : index + 2]:
+                self._offsets[name] = {
+                    each: self._stored(reader.table, each, reader.raw(row, each))
+                    for each in columns
+                }
             found.append(self._record(name, reader, row, self._offsets[name]))
         return found
+
+    def _place(self, reader: RowReader, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Where a row is in the order of rows; others may share its place."""
+        return tuple(
+            self._database.place(reader.raw(row, name), self._is_time(name))
+            for name in self._order_columns()
+        )
 
     def _record(
         self, name: str, reader: RowReader, row: Sequence[Any], offset: Mapping[str, Any]
@@ -402,21 +425,47 @@ class SqlSource(SourceConnector):
         self, connection: Any, reader: RowReader, offset: Mapping[str, Any]
     ) -> list[Any]:
         """The next rows; never only some of those that share a place in the order of rows."""
-        rows = list(connection.execute(self._query(connection, reader, offset)))
+        newest = None
+        if TIMESTAMPED in self.settings.mode:
+            late = timedelta(milliseconds=self.settings.delay_ms)
+            newest = self._database.now(connection) - late
+        rows = list(connection.execute(self._query(reader, offset, newest)))
         limit = self.settings.batch_rows
-        if self.settings.mode == BULK or len(rows) <= limit:
+        if self.settings.mode == BULK:
             return rows
-        names, table = self._order_columns(), reader.table
-        places = [tuple(reader.raw(row, name) for name in names) for row in rows]
-        cut = places[limit]
-        if places[limit - 1] != cut:
-            return rows[:limit]
-        earlier = [row for row, place in zip(rows, places, strict=True) if place != cut]
-        if earlier:
-            return earlier
-        shared = {name: self._stored(name, each) for name, each in zip(names, cut, strict=True)}
-        same = [table.c[name] == self._unstored(table, name, shared) for name in names]
-        return list(connection.execute(self._sql.select(*reader.selected()).where(*same)))
+        if len(rows) > limit:
+            cut = self._place(reader, rows[limit])
+            if self._place(reader, rows[limit - 1]) != cut:
+                rows = rows[:limit]
+            elif earlier := [row for row in rows if self._place(reader, row) != cut]:
+                rows = earlier
+            else:
+                rows = list(connection.execute(self._same_place(reader, rows[0])))
+        return self._over(reader, rows, newest)
+
+    def _over(
+        self, reader: RowReader, rows: list[Sequence[Any]], newest: datetime | None
+    ) -> list[Sequence[Any]]:
+        """The rows before the first one whose time is not over by its own form."""
+        if newest is None:
+            return rows
+        name = self.settings.timestamp_column
+        for row in rows:
+            if not self._database.is_over_by_form(reader.raw(row, name), newest):
+                cut = self._database.place(reader.raw(row, name), True)
+                times = [self._database.place(reader.raw(each, name), True) for each in rows]
+                return [each for each, at in zip(rows, times, strict=True) if at < cut]
+        return rows
+
+    def _same_place(self, reader: RowReader, row: Sequence[Any]) -> Any:
+        """All rows that share the place of one."""
+        table, names = reader.table, self._order_columns()
+        offset = {name: self._stored(table, name, reader.raw(row, name)) for name in names}
+        same = [
+            place == self._behind(table, name, offset)[0]
+            for name, place in zip(names, self._places(table), strict=True)
+        ]
+        return self._sql.select(*reader.selected()).where(*same)
 
     def _reader(self, connection: Any, name: str) -> RowReader:
         """The table as it is described, again where its columns are not the same any longer."""
@@ -461,72 +510,134 @@ class SqlSource(SourceConnector):
         found = [settings.timestamp_column] if mode in (TIMESTAMPED, BOTH) else []
         return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
 
-    def _query(self, connection: Any, reader: RowReader, offset: Mapping[str, Any]) -> Any:
+    def _places(self, table: Any) -> list[Any]:
+        """The expressions that give rows their order."""
+        return [
+            self._database.place_of(table.c[name], self._is_time(name))
+            for name in self._order_columns()
+        ]
+
+    def _query(self, reader: RowReader, offset: Mapping[str, Any], newest: datetime | None) -> Any:
         """The rows behind an offset in order, one more than is asked for; times if old enough."""
         sql, database, table = self._sql, self._database, reader.table
         query = sql.select(*reader.selected())
         if self.settings.mode == BULK:
             return query
-        columns = [table.c[name] for name in self._order_columns()]
-        query = query.order_by(*columns).limit(self.settings.batch_rows + 1)
-        query = query.where(sql.not_(self._has_no_place(columns)))
-        if self.settings.mode in (TIMESTAMPED, BOTH):
-            newest = database.now(connection) - timedelta(milliseconds=self.settings.delay_ms)
-            query = query.where(database.is_over(columns[0], newest))
-        last = [self._unstored(table, name, offset) for name in self._order_columns()]
-        if any(each is None for each in last):
+        places = self._places(table)
+        query = query.order_by(*places).limit(self.settings.batch_rows + 1)
+        last = [self._behind(table, name, offset) for name in self._order_columns()]
+        is_new = any(value is None for value, _ in last)
+        if newest is not None:
+            column = table.c[self.settings.timestamp_column]
+            near = None if is_new else database.near(column, offset[column.name])
+            if near is not None:
+                query = query.where(near)
+            query = query.where(database.is_over(column, newest))
+        query = query.where(sql.not_(self._has_no_place(table)))
+        if is_new:
             return query
-        if len(columns) == 1:
-            return query.where(columns[0] > last[0])
-        (at, number), (last_at, last_number) = columns, last
-        behind = sql.and_(at == last_at, number > last_number)
+        (at, (last_at, is_cut)), numbers = (places[0], last[0]), places[1:]
+        if is_cut:
+            return query.where(at >= last_at)
+        if not numbers:
+            return query.where(at > last_at)
+        behind = sql.and_(at == last_at, numbers[0] > last[1][0])
         return query.where(sql.or_(at > last_at, behind))
 
-    def _has_no_place(self, columns: Sequence[Any]) -> Any:
+    def _has_no_place(self, table: Any) -> Any:
         """The condition that a row has no place in the order of rows."""
-        found = [column.is_(None) for column in columns]
-        found += [
-            condition
-            for column in columns
-            if (condition := self._database.no_place(column)) is not None
-        ]
+        found = []
+        for name in self._order_columns():
+            column = table.c[name]
+            found.append(column.is_(None))
+            condition = self._database.no_place(column, self._is_time(name))
+            if condition is not None:
+                found.append(condition)
         return self._sql.or_(*found)
 
-    def _note_unordered(self, connection: Any, reader: RowReader) -> None:
+    def _note_unordered(self, connection: Any, name: str, reader: RowReader) -> None:
         """Say once that there are rows which are never read."""
-        names = self._order_columns()
-        if not names:
+        names, table = self._order_columns(), reader.table
+        if not names or name in self._unordered:
             return
-        sql, table = self._sql, reader.table
-        condition = self._has_no_place([table.c[name] for name in names])
-        query = sql.select(sql.literal(1)).select_from(table).where(condition).limit(1)
-        if connection.execute(query).first() is not None:
-            self._unordered.add(str(table.fullname))
+        query = self._sql.select(*reader.selected()).where(self._has_no_place(table)).limit(1)
+        row = connection.execute(query).first()
+        if row is not None:
+            self._unordered.add(name)
             logger.warning(
-                "table %s: there are rows in which %s is null, or no finite number or time: they "
-                "are never read",
-                table.fullname,
+                "table %s: there are rows in which %s is null, or no finite number or time (such "
+                "as %s): they are never read",
+                name,
                 " or ".join(names),
+                ", ".join(f"{each}={shown(reader.raw(row, each))}" for each in names),
             )
 
-    def _stored(self, name: str, value: Any) -> Any:
+    def _note_mixed(self, connection: Any, name: str, reader: RowReader) -> None:
+        """Say once that some times say less than others: who is late with one is missed."""
+        if TIMESTAMPED not in self.settings.mode or name in self._mixed:
+            return
+        sql, key = self._sql, self.settings.timestamp_column
+        column = reader.table.c[key]
+        coarser = self._database.coarser(column)
+        if coarser is None:
+            return
+        raw = self._database.raw(column)
+        shortest = sql.select(raw).where(coarser).order_by(sql.func.length(raw)).limit(1)
+        coarse = connection.execute(shortest).scalar()
+        if coarse is None or unit_of_form(coarse) <= self._database.unit_of(column.type):
+            return
+        fine = connection.execute(sql.select(raw).where(sql.not_(coarser)).limit(1)).scalar()
+        if fine is not None:
+            self._mixed.add(name)
+            logger.warning(
+                "table %s: %s has times of less precision, such as %s, beside %s: a row that gets "
+                "one after a later time was read is missed, unless timestamp.precision=%s",
+                name,
+                key,
+                shown(coarse),
+                shown(fine),
+                precision_of(unit_of_form(coarse)),
+            )
+
+    def _note_precision(self, name: str, reader: RowReader, rows: Sequence[Sequence[Any]]) -> None:
+        """Say once that all times are whole minutes, hours or days, and are taken for finer."""
+        if TIMESTAMPED not in self.settings.mode:
+            return
+        key = self.settings.timestamp_column
+        unit = self._database.unit_of(reader.table.c[key].type)
+        seen = self._times.setdefault(name, SeenTimes())
+        if seen.note(unit, (reader.raw(row, key) for row in rows)):
+            logger.warning(
+                "table %s: all values of %s are whole %ss so far: if they are cut to that, rows "
+                "that get the time of others which were read are missed, unless "
+                "timestamp.precision=%s",
+                name,
+                key,
+                precision_of(seen.unit),
+                precision_of(seen.unit),
+            )
+
+    def _stored(self, table: Any, name: str, value: Any) -> Any:
         """A number or a time as an offset holds it: JSON cannot have decimals, nor times."""
-        if isinstance(value, str) and not self._is_time(name):
-            value = Decimal(value)
-        if isinstance(value, Decimal):
-            return int(value) if value == value.to_integral_value() else str(value)
-        return value.isoformat() if isinstance(value, date) else value
+        if self._is_time(name):
+            return self._database.stored_time(table.c[name].type, value)
+        found = Decimal(value) if isinstance(value, str) else value
+        if isinstance(found, Decimal):
+            return int(found) if found == found.to_integral_value() else str(found)
+        return found
 
     def _is_time(self, name: str) -> bool:
         return self.settings.mode != INCREMENTING and name == self.settings.timestamp_column
 
-    def _unstored(self, table: Any, name: str, offset: Mapping[str, Any]) -> Any:
-        """What a column is compared with; None without an offset."""
-        found = offset.get(name)
+    def _behind(self, table: Any, name: str, offset: Mapping[str, Any]) -> tuple[Any, bool]:
+        """What a place is compared with, None without an offset; and whether the time was cut."""
+        found, kind = offset.get(name), table.c[name].type
         if found is None:
-            return None
-        to_value = self._database.time_value if self._is_time(name) else self._database.number_value
-        return to_value(table.c[name].type, found)
+            return None, False
+        if not self._is_time(name):
+            return self._database.number_value(kind, found), False
+        text, is_cut = self._database.fitted(kind, found)
+        return self._database.time_place(kind, text), is_cut
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:

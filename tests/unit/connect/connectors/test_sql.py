@@ -227,6 +227,71 @@ def test_rows_of_one_second_are_read_once_it_is_over(database, read, monkeypatch
     assert sorted(found) == numbers
 
 
+FORMS = {
+    "text": lambda at: f"{at:%F %T}",
+    "text with T": lambda at: f"{at:%FT%T}",
+    "text with Z": lambda at: f"{at:%FT%T}Z",
+    "another zone": lambda at: at.astimezone(ZoneInfo("Asia/Kolkata")).isoformat(),
+    "fractions": lambda at: at.replace(tzinfo=None).isoformat(),
+    "milliseconds": lambda at: at.replace(tzinfo=None).isoformat("T", "milliseconds"),
+    "minutes": lambda at: f"{at:%F %H:%M}",
+    "days": lambda at: f"{at:%F}",
+    "unix seconds": lambda at: int(at.timestamp()),
+    "unix time": lambda at: at.timestamp(),
+    "unix milliseconds": lambda at: int(at.timestamp() * 1000),
+    "julian days": lambda at: at.timestamp() / 86400 + 2440587.5,
+    "digits": lambda at: f"{at:%Y%m%d%H%M%S}",
+}
+FINE = ["text", "text with T", "text with Z", "another zone", "fractions", "milliseconds"]
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TEXT", "REAL"])
+@pytest.mark.parametrize("form", [*FORMS, "mixed"])
+def test_no_row_is_missed_in_whatever_form_sqlite_has_times(
+    database, read, monkeypatch, kind, form
+):
+    """Rows that are written while the source reads come once, restarts or not."""
+    times = Times(monkeypatch, datetime(2026, 1, 1, 23, 58, 30, tzinfo=UTC))
+    database(f"CREATE TABLE notes (id INTEGER PRIMARY KEY, changed {kind})")
+    mode = "timestamp" if len(kind + form) % 2 else "timestamp+incrementing"
+    settings = {"tables": "notes", "mode": mode, "batch.rows": "3"}
+    numbers, found = list(range(24)), []
+    poll = read(**settings)
+    for number in reversed(numbers):
+        spelled = FINE[number % len(FINE)] if form == "mixed" else form
+        database("INSERT INTO notes VALUES (?, ?)", number, FORMS[spelled](times.now))
+        if number == 9:
+            poll = read(**settings)
+        if number % 3:
+            found += poll()
+        times.go_on(milliseconds=5170)
+    times.go_on(days=1)
+    while some := poll():
+        found += some
+
+    names = [each.value["id"] if each.error is None else each.error.message for each in found]
+    assert len(names) == len(numbers)
+    assert len(set(map(str, names))) == len(numbers)
+
+
+def test_times_that_sqlite_cannot_order_are_named(database, read, caplog):
+    """What is none, and what says less than others: with a value, and the setting."""
+    database("CREATE TABLE notes (id INTEGER PRIMARY KEY, changed TIMESTAMP)")
+    times = ["2026-01-05 11:00:07", "soon", "2026-01-05", "2026-01-04"]
+    for number, each in enumerate(times):
+        database("INSERT INTO notes VALUES (?, ?)", number, each)
+    poll = read(tables="notes", mode="timestamp")
+
+    assert [ids(poll()), ids(poll()), ids(poll())] == [[3, 2, 0], [], []]
+    said = [each.message for each in caplog.records]
+    assert sum("such as changed='soon'): they are never read" in each for each in said) == 1
+    assert sum("timestamp.precision=day" in each for each in said) == 1
+    caplog.clear()
+    poll = read(tables="notes", mode="timestamp", **{"timestamp.precision": "day"})
+    assert ids(poll()) == []
+    assert "timestamp.precision" not in caplog.text
+
+
 @pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
 def test_rows_of_a_day_are_read_once_it_is_over(database, read, monkeypatch, mode):
     """A column of dates says no more than the day."""
