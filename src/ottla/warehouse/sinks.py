@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.table import TableMerger
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -37,13 +38,14 @@ class AppendSink:
 
     place: Place
     partition_by: Sequence[str] = ()
-    _is_prepared: bool = field(default=False, init=False)
+    _prepared_for: StructType | None = field(default=None, init=False)
+    """The columns of the last batch: further ones may come with the next."""
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         home = DeltaHome(self.place)
-        if not self._is_prepared:
+        if self._prepared_for != rows.schema:
             home.prepare(rows.schema, self.partition_by)
-            self._is_prepared = True
+            self._prepared_for = rows.schema
         query = query_id(rows)
         snapshot = home.snapshot()
         if snapshot.number(query) > batch_id:
@@ -63,20 +65,24 @@ class MergeSink:
 
     `order` is a column with a version or a time, or the place of records. A topic whose partitions
     were added to can bring a deletion before an older row of its key, so deletions are remembered.
+
+    A key that is null is a key like others. An `order` that is null or NaN is older than any that
+    is not, and no newer than another such one; a `deleted` that is null is false. A column that a
+    batch does not have keeps its values.
     """
 
     place: Place
     key: Sequence[str]
     order: str | RecordOrder
     deleted: str
-    _is_prepared: bool = field(default=False, init=False)
+    _prepared_for: StructType | None = field(default=None, init=False)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         home = DeltaHome(self.place)
-        if not self._is_prepared:
+        if self._prepared_for != rows.schema:
             home.prepare(rows.drop(self.deleted).schema, ())
             self._prepare_gone(rows)
-            self._is_prepared = True
+            self._prepared_for = rows.schema
         query = query_id(rows)
         # The same version of the table for the check and the commit: a commit in between is
         # a conflict.
@@ -95,17 +101,26 @@ class MergeSink:
 
     def _newest(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
+        from pyspark.sql.types import DoubleType, FloatType
 
         if isinstance(self.order, RecordOrder):
             newest = self.order.newest(rows, self.key)
             return newest.withColumn(self.order.timestamp, F.col("_time")).drop("_time")
-        last = F.max_by(F.struct(*rows.columns), F.col(self.order)).alias("_newest")
+        order = F.col(f"`{self.order}`")
+        if isinstance(rows.schema[self.order].dataType, DoubleType | FloatType):
+            order = F.when(~F.isnan(order), order)
+        # Rows without an order would be left out; within a structure null is the lowest.
+        last = F.max_by(F.struct(*rows.columns), F.struct(order)).alias("_newest")
         return rows.groupBy(*self.key).agg(last).select("_newest.*")
 
     def merge(self, table: DeltaTable, rows: pa.Table, transactions: dict[str, int]) -> None:
         """Updates, inserts and deletes of a batch in one commit. A row that is as new as that of
         the batch, or newer, stays."""
-        rows = in_utc(rows)
+        import pyarrow.compute as pc
+
+        place = rows.column_names.index(self.deleted)
+        deleted = pc.fill_null(rows.column(place), False)
+        rows = in_utc(rows.set_column(place, self.deleted, deleted))
         if isinstance(self.order, RecordOrder):
             rows = self._without_gone(rows, self.order)
         columns = {name: f"s.`{name}`" for name in rows.column_names if name != self.deleted}
@@ -114,16 +129,21 @@ class MergeSink:
             "ottla.order": str(self.order),
         }
         merge = self._merger(table, rows, transactions, facts)
-        newer = self._newer()
+        newer = self._newer(rows.schema)
         merge = merge.when_matched_delete(f"s.`{self.deleted}` AND {newer}")
         merge = merge.when_matched_update(self._updates(columns), newer)
         merge = merge.when_not_matched_insert(columns, f"NOT s.`{self.deleted}`")
         self._execute(merge)
 
-    def _newer(self) -> str:
+    def _newer(self, schema: pa.Schema) -> str:
+        import pyarrow as pa
+
         if isinstance(self.order, RecordOrder):
             return self.order.is_newer("s", "t")
-        return f"s.`{self.order}` > t.`{self.order}`"
+        new, old = f"s.`{self.order}`", f"t.`{self.order}`"
+        if pa.types.is_floating(schema.field(self.order).type):
+            new, old = (f"CASE WHEN isnan({each}) THEN NULL ELSE {each} END" for each in (new, old))
+        return f"({new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL))"
 
     def _updates(self, columns: dict[str, str]) -> dict[str, str]:
         """A row is no earlier than the rows of its key before it in its partition."""
@@ -145,7 +165,11 @@ class MergeSink:
     ) -> TableMerger:
         return table.merge(
             rows,
-            predicate=" AND ".join(f"t.`{name}` = s.`{name}`" for name in self.key),
+            predicate=" AND ".join(
+                f"(t.`{name}` {'IS NOT DISTINCT FROM' if rows[name].null_count else '='} "
+                f"s.`{name}`)"
+                for name in self.key
+            ),
             source_alias="s",
             target_alias="t",
             commit_properties=properties(transactions, facts),
@@ -180,6 +204,8 @@ class MergeSink:
         numbers = pa.array(range(rows.num_rows), pa.int64())
         numbered = rows.select(names).append_column("_row", numbers)
         gone = open_delta(place).to_pyarrow_table(columns=names)
+        for name in self.key:  # a join leaves nulls out
+            numbered, gone = _coded(numbered, gone, name)
         both = numbered.join(gone, list(self.key), join_type="inner", right_suffix="_gone")
         time, partition, offset = (both[name] for name in order.columns)
         gone_time, gone_partition, gone_offset = (both[f"{name}_gone"] for name in order.columns)
@@ -210,6 +236,20 @@ class MergeSink:
             f"t.`{time}` < to_timestamp_micros({newest_us - KEEP_GONE_US})"
         )
         self._execute(merge)
+
+
+def _coded(one: pa.Table, other: pa.Table, name: str) -> tuple[pa.Table, pa.Table]:
+    """Two tables with numbers in place of the values of a column, the same for the same ones."""
+    import pyarrow as pa
+
+    values = pa.chunked_array(
+        [*one[name].chunks, *other[name].cast(one[name].type).chunks], one[name].type
+    )
+    codes = values.combine_chunks().dictionary_encode("encode").indices
+    return (
+        one.set_column(one.column_names.index(name), name, codes[: one.num_rows]),
+        other.set_column(other.column_names.index(name), name, codes[one.num_rows :]),
+    )
 
 
 def in_utc(rows: pa.Table) -> pa.Table:

@@ -253,6 +253,50 @@ def test_keys_that_grow_go_on(spark, home):
     assert [(row["id"], row["n"]) for row in rows] == [(2**40, 1)]
 
 
+def test_batches_whose_orders_are_null_or_no_number_keep_their_rows(spark, home):
+    """Of a batch the newest row of each key counts; one without an order is the oldest."""
+    spark.sparkContext.setLocalProperty(QUERY_ID, "orders")
+    sink = MergeSink(home.place, ("id",), "version", "gone")
+    nan = float("nan")
+    batches = [
+        [("a", 1, None, None), (None, 2, 1.0, False), ("b", 3, nan, None), ("b", 4, None, None)],
+        [("a", 5, nan, True), (None, 6, 2.0, None), ("b", 7, 0.5, False), ("c", 8, nan, None)],
+        [("a", 9, 1.0, False), ("a", 10, nan, False), (None, 11, 1.5, True)],
+    ]
+    for number, rows in enumerate(batches):
+        batch = spark.createDataFrame(rows, "id string, n int, version double, gone boolean")
+        sink(batch, number)
+
+    rows = open_delta(home.place).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["n"] for row in rows} == {None: 6, "a": 9, "b": 7, "c": 8}
+
+
+def test_columns_that_come_later_are_taken_by_the_same_sink(spark, home, tmp_path):
+    """Further and wider ones, in both sinks; a batch without them leaves them null, or as is."""
+    spark.sparkContext.setLocalProperty(QUERY_ID, "columns")
+    merges = MergeSink(home.place, ("id",), "version", "gone")
+    appends = AppendSink(Place.of(tmp_path / "appended"))
+    batches = [
+        ("id int", (1,)),
+        ("id long, more string", (2**40, "x")),
+        ("id int, less int", (1, 5)),
+        ("id int", (1,)),
+    ]
+    for number, (fields, row) in enumerate(batches):
+        appends(spark.createDataFrame([row], fields), number)
+        whole = spark.createDataFrame(
+            [(*row, number, False)], f"{fields}, version int, gone boolean"
+        )
+        merges(whole, number)
+
+    rows = open_delta(appends.place).to_pyarrow_table().to_pylist()
+    found = sorted((row["id"], row["more"] or "", row["less"] or 0) for row in rows)
+    assert found == [(1, "", 0), (1, "", 0), (1, "", 5), (2**40, "x", 0)]
+    rows = open_delta(home.place).to_pyarrow_table().to_pylist()
+    found = sorted((row["id"], row["more"] or "", row["less"], row["version"]) for row in rows)
+    assert found == [(1, "", 5, 3), (2**40, "x", None, 1)]
+
+
 def test_topic_that_is_not_there_is_told_before_spark_starts(broker, tmp_path):
     """In one line, and no table is made."""
     out, err = io.StringIO(), io.StringIO()

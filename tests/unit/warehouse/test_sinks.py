@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from table_rows import START, KeyedTopic
 
 from ottla.spark.source import RECORD_ORDER
-from ottla.warehouse.delta import DeltaHome, history, open_delta
+from ottla.warehouse.delta import DeltaHome, history, make_delta, open_delta
 from ottla.warehouse.sinks import MergeSink, place_of_gone
 from ottla.warehouse.table_location import Place
 
@@ -165,3 +165,63 @@ def test_rows_of_before_places_were_kept_are_older(tmp_path):
     merge(MergeSink(place, ("id",), RECORD_ORDER, "deleted"), [("a", 2, False, START, 3, 0)], 2)
 
     assert content(sink) == {"a": 2}
+
+
+KINDS = {"long": pa.int64(), "double": pa.float64(), "text": pa.string()}
+
+
+def order_of(version):
+    """How versions compare: null and NaN are older than all others."""
+    has_none = version is None or version != version
+    return (False,) if has_none else (True, version)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(2))
+def test_nulls_in_keys_orders_and_deletions_are_values(tmp_path, kind, seed):
+    """A null key is a key, a null or NaN is the oldest version, and a null deletes nothing."""
+    chance = random.Random(f"{kind} {seed}")
+    place = Place.of(tmp_path / "table")
+    columns = [("id", pa.string()), ("part", pa.int64()), ("version", KINDS[kind])]
+    schema = pa.schema([*columns, ("n", pa.int64())])
+    make_delta(place, schema)
+    sink = MergeSink(place, ("id", "part"), "version", "deleted")
+    versions = {
+        "long": [None, -1, 0, 1, 2, 3],
+        "double": [None, float("nan"), float("-inf"), 0.5, 1.5, float("inf")],
+        "text": [None, "", "1", "2"],
+    }[kind]
+    expected = {}
+    for number in range(8):
+        rows = {}
+        for _ in range(chance.randrange(1, 4)):
+            key = (chance.choice([None, "a", "b"]), chance.choice([None, 1]))
+            deleted = chance.choice([None, None, False, False, True])
+            rows[key] = (chance.choice(versions), chance.randrange(99), deleted)
+        for key, (version, n, deleted) in rows.items():
+            before = expected.get(key)
+            if before is None or order_of(version) > order_of(before[0]):
+                expected.pop(key, None)
+                if not deleted:
+                    expected[key] = (version, n)
+        given = [(*key, *row) for key, row in rows.items()]
+        batch = pa.Table.from_arrays(
+            [pa.array(column) for column in zip(*given, strict=True)],
+            names=["id", "part", "version", "n", "deleted"],
+        ).cast(pa.schema([*schema, ("deleted", pa.bool_())]))
+        sink.merge(open_delta(place), batch, {"query": number})
+        rows = open_delta(place).to_pyarrow_table().to_pylist()
+        found = {(row["id"], row["part"]): (row["version"], row["n"]) for row in rows}
+        assert len(found) == len(rows)
+        assert repr(sorted(found.items(), key=repr)) == repr(sorted(expected.items(), key=repr))
+
+
+def test_deletion_of_a_null_key_that_comes_before_an_older_row_holds(sink):
+    """Null keys are among those that are remembered."""
+    at = [START + timedelta(seconds=n) for n in range(3)]
+    merge(sink, [(None, None, True, at[1], 1, 0), ("b", 1, False, at[0], 1, 1)], 1)
+    merge(sink, [(None, 1, False, at[0], 0, 7), ("b", 2, False, at[2], 1, 2)], 2)
+    assert content(sink) == {"b": 2}
+
+    merge(sink, [(None, 2, False, at[2], 1, 3)], 3)
+    assert content(sink) == {"b": 2, None: 2}
