@@ -521,7 +521,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
     """Remove rows and reset offsets in one commit; the next load continues from there."""
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import SourceOptions
-    from ottla.warehouse.delta import DeltaSnapshot, open_delta
+    from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.warehouse_load import DEFAULT_NAME
 
     options = SourceOptions.for_batch(source_options(arguments, arguments.to, "--to"))
@@ -529,7 +529,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
     lookup = OffsetLookup(options)
     to = lookup.offsets(options.starting, lookup.partitions(must_exist=True))
     with table_failures():
-        snapshot, name = DeltaSnapshot(open_delta(place_of(arguments))), arguments.name
+        snapshot, name = DeltaHome(place_of(arguments)).snapshot(), arguments.name
         ids = lookup.topic_ids({each.topic for each in to})
         snapshot.check_rewind(name or DEFAULT_NAME, to, ids, lookup.earliest(to))
         back = snapshot.rewind(name or DEFAULT_NAME, to)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.runtime import SystemClock
-from ottla.spark.offsets import to_json_object
+from ottla.spark.offsets import from_json_object, to_json_object
 from ottla.warehouse.loads import Load, fitted, widest
 from ottla.warehouse.table_location import Place, WarehouseError
 
@@ -57,6 +57,10 @@ def make_delta(place: Place, schema: pa.Schema) -> DeltaTable:
 
     options = dict(place.storage_options)
     return DeltaTable.create(place.uri, schema, mode="ignore", storage_options=options)
+
+
+COMMITS_LOOKED_AT = 200
+"""How many commits are looked through for loads of other names."""
 
 
 class DeltaHome:
@@ -182,7 +186,7 @@ class DeltaHome:
             ) from error
 
     def snapshot(self) -> DeltaSnapshot:
-        return DeltaSnapshot(open_delta(self.place))
+        return DeltaSnapshot(self.place, open_delta(self.place))
 
     def staging(self, load_name: str) -> str:
         """Files are written where they will be read: without a commit no reader sees them."""
@@ -192,7 +196,8 @@ class DeltaHome:
 class DeltaSnapshot:
     """One version of a Delta table. Never refreshed: a commit must detect commits since then."""
 
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, place: Place, table: DeltaTable) -> None:
+        self._place = place
         self._table = table
 
     def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
@@ -206,6 +211,27 @@ class DeltaSnapshot:
         version = self._table.transaction_version
         has_ids = version(_topic_app_id(name, topic, ANY_ID)) is not None
         return has_ids and version(_topic_app_id(name, topic, topic_id)) is None
+
+    def ends_of_others(
+        self, name: str, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, tuple[str, int]]:
+        found: dict[TopicPartition, tuple[str, int]] = {}
+        rewound: dict[TopicPartition, int] = {}
+        """Rows behind these offsets, of whichever load, were taken back since."""
+        for commit in self._table.history(COMMITS_LOOKED_AT):
+            for where, offset in _offsets(commit.get("ottla.rewound.to")).items():
+                rewound[where] = min(offset, rewound.get(where, offset))
+            ids = json.loads(commit.get("ottla.topics", "{}"))
+            if commit.get("ottla.load", name) == name:
+                continue
+            for where, offset in _offsets(commit.get("ottla.offsets.to")).items():
+                topic = where.topic
+                if ids.get(topic, topic_ids.get(topic)) != topic_ids.get(topic):
+                    continue  # it was deleted and made again
+                end = min(offset, rewound.get(where, offset))
+                if where not in found or end > found[where][1]:
+                    found[where] = (commit["ottla.load"], end)
+        return {where: end for where, end in found.items() if where.topic in topic_ids}
 
     def fitted(self, rows: DataFrame) -> DataFrame:
         return fitted(rows, _columns_of(self._table))
@@ -239,12 +265,25 @@ class DeltaSnapshot:
                 commit_properties=properties(transactions, facts),
             )
         except CommitFailedError as error:
-            raise WarehouseError(
-                f"table {self._table.table_uri}: another load of {next(iter(transactions))} has "
-                f"committed meanwhile; nothing of this one counts ({error})"
-            ) from error
+            raise self._refused(transactions, error) from error
         self._table.update_incremental()
         return self._table.version()
+
+    def _refused(self, transactions: Mapping[str, int], error: Exception) -> WarehouseError:
+        """What was committed meanwhile: a load of the same name, or other columns."""
+        now = open_delta(self._place)
+        same = [
+            name
+            for name in transactions
+            if now.transaction_version(name) != self._table.transaction_version(name)
+        ]
+        if same:
+            why = f"another load of {same[0].partition('/')[0]} has committed meanwhile"
+        else:
+            why = "its columns were changed meanwhile, by a load that adds or widens some"
+        return WarehouseError(
+            f"table {now.table_uri}: {why}; nothing of this one counts, load again ({error})"
+        )
 
     def check_rewind(
         self, name: str, to: Offsets, topic_ids: Mapping[str, str], earliest: Offsets
@@ -300,6 +339,11 @@ class DeltaSnapshot:
                 f"back; try again ({error})"
             ) from error
         return back
+
+
+def _offsets(text: str | None) -> Offsets:
+    """The offsets in the description of a commit."""
+    return from_json_object(json.loads(text or "{}"))
 
 
 def _columns_of(table: DeltaTable) -> StructType:

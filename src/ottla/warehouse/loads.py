@@ -61,6 +61,12 @@ class TableSnapshot(Protocol):
         """Whether loads of a name have read a topic of this name and another id; never where the
         ids of what they have read are not known."""
 
+    def ends_of_others(
+        self, name: str, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, tuple[str, int]]:
+        """The load of another name that is furthest in a partition of these topics, and where it
+        ended: records before that are in the table already."""
+
     def fitted(self, rows: DataFrame) -> DataFrame:
         """The rows with the types of the table's columns, where those are wider."""
 

@@ -113,6 +113,18 @@ class ParquetSnapshot:
         known: Mapping[str, str] = self._load(name).get("topics", {})
         return known.get(topic, topic_id) != topic_id
 
+    def ends_of_others(
+        self, name: str, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, tuple[str, int]]:
+        found: dict[TopicPartition, tuple[str, int]] = {}
+        for other in self._newest["loads"].keys() - {name}:
+            ids = self._load(other).get("topics", {})
+            offsets = from_json_object(self._load(other).get("offsets", {}))
+            for where, offset in offsets.items():
+                if topic_ids.get(where.topic) == ids.get(where.topic, topic_ids.get(where.topic)):
+                    found[where] = max(found.get(where, ("", 0)), (other, offset), key=_end)
+        return {where: end for where, end in found.items() if where.topic in topic_ids}
+
     def fitted(self, rows: DataFrame) -> DataFrame:
         return rows
 
@@ -152,6 +164,10 @@ class ParquetSnapshot:
     def _load(self, name: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._newest["loads"].get(name, {})
         return found
+
+
+def _end(load: tuple[str, int]) -> int:
+    return load[1]
 
 
 def newest_manifest(root: Path) -> dict[str, Any]:

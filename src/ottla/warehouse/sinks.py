@@ -89,7 +89,7 @@ class MergeSink:
         table = open_delta(self.place)
         if (table.transaction_version(query) or 0) > batch_id:
             return
-        rows = DeltaSnapshot(table).fitted(rows)
+        rows = DeltaSnapshot(self.place, table).fitted(rows)
         self.merge(table, self._newest(rows).toArrow(), {query: batch_id + 1})
 
     def _prepare_gone(self, rows: DataFrame) -> None:

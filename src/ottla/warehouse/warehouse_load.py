@@ -106,6 +106,8 @@ class WarehouseLoad:
         self._options = options
         self._lookup = OffsetLookup(options.source_options())
         self._is_prepared = False
+        self._is_alone = False
+        """Whether it was seen that no load of another name has what comes next."""
 
     def run(self, on_loaded: Callable[[Loaded], object] = lambda loaded: None) -> int:
         """Load what is in the topics now, commit by commit; returns the number of rows."""
@@ -174,12 +176,30 @@ class WarehouseLoad:
                     f"{until[where]}: the topic was deleted and created again, or lost "
                     "records; load it under another name, into another table"
                 )
+        if not self._is_alone:
+            self._check_alone(snapshot, starts, ids)
+            self._is_alone = True
         ends = {each: max(end, starts[each]) for each, end in until.items()}
         if options.max_records is not None:
             ends = limited(starts, ends, options.max_records)
         if ends == known:
             return None
         return Load(options.name, snapshot.number(options.name) + 1, starts, ends, ids)
+
+    def _check_alone(
+        self, snapshot: TableSnapshot, starts: Offsets, topic_ids: Mapping[str, str]
+    ) -> None:
+        """Refuse to load again what a load of another name has put into the table."""
+        for where, (other, end) in sorted(
+            snapshot.ends_of_others(self._options.name, topic_ids).items()
+        ):
+            if end > starts.get(where, end):
+                raise WarehouseError(
+                    f"table {self._table.place.uri}: a load named {other} has put {where} into it "
+                    f"up to offset {end}, and {self._options.name} would go on at "
+                    f"{starts[where]}: these records would be in it twice; load under the name "
+                    f"{other}, or into another table"
+                )
 
     def _records(self, load: Load) -> DataFrame:
         return self._spark.read.format("ottla").options(**self._options.reading(load)).load()

@@ -235,6 +235,24 @@ def test_fields_that_grow_go_on(spark, broker, topic, home, load):
         load(layout=Layout("n string"))
 
 
+@pytest.mark.parametrize("kind", [DeltaHome, ParquetHome])
+def test_topic_is_loaded_into_a_table_under_one_name(broker, topic, load, kind, tmp_path):
+    """Another name is refused where records would be there twice, and goes on behind them."""
+    home = kind(Place.of(tmp_path / "own"))
+    publish(broker, topic, [b"{}"] * 6)
+    (first,) = load(home=home)
+    with pytest.raises(WarehouseError, match=r"a load named load has put .* into it up to offset"):
+        load(home=home, name="other")
+    ends = {where.partition: end for where, end in first.load.ends.items()}
+    starts = json.dumps({topic: {str(partition): end for partition, end in ends.items()}})
+    publish(broker, topic, [b"{}"] * 4)
+    assert [each.row_count for each in load(home=home, name="other", startingOffsets=starts)] == [4]
+    publish(broker, topic, [b"{}"] * 2)
+    assert [each.row_count for each in load(home=home, name="other")] == [2]
+    with pytest.raises(WarehouseError, match="a load named other has put"):
+        load(home=home)
+
+
 def test_keys_that_grow_go_on(spark, home):
     """A merge widens the table and what is known of the keys that were taken out."""
     columns = "deleted boolean, timestamp timestamp, partition int, offset long"

@@ -123,6 +123,43 @@ def test_loads_of_different_names_do_not_stop_each_other(home):
     assert offsets(home) == {0: [0, 1, 2], 1: [0, 1]}
 
 
+def test_what_ends_a_commit_is_named(home):
+    """A load of the same name, its rewind, or columns that another load has added or widened."""
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+    wide = wider("more")
+    longer = StructType([StructField("partition", LongType())])
+    for between, reason in (
+        (lambda: do(home, load_of(2, {P0: 3}, {P0: 4})), "another load of load has committed"),
+        (lambda: home.snapshot().rewind("load", {P0: 2}), "another load of load has committed"),
+        (lambda: home.prepare(wide, ()), "its columns were changed meanwhile"),
+        (lambda: home.prepare(longer, ()), "its columns were changed meanwhile"),
+    ):
+        snapshot = home.snapshot()
+        load = load_of(snapshot.number("load") + 1, {P0: 4}, {P0: 6})
+        files = write(home, load)
+        between()
+        before = offsets(home)
+        with pytest.raises(WarehouseError, match=reason):
+            snapshot.commit(load, files)
+        assert offsets(home) == before
+
+
+def test_what_loads_of_other_names_have_is_known(home):
+    """Where the furthest of them ended, of the same topic; what was taken back is not there."""
+    assert home.snapshot().ends_of_others("new", {"t": "one"}) == {}
+    first = replace(load_of(1, {P0: 0, P1: 0}, {P0: 5, P1: 3}), topic_ids={"t": "one"})
+    do(home, first)
+    do(home, replace(load_of(1, {P0: 0}, {P0: 2}), name="small", topic_ids={"t": "one"}))
+    found = {P0: ("load", 5), P1: ("load", 3)}
+    assert home.snapshot().ends_of_others("new", {"t": "one"}) == found
+    assert home.snapshot().ends_of_others("load", {"t": "one"}) == {P0: ("small", 2)}
+    assert home.snapshot().ends_of_others("new", {"t": "two"}) == {}
+    assert home.snapshot().ends_of_others("new", {"u": "one"}) == {}
+    home.snapshot().rewind("load", {P0: 1, P1: 9})
+    assert home.snapshot().ends_of_others("new", {"t": "one"})[P0][1] == 1
+    assert home.snapshot().ends_of_others("small", {"t": "one"})[P0] == ("load", 1)
+
+
 def test_offsets_outlive_the_log_of_the_table(home):
     """They are in its checkpoints: the commits themselves are deleted in time."""
     for number in range(3):
