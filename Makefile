@@ -124,7 +124,7 @@ soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,0
 MIXTURE := tests/chaos/test_mixture.py
 
 chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x; MIX=1: all of them at random, with full disks, MIX_SECONDS=300, seeds 1 to 10 or SEED)
-	CHAOS_SEED=$(or $(SEED),$(CHAOS_SEED),1) \
+	CHAOS_SEED=$(firstword $(SEED) $(CHAOS_SEED) 1) \
 	MIX_SEEDS="$(or $(SEED),$(CHAOS_SEED),1 2 3 4 5 6 7 8 9 10)" MIX_SECONDS=$(or $(MIX_SECONDS),300) \
 	  $(VENV)/bin/pytest $(if $(MIX),$(MIXTURE),tests/chaos --ignore=$(MIXTURE)) -s $(if $(ONLY),-k '$(ONLY)')
 

@@ -53,169 +53,6 @@ if TYPE_CHECKING:
 # What a run says on the terminal: its steps, and its micro-batches.
 
 
-class Step(Value):
-    """One step under way; the code that counts its rows sets the number here."""
-
-    start_s: float
-    progress: Progress
-    rows: int = 0
-
-
-class Steps(Value):
-    """Says what is done now, and how long it took when it is done.
-
-    A person sees the progress of a step on a line that changes, and a line when it has ended.
-    """
-
-    terminal: Terminal
-    done: list[tuple[str, float]] = field(default_factory=list)
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[Step]:
-        with self.terminal.progress(name, "rows") as progress:
-            head = f"{name} ... " if progress.is_shown else ""
-            if not progress.is_shown:
-                self.terminal.out.write(f"{name} ... ")
-                self.terminal.out.flush()
-            progress.begin()
-            step = Step(time.perf_counter(), progress)
-            try:
-                yield step
-            except BaseException:
-                self.terminal.print(f"{head}not done")
-                raise
-            seconds = time.perf_counter() - step.start_s
-            self.done.append((name, seconds))
-            rate = f", {step.rows:,} rows, {step.rows / seconds:,.0f} rows/s" if step.rows else ""
-            self.terminal.print(f"{head}{seconds:.1f} s{rate}")
-            self.terminal.out.flush()
-
-
-class BatchLines(Value):
-    """A line for each micro-batch; with `pause_s` one for those that ended meanwhile.
-
-    A person sees a bar in their place: how much of what is in the topics has been read.
-    """
-
-    terminal: Terminal
-    tally: Tally
-    progress: Progress
-    pause_s: float = 0.0
-    _waiting: list[Batch] = field(default_factory=list)
-    _printed_at_s: float = 0.0
-
-    def add(self, at_s: float, batch: Batch) -> None:
-        if self.progress.is_shown:
-            rows, lag = self.tally.rows, self.tally.lag
-            self.progress.show(rows, rows / (rows + lag) if rows else None, f"  lag {lag:,}")
-            return
-        self._waiting.append(batch)
-        if at_s - self._printed_at_s >= self.pause_s:
-            self._printed_at_s = at_s
-            self._print(at_s)
-
-    def _print(self, at_s: float) -> None:
-        batches, self._waiting = self._waiting, []
-        rows = sum(batch.rows for batch in batches)
-        seconds = sum(batch.seconds for batch in batches)
-        rate = rows / seconds if seconds else 0.0
-        last = batches[-1]
-        name = f"{last.query} #{last.number}" if len(batches) == 1 else f"{len(batches)} batches"
-        self.terminal.print(
-            f"{at_s:7.1f} s  {name}: {rows:,} rows, {rate:,.0f} rows/s, "
-            f"{seconds / len(batches):.2f} s a batch, lag {last.lag:,}, "
-            f"{sum(batch.late for batch in batches):,} late"
-        )
-        self.terminal.out.flush()
-
-
-# The run itself.
-
-
-BROKER_DATA = "broker"
-REPORT = "report.html"
-READ = "read"
-"""The section about the records that were read."""
-SPARK_LOG = "spark.log"
-PRINTED_ROWS = 8
-PAUSE_S = 1.0
-SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}  # a free port
-REFRESH_S = 5
-
-
-class EventSource(Value, frozen=True):
-    """The events to publish, and a description of where they come from.
-
-    `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
-    Those of files, a log or rows, are published once, however often they are given.
-    """
-
-    words: str
-    events: Iterable[Event] = ()
-    per_second: float | None = None
-    count: int | None = None
-    files: Sequence[LogFeed] = ()
-
-
-class Plan(Value, frozen=True):
-    """What to run, and how.
-
-    Without servers a broker of its own is started, whose data stay in the folder unless another
-    place is named.
-    """
-
-    pipeline: Pipeline
-    folder: Path
-    source: EventSource | None
-    options: RunOptions
-    servers: str | None = None
-    broker_data: Path | None = None
-    master: str = "local[2]"
-    has_spark_ui: bool = False
-    is_continuous: bool = False
-    batches_per_report: int = 20
-
-    @property
-    def spark_log(self) -> Path:
-        return self.folder / SPARK_LOG
-
-    @property
-    def report(self) -> Path:
-        return self.folder / REPORT
-
-
-class RunOutcome(Value):
-    """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
-
-    published: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, ResultTable] = field(default_factory=dict)
-    read: int = 0
-    malformed: int = 0
-    late: int = 0
-    files: Sequence[LogPublication] = ()
-
-    @property
-    def events_in(self) -> int:
-        return sum(self.published.values())
-
-
-@contextmanager
-def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
-    """The servers to use: those of the plan, or a broker that lives as long as the block."""
-    if plan.servers is not None:
-        yield plan.servers
-        return
-    from ottla.testing.processes import BrokerProcess
-
-    broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
-    try:
-        with steps.step("starting a broker"):
-            broker.start()
-        yield broker.bootstrap_servers
-    finally:
-        broker.stop()
-
-
 class PipelineRun:
     """Runs a plan; `outcome` has the results afterwards."""
 
@@ -401,6 +238,169 @@ class PipelineRun:
             refresh_s=refresh_s,
         )
         write_report(report, plan.report)
+
+
+class Step(Value):
+    """One step under way; the code that counts its rows sets the number here."""
+
+    start_s: float
+    progress: Progress
+    rows: int = 0
+
+
+class Steps(Value):
+    """Says what is done now, and how long it took when it is done.
+
+    A person sees the progress of a step on a line that changes, and a line when it has ended.
+    """
+
+    terminal: Terminal
+    done: list[tuple[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Step]:
+        with self.terminal.progress(name, "rows") as progress:
+            head = f"{name} ... " if progress.is_shown else ""
+            if not progress.is_shown:
+                self.terminal.out.write(f"{name} ... ")
+                self.terminal.out.flush()
+            progress.begin()
+            step = Step(time.perf_counter(), progress)
+            try:
+                yield step
+            except BaseException:
+                self.terminal.print(f"{head}not done")
+                raise
+            seconds = time.perf_counter() - step.start_s
+            self.done.append((name, seconds))
+            rate = f", {step.rows:,} rows, {step.rows / seconds:,.0f} rows/s" if step.rows else ""
+            self.terminal.print(f"{head}{seconds:.1f} s{rate}")
+            self.terminal.out.flush()
+
+
+class BatchLines(Value):
+    """A line for each micro-batch; with `pause_s` one for those that ended meanwhile.
+
+    A person sees a bar in their place: how much of what is in the topics has been read.
+    """
+
+    terminal: Terminal
+    tally: Tally
+    progress: Progress
+    pause_s: float = 0.0
+    _waiting: list[Batch] = field(default_factory=list)
+    _printed_at_s: float = 0.0
+
+    def add(self, at_s: float, batch: Batch) -> None:
+        if self.progress.is_shown:
+            rows, lag = self.tally.rows, self.tally.lag
+            self.progress.show(rows, rows / (rows + lag) if rows else None, f"  lag {lag:,}")
+            return
+        self._waiting.append(batch)
+        if at_s - self._printed_at_s >= self.pause_s:
+            self._printed_at_s = at_s
+            self._print(at_s)
+
+    def _print(self, at_s: float) -> None:
+        batches, self._waiting = self._waiting, []
+        rows = sum(batch.rows for batch in batches)
+        seconds = sum(batch.seconds for batch in batches)
+        rate = rows / seconds if seconds else 0.0
+        last = batches[-1]
+        name = f"{last.query} #{last.number}" if len(batches) == 1 else f"{len(batches)} batches"
+        self.terminal.print(
+            f"{at_s:7.1f} s  {name}: {rows:,} rows, {rate:,.0f} rows/s, "
+            f"{seconds / len(batches):.2f} s a batch, lag {last.lag:,}, "
+            f"{sum(batch.late for batch in batches):,} late"
+        )
+        self.terminal.out.flush()
+
+
+# The run itself.
+
+
+BROKER_DATA = "broker"
+REPORT = "report.html"
+READ = "read"
+"""The section about the records that were read."""
+SPARK_LOG = "spark.log"
+PRINTED_ROWS = 8
+PAUSE_S = 1.0
+SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}  # a free port
+REFRESH_S = 5
+
+
+class EventSource(Value, frozen=True):
+    """The events to publish, and a description of where they come from.
+
+    `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
+    Those of files, a log or rows, are published once, however often they are given.
+    """
+
+    words: str
+    events: Iterable[Event] = ()
+    per_second: float | None = None
+    count: int | None = None
+    files: Sequence[LogFeed] = ()
+
+
+class Plan(Value, frozen=True):
+    """What to run, and how.
+
+    Without servers a broker of its own is started, whose data stay in the folder unless another
+    place is named.
+    """
+
+    pipeline: Pipeline
+    folder: Path
+    source: EventSource | None
+    options: RunOptions
+    servers: str | None = None
+    broker_data: Path | None = None
+    master: str = "local[2]"
+    has_spark_ui: bool = False
+    is_continuous: bool = False
+    batches_per_report: int = 20
+
+    @property
+    def spark_log(self) -> Path:
+        return self.folder / SPARK_LOG
+
+    @property
+    def report(self) -> Path:
+        return self.folder / REPORT
+
+
+class RunOutcome(Value):
+    """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
+
+    published: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, ResultTable] = field(default_factory=dict)
+    read: int = 0
+    malformed: int = 0
+    late: int = 0
+    files: Sequence[LogPublication] = ()
+
+    @property
+    def events_in(self) -> int:
+        return sum(self.published.values())
+
+
+@contextmanager
+def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
+    """The servers to use: those of the plan, or a broker that lives as long as the block."""
+    if plan.servers is not None:
+        yield plan.servers
+        return
+    from ottla.testing.processes import BrokerProcess
+
+    broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
+    try:
+        with steps.step("starting a broker"):
+            broker.start()
+        yield broker.bootstrap_servers
+    finally:
+        broker.stop()
 
 
 def cards(

@@ -42,6 +42,70 @@ SETTINGS: Final = {
 }
 
 
+class Tail:
+    """The end of a topic: its last records as they stood when it was made, then what follows."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        partitions: list[TopicPartition],
+        filters: Sequence[Filter] = (),
+    ) -> None:
+        self.consumer = consumer
+        self.filters = filters
+        consumer.assign(partitions)
+        self.starts = consumer.beginning_offsets(partitions)
+        self.ends = consumer.end_offsets(partitions)
+
+    def last(self, count: int | None, since_ms: int | None) -> Iterable[ConsumerRecord]:
+        """The last records that pass the filters, the oldest first; all of them for None."""
+        first = self.starts if since_ms is None else self._since(since_ms)
+        if count is None or self.filters:
+            return newest(self.read(first), count)
+        # Markers and compaction leave fewer records than offsets: look further back then.
+        window = max(1, count)
+        while True:
+            begin = {each: max(first[each], end - window) for each, end in self.ends.items()}
+            found = newest(self.read(begin), count)
+            if len(found) >= count or begin == first or not count:
+                return found
+            window *= 4
+
+    def newest_offsets(self, count: int) -> Iterable[ConsumerRecord]:
+        """The records among the last `count` offsets of each partition."""
+        return self.read({p: max(self.starts[p], end - count) for p, end in self.ends.items()})
+
+    def follow(self, text: Callable[[ConsumerRecord], str], terminal: Terminal) -> None:
+        """Print what comes, until Ctrl-C or the end of the pipe."""
+        for partition, end in self.ends.items():
+            self.consumer.seek(partition, end)
+        while True:
+            for record in self.consumer.poll(POLL_MS):
+                if self._passes(record):
+                    terminal.print(text(record))
+            terminal.out.flush()
+            terminal.check_reader()
+
+    def _since(self, since_ms: int) -> dict[TopicPartition, int]:
+        found = self.consumer.offsets_for_times(dict.fromkeys(self.ends, since_ms))
+        return {each: self.ends[each] if at is None else at.offset for each, at in found.items()}
+
+    def read(self, begin: Mapping[TopicPartition, int]) -> Iterable[ConsumerRecord]:
+        """The records from these offsets to the ends that pass the filters, unordered in time."""
+        for partition, offset in begin.items():
+            self.consumer.seek(partition, offset)
+        unread = {each for each, end in self.ends.items() if begin[each] < end}
+        while unread:
+            for record in self.consumer.poll(POLL_MS):
+                end = self.ends[TopicPartition(record.topic, record.partition)]
+                if record.offset < end and self._passes(record):
+                    yield record
+            unread = {each for each in unread if self.consumer.position(each) < self.ends[each]}
+
+    def _passes(self, record: ConsumerRecord) -> bool:
+        return all(each(record) for each in self.filters)
+
+
 class TailCommand(Command):
     """Prints the last records of a topic with their time, place and key; and those that follow."""
 
@@ -129,70 +193,6 @@ def _since(arguments: Namespace, terminal: Terminal) -> int | None:
             f"--since takes 1h, '5m ago', 2026-03-02 or 2026-03-02T08:00Z, not '{arguments.since}'"
         )
     return max(0, moment)  # before 1970 are the protocol's numbers for times that have a name
-
-
-class Tail:
-    """The end of a topic: its last records as they stood when it was made, then what follows."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        partitions: list[TopicPartition],
-        filters: Sequence[Filter] = (),
-    ) -> None:
-        self.consumer = consumer
-        self.filters = filters
-        consumer.assign(partitions)
-        self.starts = consumer.beginning_offsets(partitions)
-        self.ends = consumer.end_offsets(partitions)
-
-    def last(self, count: int | None, since_ms: int | None) -> Iterable[ConsumerRecord]:
-        """The last records that pass the filters, the oldest first; all of them for None."""
-        first = self.starts if since_ms is None else self._since(since_ms)
-        if count is None or self.filters:
-            return newest(self.read(first), count)
-        # Markers and compaction leave fewer records than offsets: look further back then.
-        window = max(1, count)
-        while True:
-            begin = {each: max(first[each], end - window) for each, end in self.ends.items()}
-            found = newest(self.read(begin), count)
-            if len(found) >= count or begin == first or not count:
-                return found
-            window *= 4
-
-    def newest_offsets(self, count: int) -> Iterable[ConsumerRecord]:
-        """The records among the last `count` offsets of each partition."""
-        return self.read({p: max(self.starts[p], end - count) for p, end in self.ends.items()})
-
-    def follow(self, text: Callable[[ConsumerRecord], str], terminal: Terminal) -> None:
-        """Print what comes, until Ctrl-C or the end of the pipe."""
-        for partition, end in self.ends.items():
-            self.consumer.seek(partition, end)
-        while True:
-            for record in self.consumer.poll(POLL_MS):
-                if self._passes(record):
-                    terminal.print(text(record))
-            terminal.out.flush()
-            terminal.check_reader()
-
-    def _since(self, since_ms: int) -> dict[TopicPartition, int]:
-        found = self.consumer.offsets_for_times(dict.fromkeys(self.ends, since_ms))
-        return {each: self.ends[each] if at is None else at.offset for each, at in found.items()}
-
-    def read(self, begin: Mapping[TopicPartition, int]) -> Iterable[ConsumerRecord]:
-        """The records from these offsets to the ends that pass the filters, unordered in time."""
-        for partition, offset in begin.items():
-            self.consumer.seek(partition, offset)
-        unread = {each for each, end in self.ends.items() if begin[each] < end}
-        while unread:
-            for record in self.consumer.poll(POLL_MS):
-                end = self.ends[TopicPartition(record.topic, record.partition)]
-                if record.offset < end and self._passes(record):
-                    yield record
-            unread = {each for each in unread if self.consumer.position(each) < self.ends[each]}
-
-    def _passes(self, record: ConsumerRecord) -> bool:
-        return all(each(record) for each in self.filters)
 
 
 def newest(records: Iterable[ConsumerRecord], count: int | None) -> list[ConsumerRecord]:

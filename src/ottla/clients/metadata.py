@@ -28,144 +28,6 @@ MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""
 
 
-class PartitionInfo(NamedTuple):
-    """A partition and where its replicas are; `leader` is -1 while there is none."""
-
-    topic: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...]
-
-
-class TopicInfo(NamedTuple):
-    """A topic as the metadata describe it; with an `error`, nothing else about it is known.
-
-    `ids` are those that topics of this name have had, as far as the client saw, the newest last.
-    """
-
-    name: str
-    topic_id: UUID
-    is_internal: bool
-    partitions: Mapping[int, PartitionInfo]
-    error: ErrorCode = ErrorCode.NONE
-    ids: tuple[UUID, ...] = ()
-
-    @property
-    def available(self) -> list[int]:
-        """The partitions that have a leader."""
-        return [p.partition for p in self.partitions.values() if p.leader != NO_LEADER]
-
-
-class Cluster(Value, frozen=True):
-    """One broker's view of the cluster; it is replaced, never changed."""
-
-    cluster_id: str | None = None
-    controller_id: int = NO_LEADER
-    nodes: Mapping[int, Node] = field(default_factory=dict)
-    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
-
-    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
-        topic = self.topics.get(topic_partition.topic)
-        return None if topic is None else topic.partitions.get(topic_partition.partition)
-
-    def partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
-        """The partitions of a topic by number; none if the topic is not known."""
-        info = self.topics.get(topic)
-        return [] if info is None else [info.partitions[index] for index in sorted(info.partitions)]
-
-    def available_partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
-        """The partitions of a topic that currently have a leader."""
-        return [each for each in self.partitions_for_topic(topic) if each.leader != NO_LEADER]
-
-    def partition_count_for_topic(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if it is not known."""
-        return len(self.partitions_for_topic(topic))
-
-    def leader(self, topic_partition: TopicPartition) -> int:
-        """The id of the leader's node, -1 if there is none or it is not known."""
-        partition = self.partition(topic_partition)
-        return NO_LEADER if partition is None else partition.leader
-
-    def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The epoch of the leader, -1 if that is not known."""
-        partition = self.partition(topic_partition)
-        return NO_EPOCH if partition is None else partition.leader_epoch
-
-    def error_of(self, topic: str) -> ErrorCode:
-        """Why nothing is known about a topic; NONE if something is."""
-        info = self.topics.get(topic)
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if info is None else info.error
-
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """How many partitions each of the topics has; those without partitions are left out."""
-        known = {topic: self.topics[topic] for topic in topics if topic in self.topics}
-        return {topic: len(info.partitions) for topic, info in known.items() if info.partitions}
-
-    @classmethod
-    def of(cls, response: MetadataResponse, before: Cluster) -> Cluster:
-        """The cluster of a response; it never goes back to an older leader epoch, or topic id.
-
-        Brokers learn of a change one after the other, so a slow one may be outdated (KIP-320): it
-        may also describe a topic that was deleted, and created again under another id (KIP-516).
-        """
-        topics = {}
-        for topic in response.topics:
-            name = topic.name or ""
-            known = before.topics.get(name)
-            if known is not None and topic.topic_id in known.ids[:-1]:
-                topics[name] = known
-            else:
-                topics[name] = _topic_info(name, topic, known)
-        nodes = {n.node_id: Node(n.node_id, n.host, n.port, n.rack) for n in response.brokers}
-        return cls(response.cluster_id, response.controller_id, nodes, topics)
-
-
-def _topic_info(name: str, topic: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
-    topic_id = topic.topic_id or NO_UUID
-    ids = () if known is None else known.ids
-    if topic_id not in (NO_UUID, *ids[-1:]):
-        ids = (*ids[-MOST_FORMER_IDS:], topic_id)
-    same = known.partitions if known is not None and known.topic_id == topic_id else {}
-    return TopicInfo(
-        name,
-        topic_id,
-        topic.is_internal,
-        {
-            p.partition_index: _newer(same.get(p.partition_index), _partition_info(name, p))
-            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-        },
-        ErrorCode.of(topic.error_code),
-        ids,
-    )
-
-
-def _partition_info(topic: str, partition: MetadataResponsePartition) -> PartitionInfo:
-    return PartitionInfo(
-        topic,
-        partition.partition_index,
-        partition.leader_id,
-        partition.leader_epoch,
-        tuple(partition.replica_nodes),
-        tuple(partition.isr_nodes),
-        tuple(partition.offline_replicas),
-    )
-
-
-def _newer(known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
-    if known is None or told.leader_epoch == NO_EPOCH or told.leader_epoch >= known.leader_epoch:
-        return told
-    return known
-
-
-logger = logging.getLogger(__name__)
-
-FIRST_VERSION_WITH_TOPIC_IDS = 10
-FIRST_VERSION_WITH_AUTO_CREATE = 4
-
-
 class Metadata:
     """Holds the newest `cluster`, and runs one refresh at a time.
 
@@ -391,3 +253,141 @@ class Metadata:
         if answer.error_code:
             raise KafkaError.of(ErrorCode.of(answer.error_code), "the cluster's metadata")
         return Cluster.of(answer, self.cluster)
+
+
+class PartitionInfo(NamedTuple):
+    """A partition and where its replicas are; `leader` is -1 while there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class TopicInfo(NamedTuple):
+    """A topic as the metadata describe it; with an `error`, nothing else about it is known.
+
+    `ids` are those that topics of this name have had, as far as the client saw, the newest last.
+    """
+
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: Mapping[int, PartitionInfo]
+    error: ErrorCode = ErrorCode.NONE
+    ids: tuple[UUID, ...] = ()
+
+    @property
+    def available(self) -> list[int]:
+        """The partitions that have a leader."""
+        return [p.partition for p in self.partitions.values() if p.leader != NO_LEADER]
+
+
+class Cluster(Value, frozen=True):
+    """One broker's view of the cluster; it is replaced, never changed."""
+
+    cluster_id: str | None = None
+    controller_id: int = NO_LEADER
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic by number; none if the topic is not known."""
+        info = self.topics.get(topic)
+        return [] if info is None else [info.partitions[index] for index in sorted(info.partitions)]
+
+    def available_partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic that currently have a leader."""
+        return [each for each in self.partitions_for_topic(topic) if each.leader != NO_LEADER]
+
+    def partition_count_for_topic(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if it is not known."""
+        return len(self.partitions_for_topic(topic))
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """The id of the leader's node, -1 if there is none or it is not known."""
+        partition = self.partition(topic_partition)
+        return NO_LEADER if partition is None else partition.leader
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """The epoch of the leader, -1 if that is not known."""
+        partition = self.partition(topic_partition)
+        return NO_EPOCH if partition is None else partition.leader_epoch
+
+    def error_of(self, topic: str) -> ErrorCode:
+        """Why nothing is known about a topic; NONE if something is."""
+        info = self.topics.get(topic)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if info is None else info.error
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """How many partitions each of the topics has; those without partitions are left out."""
+        known = {topic: self.topics[topic] for topic in topics if topic in self.topics}
+        return {topic: len(info.partitions) for topic, info in known.items() if info.partitions}
+
+    @classmethod
+    def of(cls, response: MetadataResponse, before: Cluster) -> Cluster:
+        """The cluster of a response; it never goes back to an older leader epoch, or topic id.
+
+        Brokers learn of a change one after the other, so a slow one may be outdated (KIP-320): it
+        may also describe a topic that was deleted, and created again under another id (KIP-516).
+        """
+        topics = {}
+        for topic in response.topics:
+            name = topic.name or ""
+            known = before.topics.get(name)
+            if known is not None and topic.topic_id in known.ids[:-1]:
+                topics[name] = known
+            else:
+                topics[name] = _topic_info(name, topic, known)
+        nodes = {n.node_id: Node(n.node_id, n.host, n.port, n.rack) for n in response.brokers}
+        return cls(response.cluster_id, response.controller_id, nodes, topics)
+
+
+def _topic_info(name: str, topic: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
+    topic_id = topic.topic_id or NO_UUID
+    ids = () if known is None else known.ids
+    if topic_id not in (NO_UUID, *ids[-1:]):
+        ids = (*ids[-MOST_FORMER_IDS:], topic_id)
+    same = known.partitions if known is not None and known.topic_id == topic_id else {}
+    return TopicInfo(
+        name,
+        topic_id,
+        topic.is_internal,
+        {
+            p.partition_index: _newer(same.get(p.partition_index), _partition_info(name, p))
+            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        },
+        ErrorCode.of(topic.error_code),
+        ids,
+    )
+
+
+def _partition_info(topic: str, partition: MetadataResponsePartition) -> PartitionInfo:
+    return PartitionInfo(
+        topic,
+        partition.partition_index,
+        partition.leader_id,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        tuple(partition.offline_replicas),
+    )
+
+
+def _newer(known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
+    if known is None or told.leader_epoch == NO_EPOCH or told.leader_epoch >= known.leader_epoch:
+        return told
+    return known
+
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_VERSION_WITH_AUTO_CREATE = 4

@@ -64,7 +64,7 @@ class Transform(_Configured, ABC):
 
     @abstractmethod
     def apply(self, record: Any) -> Any:
-        """The record that goes on, or None; DataError for one that it cannot work on."""
+        """The record to pass on, or None; DataError for one that it cannot work on."""
 
 
 class Predicate(_Configured, ABC):

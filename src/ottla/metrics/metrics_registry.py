@@ -394,7 +394,7 @@ class Beans:
             self._found.pop((kind, tags), None)
 
     def kinds(self) -> list[BeanKind]:
-        """Those of which there is an MBean."""
+        """The kinds that have an MBean."""
         with self._lock:
             return list(dict.fromkeys(kind for kind, _ in self._found))
 

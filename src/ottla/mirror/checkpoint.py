@@ -220,7 +220,7 @@ class GroupSync:
             raise
 
     def refresh_groups(self) -> None:
-        """Find the groups that are to be translated."""
+        """Find the groups to translate."""
         wanted = self.flow.group_filter()
         self.groups = sorted(
             each.group_id for each in self._source.list_groups() if wanted.takes(each.group_id)

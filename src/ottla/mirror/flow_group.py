@@ -48,11 +48,6 @@ WAIT_S: Final = 0.2
 logger = logging.getLogger(__name__)
 
 
-def work_of(flow: Flow) -> set[TaskId]:
-    """The keeper's work of a flow, and its tasks."""
-    return {TaskId(flow.name, number) for number in range(KEEPER, flow.config.tasks_max)}
-
-
 class FlowGroup:
     """This process as a member; all methods are for one thread, which calls `turn` all along."""
 
@@ -148,6 +143,11 @@ class FlowGroup:
             )
             for member, work in dealt.items()
         }
+
+
+def work_of(flow: Flow) -> set[TaskId]:
+    """The keeper's work of a flow, and its tasks."""
+    return {TaskId(flow.name, number) for number in range(KEEPER, flow.config.tasks_max)}
 
 
 def _nothing() -> None:

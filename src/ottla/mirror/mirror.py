@@ -43,6 +43,56 @@ LONGEST_BACKOFF_MS: Final = 30_000
 CLOSE_S: Final = 10.0
 
 
+class Mirror(ClosedOnExit):
+    """All flows of a plan, from `start` to `close`."""
+
+    metrics: MirrorMetrics | None = None
+    """Set while the mirror runs, where the plan says metrics.listener."""
+
+    def __init__(self, plan: MirrorPlan, clock: Clock) -> None:
+        self.plan = plan
+        self._is_over = Event()
+        self.runners = [FlowRunner(flow, plan, Beans(clock), self._is_over) for flow in plan.flows]
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: list[Future[None]] = []
+
+    def start(self) -> None:
+        """Begin to run all flows; returns at once."""
+        check_plan(self.plan)
+        if self.plan.metrics_listener is not None:
+            self.metrics = MirrorMetrics(self.plan.metrics_listener, self.runners)
+        loops = [loop for runner in self.runners for loop in runner.loops()]
+        self._threads = ThreadPoolExecutor(max(1, len(loops)), thread_name_prefix="ottla-mirror")
+        self._running = [self._threads.submit(loop) for loop in loops]
+
+    def statuses(self) -> list[FlowStatus]:
+        """Where the flows that copy stand."""
+        return [each.status() for each in self.runners if each.flow.config.enabled]
+
+    def gaps(self) -> list[tuple[str, Gap]]:
+        """What could not be copied because it was gone, with the names of the flows."""
+        return [(each.flow.name, gap) for each in self.runners for gap in list(each.gaps)]
+
+    def notices(self) -> list[tuple[str, str]]:
+        """What a person is told once, with the names of the flows."""
+        return [(each.flow.name, text) for each in self.runners for text in list(each.notices)]
+
+    def check(self) -> None:
+        """Raise the error of a flow that cannot run at all."""
+        for future in self._running:
+            if future.done():
+                future.result()
+
+    def close(self) -> None:
+        """Have all flows write how far they are, and end. Closing twice does nothing."""
+        self._is_over.set()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+        if self.metrics is not None:
+            self.metrics.close()
+            self.metrics = None
+
+
 class FlowStatus(NamedTuple):
     """Where a flow stands. `lag` is None before it is known; `error` is the last one, if it lasts.
 
@@ -313,7 +363,7 @@ class FlowRunner:
             self.notices.append(text)
 
     def on_topics(self, topics: MirroredTopics) -> None:
-        """The topics as they are now: what is to be copied follows from them."""
+        """The topics as they are now; the partitions to copy follow from them."""
         found = {}
         for name, description in topics.sources.items():
             remote = self.flow.remote(name)
@@ -581,56 +631,6 @@ class MirrorMetrics:
         server = MetricsServer(registry, end_point)
         await server.start()
         return server
-
-
-class Mirror(ClosedOnExit):
-    """All flows of a plan, from `start` to `close`."""
-
-    metrics: MirrorMetrics | None = None
-    """Set while the mirror runs, where the plan says metrics.listener."""
-
-    def __init__(self, plan: MirrorPlan, clock: Clock) -> None:
-        self.plan = plan
-        self._is_over = Event()
-        self.runners = [FlowRunner(flow, plan, Beans(clock), self._is_over) for flow in plan.flows]
-        self._threads: ThreadPoolExecutor | None = None
-        self._running: list[Future[None]] = []
-
-    def start(self) -> None:
-        """Begin to run all flows; returns at once."""
-        check_plan(self.plan)
-        if self.plan.metrics_listener is not None:
-            self.metrics = MirrorMetrics(self.plan.metrics_listener, self.runners)
-        loops = [loop for runner in self.runners for loop in runner.loops()]
-        self._threads = ThreadPoolExecutor(max(1, len(loops)), thread_name_prefix="ottla-mirror")
-        self._running = [self._threads.submit(loop) for loop in loops]
-
-    def statuses(self) -> list[FlowStatus]:
-        """Where the flows that copy stand."""
-        return [each.status() for each in self.runners if each.flow.config.enabled]
-
-    def gaps(self) -> list[tuple[str, Gap]]:
-        """What could not be copied because it was gone, with the names of the flows."""
-        return [(each.flow.name, gap) for each in self.runners for gap in list(each.gaps)]
-
-    def notices(self) -> list[tuple[str, str]]:
-        """What a person is told once, with the names of the flows."""
-        return [(each.flow.name, text) for each in self.runners for text in list(each.notices)]
-
-    def check(self) -> None:
-        """Raise the error of a flow that cannot run at all."""
-        for future in self._running:
-            if future.done():
-                future.result()
-
-    def close(self) -> None:
-        """Have all flows write how far they are, and end. Closing twice does nothing."""
-        self._is_over.set()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-        if self.metrics is not None:
-            self.metrics.close()
-            self.metrics = None
 
 
 def check_plan(plan: MirrorPlan) -> None:

@@ -49,6 +49,120 @@ Handler = Callable[[ConsumerRecord], Sequence[ProducerRecord]]
 """What is sent for a record that was read: any number of records, to topics of its choice."""
 
 
+class MirrorMaker(ClosedOnExit):
+    """All streams of a mirror and the producer that they share.
+
+    `run` returns after `stop`, or raises the error of the stream that ended first. What was read
+    is then sent, acknowledged and committed; after a record that could not be sent nothing is.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[MirrorSource],
+        producer: Producer,
+        clock: Clock,
+        rules: MirrorMakerRules | None = None,
+    ) -> None:
+        self.copied = self.dropped = 0
+        self.rules = rules or MirrorMakerRules()
+        self.clock = clock
+        self._producer = producer
+        self._streams = [MirrorStream(source, self) for source in sources]
+        self._failure: KafkaError | None = None
+        self._is_over = Event()
+        self._lock = Lock()
+        self._counts: dict[str, int] = {}
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over.is_set()
+
+    def run(self) -> None:
+        """Copy until `stop` is called or a stream fails, and that stops the others."""
+        with ThreadPoolExecutor(len(self._streams), thread_name_prefix="ottla-mirror") as threads:
+            running = [threads.submit(stream.run) for stream in self._streams]
+            try:
+                wait(running, return_when=FIRST_COMPLETED)
+            finally:
+                self.stop()
+        _raise_first(running)
+
+    def stop(self) -> None:
+        """Have `run` end soon; callable from any thread."""
+        self._is_over.set()
+
+    def close(self) -> None:
+        """Stop, and close the consumers and the producer."""
+        self.stop()
+        for stream in self._streams:
+            stream.source.close()
+        self._producer.close(0)
+
+    def send(self, record: ConsumerRecord) -> None:
+        """Queue what to write for one record; blocks while the producer is full."""
+        handler = self.rules.handler
+        if handler is None:
+            self._send(self._as_it_is(record))
+        else:
+            for each in handler(record):
+                self._send(each)
+
+    def flush(self) -> None:
+        """Wait until all that was queued is written; raises the error of a record that was not.
+
+        While the target is away this waits, at most END_LIMIT_MS once the mirror is stopped.
+        """
+        until_ms: int | None = None
+        while True:
+            try:
+                self._producer.flush(FLUSH_S)
+                break
+            except KafkaTimeoutError:
+                now_ms = self.clock.monotonic_ms()
+                if self.is_over:
+                    until_ms = until_ms or now_ms + END_LIMIT_MS
+                    if now_ms > until_ms:
+                        raise
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error of a record that could not be sent, unless such records are dropped."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _as_it_is(self, record: ConsumerRecord) -> ProducerRecord:
+        partition = None
+        if record.key is None:
+            partition = record.partition % self._partition_count(record.topic)
+        timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
+        return ProducerRecord(
+            record.topic, record.value, record.key, record.headers, partition, timestamp_ms
+        )
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = len(self._producer.partitions_for(topic))
+        return count
+
+    def _send(self, record: ProducerRecord) -> None:
+        self.check()
+        try:
+            self._producer.send(**record._asdict(), on_delivery=self._told)
+        except KafkaError as error:
+            self._told(None, error)
+
+    def _told(self, metadata: Any, error: KafkaError | None) -> None:
+        with self._lock:
+            if error is None:
+                self.copied += 1
+                return
+            self.dropped += 1
+            if self.rules.abort_on_send_failure and self._failure is None:
+                self._failure = error
+        logger.error("a record could not be sent: %s", error)
+
+
 def message_handler(name: str | None, argument: str | None) -> Handler | None:
     """The handler that `package.module.Name` stands for: a function, or a class with `handle`.
 
@@ -162,120 +276,6 @@ class MirrorMakerRules(NamedTuple):
     commit_interval_ms: int = 60_000
     abort_on_send_failure: bool = True
     handler: Handler | None = None
-
-
-class MirrorMaker(ClosedOnExit):
-    """All streams of a mirror and the producer that they share.
-
-    `run` returns after `stop`, or raises the error of the stream that ended first. What was read
-    is then sent, acknowledged and committed; after a record that could not be sent nothing is.
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[MirrorSource],
-        producer: Producer,
-        clock: Clock,
-        rules: MirrorMakerRules | None = None,
-    ) -> None:
-        self.copied = self.dropped = 0
-        self.rules = rules or MirrorMakerRules()
-        self.clock = clock
-        self._producer = producer
-        self._streams = [MirrorStream(source, self) for source in sources]
-        self._failure: KafkaError | None = None
-        self._is_over = Event()
-        self._lock = Lock()
-        self._counts: dict[str, int] = {}
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_over.is_set()
-
-    def run(self) -> None:
-        """Copy until `stop` is called or a stream fails, and that stops the others."""
-        with ThreadPoolExecutor(len(self._streams), thread_name_prefix="ottla-mirror") as threads:
-            running = [threads.submit(stream.run) for stream in self._streams]
-            try:
-                wait(running, return_when=FIRST_COMPLETED)
-            finally:
-                self.stop()
-        _raise_first(running)
-
-    def stop(self) -> None:
-        """Have `run` end soon; callable from any thread."""
-        self._is_over.set()
-
-    def close(self) -> None:
-        """Stop, and close the consumers and the producer."""
-        self.stop()
-        for stream in self._streams:
-            stream.source.close()
-        self._producer.close(0)
-
-    def send(self, record: ConsumerRecord) -> None:
-        """Queue what to write for one record; blocks while the producer is full."""
-        handler = self.rules.handler
-        if handler is None:
-            self._send(self._as_it_is(record))
-        else:
-            for each in handler(record):
-                self._send(each)
-
-    def flush(self) -> None:
-        """Wait until all that was queued is written; raises the error of a record that was not.
-
-        While the target is away this waits, at most END_LIMIT_MS once the mirror is stopped.
-        """
-        until_ms: int | None = None
-        while True:
-            try:
-                self._producer.flush(FLUSH_S)
-                break
-            except KafkaTimeoutError:
-                now_ms = self.clock.monotonic_ms()
-                if self.is_over:
-                    until_ms = until_ms or now_ms + END_LIMIT_MS
-                    if now_ms > until_ms:
-                        raise
-        self.check()
-
-    def check(self) -> None:
-        """Raise the error of a record that could not be sent, unless such records are dropped."""
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
-
-    def _as_it_is(self, record: ConsumerRecord) -> ProducerRecord:
-        partition = None
-        if record.key is None:
-            partition = record.partition % self._partition_count(record.topic)
-        timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
-        return ProducerRecord(
-            record.topic, record.value, record.key, record.headers, partition, timestamp_ms
-        )
-
-    def _partition_count(self, topic: str) -> int:
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = len(self._producer.partitions_for(topic))
-        return count
-
-    def _send(self, record: ProducerRecord) -> None:
-        self.check()
-        try:
-            self._producer.send(**record._asdict(), on_delivery=self._told)
-        except KafkaError as error:
-            self._told(None, error)
-
-    def _told(self, metadata: Any, error: KafkaError | None) -> None:
-        with self._lock:
-            if error is None:
-                self.copied += 1
-                return
-            self.dropped += 1
-            if self.rules.abort_on_send_failure and self._failure is None:
-                self._failure = error
-        logger.error("a record could not be sent: %s", error)
 
 
 class MirrorStream:

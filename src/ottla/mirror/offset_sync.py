@@ -217,7 +217,7 @@ class SyncedPartition:
 
 
 class OffsetSyncQueue:
-    """The syncs of a flow that are to be sent: at once, or with the next commit.
+    """The syncs of a flow that wait: at once, or with the next commit.
 
     Each partition's are taken in their order. Where more wait than can be sent, every other one is
     left out, but never the first or the last.

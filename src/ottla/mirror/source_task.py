@@ -84,397 +84,6 @@ PRODUCER_SETTINGS: Final = {
 }
 
 
-class Assigned(NamedTuple):
-    """Where a partition of the source is copied to, and how far it was copied before."""
-
-    remote_topic: str
-    source_id: str = ""
-    target_id: str = ""
-    copied: int | None = None
-
-    def is_same(self, other: Assigned) -> bool:
-        """Whether neither topic was made again; how far it was copied does not count."""
-        return self[:3] == other[:3]
-
-
-class Gap(NamedTuple):
-    """Records of the source that were gone before they were copied; `why` is for a person."""
-
-    partition: TopicPartition
-    first: int
-    last: int | None
-    why: str
-
-    def __str__(self) -> str:
-        end = "?" if self.last is None else self.last
-        return f"{self.partition} offsets {self.first}-{end}: {self.why}"
-
-
-class Run(NamedTuple):
-    """Records of consecutive offsets that were handed to the producer together.
-
-    `timestamp_ms` is that of the newest record of the source's batch.
-    """
-
-    upstream: int
-    record_count: int
-    sent: ProducerBatch | RecordFuture
-    timestamp_ms: int
-
-    @property
-    def is_done(self) -> bool:
-        if isinstance(self.sent, RecordFuture):
-            return self.sent.done()
-        return self.sent.is_done or (bool(self.sent.parts) and self.sent.wait(0))
-
-    @property
-    def last(self) -> int:
-        """The source's offset of its last record."""
-        return self.upstream + self.record_count - 1
-
-    def failure(self) -> KafkaError | None:
-        """Why it, or a part of it, was not written; for a run that is done."""
-        if isinstance(self.sent, RecordFuture):
-            return self.sent.exception(0)
-        return self.sent.failure()
-
-    def downstream(self) -> int:
-        """The offset of its first record at the target; for a run that was written."""
-        if isinstance(self.sent, RecordFuture):
-            return self.sent.result(0).offset
-        first: ProducerBatch = self.sent
-        while first.parts:
-            first = first.parts[0][1]
-        return first.base_offset
-
-    def written(self) -> dict[int, int]:
-        """The offsets at both ends of its records that were written, though others were not."""
-        if isinstance(self.sent, RecordFuture):
-            return {} if self.failure() else {self.upstream: self.downstream()}
-        return dict(_written(self.sent, self.upstream, self.record_count))
-
-
-def _written(batch: ProducerBatch, upstream: int, count: int) -> Iterator[tuple[int, int]]:
-    if batch.parts:
-        starts = [start for start, _ in batch.parts]
-        for (start, part), end in zip(batch.parts, [*starts[1:], count], strict=True):
-            yield from _written(part, upstream + start, end - start)
-    elif batch.error is None:
-        for index in range(count):
-            yield upstream + index, batch.base_offset + index
-
-
-class RefusedPartition:
-    """A partition with a record that the target refuses, until all around it is copied.
-
-    `first` is the offset to read next, `until` the last one that was handed over when the record
-    was refused, and `written` has the offsets at both ends of what is at the target behind `first`.
-    """
-
-    def __init__(self, first: int, until: int) -> None:
-        self.first = first
-        self.until = until
-        self.written: dict[int, int] = {}
-        self.is_settled = True
-        """Whether the end of all that was handed over is known."""
-        self.refusal: KafkaError | None = None
-        """Why a record was not even taken by the producer."""
-        self.passed = first
-        """All before this offset was read."""
-        self.batches: deque[tuple[int, RecordBatch]] = deque()
-        self.records: deque[Record] = deque()
-        self.group = MOST_AT_ONCE
-        """How many records are sent together; halved until one is known to be refused."""
-        self.is_sent = False
-        """Whether a group is under way, or was and is written."""
-        self.error: KafkaError | None = None
-        """Why the record at `first` was refused when it was sent alone."""
-        self.retry_at_ms = 0
-        self.delay_ms = FIRST_RETRY_MS
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all was read and handed over that was when a record was refused."""
-        return not self.records and self.error is None and self.passed > self.until
-
-    @property
-    def count(self) -> int:
-        """How many records were read and are not handed over."""
-        return len(self.records) + sum(b.last_offset_delta + 1 for _, b in self.batches)
-
-    def forget_read(self) -> None:
-        """All that is not copied is read again."""
-        self.batches.clear()
-        self.records.clear()
-        self.passed = self.first
-
-    def take_batch(self) -> None:
-        """Decode the next batch."""
-        position, batch = self.batches.popleft()
-        is_append_time = batch.magic == MAGIC and batch.is_log_append_time
-        for record in batch.records():
-            if record.offset >= position:
-                time_ms = batch.max_timestamp if is_append_time else record.timestamp_ms
-                self.records.append(record._replace(timestamp_ms=max(0, time_ms)))
-        self.passed = batch.next_offset
-
-    def on_group_refused(self, error: KafkaError | None, count: int) -> None:
-        """So many records were refused together: the next group is smaller, or it is this one."""
-        if self.is_sent and self.group == 1:
-            self.error = error
-        else:
-            self.group = max(1, min(count, self.group // 2))
-        self.is_sent = False
-
-    def begin_group(self) -> list[Record]:
-        """The records to send now; larger groups follow those that are written."""
-        if self.is_sent:
-            self.group = min(2 * self.group, MOST_AT_ONCE)
-            self.delay_ms = FIRST_RETRY_MS
-        self.is_sent = True
-        count = min(self.group, len(self.records))
-        return [self.records.popleft() for _ in range(count)]
-
-    def stand_still(self, now_ms: int) -> None:
-        """Try the record at `first` once more, later each time."""
-        self.error = None
-        self.group = 1
-        self.retry_at_ms = now_ms + self.delay_ms
-        self.delay_ms = min(2 * self.delay_ms, LONGEST_RETRY_MS)
-
-
-def as_it_is(partition: int, batch: RecordBatch, position: int) -> EncodedRecords | None:
-    """The records of a stored batch, still compressed; None if they have to be decoded.
-
-    That is so for the old formats, for one that was read in part, one that compaction has made
-    holes in, and one whose records do not have the timestamps that they are to have.
-    """
-    if batch.magic != MAGIC or batch.base_offset < position or batch.is_log_append_time:
-        return None
-    if batch.delete_horizon_ms is not None or batch.record_count != batch.last_offset_delta + 1:
-        return None
-    section = batch.view[BATCH_OVERHEAD:]
-    times = (batch.base_timestamp, batch.max_timestamp)
-    return EncodedRecords(partition, batch.record_count, section, *times, batch.compression)
-
-
-class RefusedPartitions:
-    """Copies what is left of partitions with records that the target refuses."""
-
-    def __init__(self, task: SourceTask, letters: DeadLetterQueue, clock: Clock) -> None:
-        self._task = task
-        self._letters = letters
-        self._clock = clock
-        self._states: dict[TopicPartition, RefusedPartition] = {}
-        self.stopped: dict[TopicPartition, str] = {}
-        """The partitions that stand still, each with the offset and the reason."""
-        self.left_out = 0
-
-    def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """All others are no longer copied, or begin again."""
-        for known in (self._states, self.stopped):
-            for partition in known.keys() - partitions:
-                known.pop(partition)
-
-    @property
-    def count(self) -> int:
-        """How many records were read and are not handed over."""
-        return sum(state.count for state in self._states.values())
-
-    def take(
-        self, partition: TopicPartition, position: int, batches: Iterable[RecordBatch]
-    ) -> bool:
-        """Take what was read of a partition; false if it has no such record."""
-        state = self._states.get(partition)
-        if state is None:
-            return False
-        for batch in batches:
-            state.batches.append((position, batch))
-            position = batch.next_offset
-        self._task.consumer.pause([partition])  # until this is done with
-        return True
-
-    def forget_read(self) -> None:
-        """All that is not committed is read again."""
-        for state in self._states.values():
-            state.forget_read()
-
-    def is_to_blame(self, partition: TopicPartition, run: Run, error: KafkaError) -> bool:
-        """Whether records are to blame; not if all of a transaction is aborted for another one."""
-        if self._task.flow.is_exactly_once and error.error is ErrorCode.OPERATION_NOT_ATTEMPTED:
-            return False
-        if error.retriable or error.error in OF_PRODUCER:
-            where = f"{partition} from offset {run.upstream} on"
-            raise KafkaError(error.error, f"{where} was not copied: {error.message}")
-        return True
-
-    def add(
-        self,
-        refused: Mapping[TopicPartition, tuple[int, int]],
-        error: KafkaError | None = None,
-    ) -> None:
-        """Send the records between these offsets again, in groups, once the rest has ended.
-
-        `error` says why the first of them was not even taken by the producer.
-        """
-        for partition, (first, until) in refused.items():
-            state = self._states.setdefault(partition, RefusedPartition(first, until))
-            if state.is_settled:
-                state.first, state.until = first, max(until, state.until)
-                state.is_settled, state.refusal = False, error
-                self._task.read_again(partition, first)
-                self._task.consumer.pause([partition])
-        is_ended = self._task.flow.is_exactly_once  # an abort ends all
-        for partition, state in self._states.items():
-            runs = self._task.runs[partition]
-            if not state.is_settled and (is_ended or all(run.is_done for run in runs)):
-                self._settle(partition, state)
-        if refused and self._task.flow.is_exactly_once:
-            self._task.abort()
-
-    def _settle(self, partition: TopicPartition, state: RefusedPartition) -> None:
-        """The end of all that was handed over is known: read again what is not at the target."""
-        runs = self._task.runs[partition]
-        state.is_settled = True
-        if runs:
-            state.first = runs[0].upstream
-            state.on_group_refused(runs[0].failure(), runs[0].record_count)
-        else:
-            state.on_group_refused(state.refusal, 1)
-        if not self._task.flow.is_exactly_once:
-            for run in runs:
-                state.written |= run.written()
-            runs.clear()
-            while state.first in state.written:
-                self._task.note_copied(partition, state.first, state.written.pop(state.first), 1)
-                state.first += 1
-        state.forget_read()
-        self._task.read_again(partition, state.first)
-        self._task.consumer.resume([partition])
-
-    def send(self) -> int:
-        """Send what is next of each of these partitions."""
-        count, now_ms = 0, self._clock.monotonic_ms()
-        for partition, state in list(self._states.items()):
-            if state.is_settled and state.retry_at_ms <= now_ms:
-                count += self._send_next(partition, state)
-        self._task.copied_records += count
-        return count
-
-    def _send_next(self, partition: TopicPartition, state: RefusedPartition) -> int:
-        """One group of records, once all before it is written; 0 if it has to be read first."""
-        if not self._may_read_on(partition, state):
-            return 0
-        while state.records and state.records[0].offset in state.written:
-            offset = state.records.popleft().offset
-            self._task.note_copied(partition, offset, state.written.pop(offset), 1)
-        if not state.records:
-            return 0
-        state.first = state.records[0].offset
-        if self._task.flow.is_exactly_once:
-            self._task.commit_transaction()
-            if not state.records:
-                return 0  # it was aborted for another record
-        if state.error is not None:
-            self._on_known(partition, state, state.error)
-            return 0
-        self._task.begin_if_due()
-        count = 0
-        for record in state.begin_group():
-            try:
-                self._task.send_record(partition, record, record.timestamp_ms)
-            except KafkaError as error:
-                self._on_group_not_sent(partition, state, record, error)
-                return 0
-            count += 1
-        if self._task.flow.is_exactly_once:
-            self._task.commit_transaction()
-        self._task.decoded_records += count
-        return count if state.is_sent else 0
-
-    def _on_group_not_sent(
-        self, partition: TopicPartition, state: RefusedPartition, record: Record, error: KafkaError
-    ) -> None:
-        """The producer did not take a record of a group."""
-        if error.retriable:
-            state.retry_at_ms = self._clock.monotonic_ms() + HOLD_MS
-            state.forget_read()
-            self._task.read_again(partition, self._task.next_of(partition))
-            self._task.consumer.resume([partition])
-        elif error.error in OF_PRODUCER:
-            raise error
-        else:
-            self.add({partition: (record.offset, state.until)}, error)
-
-    def _may_read_on(self, partition: TopicPartition, state: RefusedPartition) -> bool:
-        """Have records to send; false if there are none yet, or the last ones are under way."""
-        if self._task.runs[partition]:
-            return False
-        if partition in self.stopped and state.is_sent:
-            del self.stopped[partition]
-            logger.info("%s: %s is copied again", self._task.flow.name, partition)
-        while not state.records and state.batches:
-            state.take_batch()
-        if state.is_over:
-            del self._states[partition]
-        if not state.records:
-            self._task.consumer.resume([partition])
-        return bool(state.records)
-
-    def _on_known(
-        self, partition: TopicPartition, state: RefusedPartition, error: KafkaError
-    ) -> None:
-        """The record that the target refuses is known: leave it out, or stand still before it."""
-        record = state.records[0]
-        where = f"{partition} offset {record.offset}: {error.message}"
-        if self._task.flow.config.errors_tolerance == "all":
-            letter_error = self._bury(partition, record, error)
-            if letter_error is None:
-                state.records.popleft()
-                state.error, state.is_sent = None, False
-                self._task.copied[partition] = record.offset
-                self._task.dirty.add(partition)
-                self.left_out += 1
-                self.stopped.pop(partition, None)
-                logger.warning("%s: left out: %s", self._task.flow.name, where)
-                return
-            where = f"{where}; {letter_error.message}"
-        if partition not in self.stopped:
-            logger.warning(
-                "%s: not copied: %s; this partition stands still, others are copied, and "
-                "errors.tolerance=all leaves such records out",
-                self._task.flow.name,
-                where,
-            )
-        self.stopped[partition] = where
-        state.stand_still(self._clock.monotonic_ms())
-
-    def _bury(
-        self, partition: TopicPartition, record: Record, error: KafkaError
-    ) -> KafkaError | None:
-        """Send a record to the dead letters, if there are any; why it is not there."""
-        if not self._task.flow.config.errors_deadletterqueue_topic_name:
-            return None
-        letter = ConsumerRecord(
-            *partition,
-            record.offset,
-            record.timestamp_ms,
-            TimestampType.CREATE_TIME,
-            record.key,
-            record.value,
-            record.headers,
-        )
-        self._task.begin_if_due()
-        self._letters(RecordFailure(Operation(Stage.KAFKA_PRODUCE, CONNECTOR, letter), error, 1))
-        try:
-            self._letters.flush()
-        except KafkaError as refusal:
-            if self._task.flow.is_exactly_once:
-                self._task.abort()
-            return refusal
-        return None
-
-
 class SourceTask:
     """Copies some partitions of a flow.
 
@@ -924,3 +533,394 @@ class SourceTask:
                 logger.warning("%s: offset syncs wait: %s", self.flow.name, error)
                 break
             self._sync_futures.append(future)
+
+
+class Assigned(NamedTuple):
+    """Where a partition of the source is copied to, and how far it was copied before."""
+
+    remote_topic: str
+    source_id: str = ""
+    target_id: str = ""
+    copied: int | None = None
+
+    def is_same(self, other: Assigned) -> bool:
+        """Whether neither topic was made again; how far it was copied does not count."""
+        return self[:3] == other[:3]
+
+
+class Gap(NamedTuple):
+    """Records of the source that were gone before they were copied; `why` is for a person."""
+
+    partition: TopicPartition
+    first: int
+    last: int | None
+    why: str
+
+    def __str__(self) -> str:
+        end = "?" if self.last is None else self.last
+        return f"{self.partition} offsets {self.first}-{end}: {self.why}"
+
+
+class Run(NamedTuple):
+    """Records of consecutive offsets that were handed to the producer together.
+
+    `timestamp_ms` is that of the newest record of the source's batch.
+    """
+
+    upstream: int
+    record_count: int
+    sent: ProducerBatch | RecordFuture
+    timestamp_ms: int
+
+    @property
+    def is_done(self) -> bool:
+        if isinstance(self.sent, RecordFuture):
+            return self.sent.done()
+        return self.sent.is_done or (bool(self.sent.parts) and self.sent.wait(0))
+
+    @property
+    def last(self) -> int:
+        """The source's offset of its last record."""
+        return self.upstream + self.record_count - 1
+
+    def failure(self) -> KafkaError | None:
+        """Why it, or a part of it, was not written; for a run that is done."""
+        if isinstance(self.sent, RecordFuture):
+            return self.sent.exception(0)
+        return self.sent.failure()
+
+    def downstream(self) -> int:
+        """The offset of its first record at the target; for a run that was written."""
+        if isinstance(self.sent, RecordFuture):
+            return self.sent.result(0).offset
+        first: ProducerBatch = self.sent
+        while first.parts:
+            first = first.parts[0][1]
+        return first.base_offset
+
+    def written(self) -> dict[int, int]:
+        """The offsets at both ends of its records that were written, though others were not."""
+        if isinstance(self.sent, RecordFuture):
+            return {} if self.failure() else {self.upstream: self.downstream()}
+        return dict(_written(self.sent, self.upstream, self.record_count))
+
+
+def _written(batch: ProducerBatch, upstream: int, count: int) -> Iterator[tuple[int, int]]:
+    if batch.parts:
+        starts = [start for start, _ in batch.parts]
+        for (start, part), end in zip(batch.parts, [*starts[1:], count], strict=True):
+            yield from _written(part, upstream + start, end - start)
+    elif batch.error is None:
+        for index in range(count):
+            yield upstream + index, batch.base_offset + index
+
+
+class RefusedPartition:
+    """A partition with a record that the target refuses, until all around it is copied.
+
+    `first` is the offset to read next, `until` the last one that was handed over when the record
+    was refused, and `written` has the offsets at both ends of what is at the target behind `first`.
+    """
+
+    def __init__(self, first: int, until: int) -> None:
+        self.first = first
+        self.until = until
+        self.written: dict[int, int] = {}
+        self.is_settled = True
+        """Whether the end of all that was handed over is known."""
+        self.refusal: KafkaError | None = None
+        """Why a record was not even taken by the producer."""
+        self.passed = first
+        """All before this offset was read."""
+        self.batches: deque[tuple[int, RecordBatch]] = deque()
+        self.records: deque[Record] = deque()
+        self.group = MOST_AT_ONCE
+        """How many records are sent together; halved until one is known to be refused."""
+        self.is_sent = False
+        """Whether a group is under way, or was and is written."""
+        self.error: KafkaError | None = None
+        """Why the record at `first` was refused when it was sent alone."""
+        self.retry_at_ms = 0
+        self.delay_ms = FIRST_RETRY_MS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was read and handed over that was when a record was refused."""
+        return not self.records and self.error is None and self.passed > self.until
+
+    @property
+    def count(self) -> int:
+        """How many records were read and are not handed over."""
+        return len(self.records) + sum(b.last_offset_delta + 1 for _, b in self.batches)
+
+    def forget_read(self) -> None:
+        """All that is not copied is read again."""
+        self.batches.clear()
+        self.records.clear()
+        self.passed = self.first
+
+    def take_batch(self) -> None:
+        """Decode the next batch."""
+        position, batch = self.batches.popleft()
+        is_append_time = batch.magic == MAGIC and batch.is_log_append_time
+        for record in batch.records():
+            if record.offset >= position:
+                time_ms = batch.max_timestamp if is_append_time else record.timestamp_ms
+                self.records.append(record._replace(timestamp_ms=max(0, time_ms)))
+        self.passed = batch.next_offset
+
+    def on_group_refused(self, error: KafkaError | None, count: int) -> None:
+        """So many records were refused together: the next group is smaller, or it is this one."""
+        if self.is_sent and self.group == 1:
+            self.error = error
+        else:
+            self.group = max(1, min(count, self.group // 2))
+        self.is_sent = False
+
+    def begin_group(self) -> list[Record]:
+        """The records to send now; larger groups follow those that are written."""
+        if self.is_sent:
+            self.group = min(2 * self.group, MOST_AT_ONCE)
+            self.delay_ms = FIRST_RETRY_MS
+        self.is_sent = True
+        count = min(self.group, len(self.records))
+        return [self.records.popleft() for _ in range(count)]
+
+    def stand_still(self, now_ms: int) -> None:
+        """Try the record at `first` once more, later each time."""
+        self.error = None
+        self.group = 1
+        self.retry_at_ms = now_ms + self.delay_ms
+        self.delay_ms = min(2 * self.delay_ms, LONGEST_RETRY_MS)
+
+
+def as_it_is(partition: int, batch: RecordBatch, position: int) -> EncodedRecords | None:
+    """The records of a stored batch, still compressed; None if they have to be decoded.
+
+    That is so for the old formats, for one that was read in part, one that compaction has made
+    holes in, and one whose records do not have the timestamps that they are to have.
+    """
+    if batch.magic != MAGIC or batch.base_offset < position or batch.is_log_append_time:
+        return None
+    if batch.delete_horizon_ms is not None or batch.record_count != batch.last_offset_delta + 1:
+        return None
+    section = batch.view[BATCH_OVERHEAD:]
+    times = (batch.base_timestamp, batch.max_timestamp)
+    return EncodedRecords(partition, batch.record_count, section, *times, batch.compression)
+
+
+class RefusedPartitions:
+    """Copies what is left of partitions with records that the target refuses."""
+
+    def __init__(self, task: SourceTask, letters: DeadLetterQueue, clock: Clock) -> None:
+        self._task = task
+        self._letters = letters
+        self._clock = clock
+        self._states: dict[TopicPartition, RefusedPartition] = {}
+        self.stopped: dict[TopicPartition, str] = {}
+        """The partitions that stand still, each with the offset and the reason."""
+        self.left_out = 0
+
+    def keep(self, partitions: Collection[TopicPartition]) -> None:
+        """All others are no longer copied, or begin again."""
+        for known in (self._states, self.stopped):
+            for partition in known.keys() - partitions:
+                known.pop(partition)
+
+    @property
+    def count(self) -> int:
+        """How many records were read and are not handed over."""
+        return sum(state.count for state in self._states.values())
+
+    def take(
+        self, partition: TopicPartition, position: int, batches: Iterable[RecordBatch]
+    ) -> bool:
+        """Take what was read of a partition; false if it has no such record."""
+        state = self._states.get(partition)
+        if state is None:
+            return False
+        for batch in batches:
+            state.batches.append((position, batch))
+            position = batch.next_offset
+        self._task.consumer.pause([partition])  # until this is done with
+        return True
+
+    def forget_read(self) -> None:
+        """All that is not committed is read again."""
+        for state in self._states.values():
+            state.forget_read()
+
+    def is_to_blame(self, partition: TopicPartition, run: Run, error: KafkaError) -> bool:
+        """Whether records are to blame; not if all of a transaction is aborted for another one."""
+        if self._task.flow.is_exactly_once and error.error is ErrorCode.OPERATION_NOT_ATTEMPTED:
+            return False
+        if error.retriable or error.error in OF_PRODUCER:
+            where = f"{partition} from offset {run.upstream} on"
+            raise KafkaError(error.error, f"{where} was not copied: {error.message}")
+        return True
+
+    def add(
+        self,
+        refused: Mapping[TopicPartition, tuple[int, int]],
+        error: KafkaError | None = None,
+    ) -> None:
+        """Send the records between these offsets again, in groups, once the rest has ended.
+
+        `error` says why the first of them was not even taken by the producer.
+        """
+        for partition, (first, until) in refused.items():
+            state = self._states.setdefault(partition, RefusedPartition(first, until))
+            if state.is_settled:
+                state.first, state.until = first, max(until, state.until)
+                state.is_settled, state.refusal = False, error
+                self._task.read_again(partition, first)
+                self._task.consumer.pause([partition])
+        is_ended = self._task.flow.is_exactly_once  # an abort ends all
+        for partition, state in self._states.items():
+            runs = self._task.runs[partition]
+            if not state.is_settled and (is_ended or all(run.is_done for run in runs)):
+                self._settle(partition, state)
+        if refused and self._task.flow.is_exactly_once:
+            self._task.abort()
+
+    def _settle(self, partition: TopicPartition, state: RefusedPartition) -> None:
+        """The end of all that was handed over is known: read again what is not at the target."""
+        runs = self._task.runs[partition]
+        state.is_settled = True
+        if runs:
+            state.first = runs[0].upstream
+            state.on_group_refused(runs[0].failure(), runs[0].record_count)
+        else:
+            state.on_group_refused(state.refusal, 1)
+        if not self._task.flow.is_exactly_once:
+            for run in runs:
+                state.written |= run.written()
+            runs.clear()
+            while state.first in state.written:
+                self._task.note_copied(partition, state.first, state.written.pop(state.first), 1)
+                state.first += 1
+        state.forget_read()
+        self._task.read_again(partition, state.first)
+        self._task.consumer.resume([partition])
+
+    def send(self) -> int:
+        """Send what is next of each of these partitions."""
+        count, now_ms = 0, self._clock.monotonic_ms()
+        for partition, state in list(self._states.items()):
+            if state.is_settled and state.retry_at_ms <= now_ms:
+                count += self._send_next(partition, state)
+        self._task.copied_records += count
+        return count
+
+    def _send_next(self, partition: TopicPartition, state: RefusedPartition) -> int:
+        """One group of records, once all before it is written; 0 if it has to be read first."""
+        if not self._may_read_on(partition, state):
+            return 0
+        while state.records and state.records[0].offset in state.written:
+            offset = state.records.popleft().offset
+            self._task.note_copied(partition, offset, state.written.pop(offset), 1)
+        if not state.records:
+            return 0
+        state.first = state.records[0].offset
+        if self._task.flow.is_exactly_once:
+            self._task.commit_transaction()
+            if not state.records:
+                return 0  # it was aborted for another record
+        if state.error is not None:
+            self._on_known(partition, state, state.error)
+            return 0
+        self._task.begin_if_due()
+        count = 0
+        for record in state.begin_group():
+            try:
+                self._task.send_record(partition, record, record.timestamp_ms)
+            except KafkaError as error:
+                self._on_group_not_sent(partition, state, record, error)
+                return 0
+            count += 1
+        if self._task.flow.is_exactly_once:
+            self._task.commit_transaction()
+        self._task.decoded_records += count
+        return count if state.is_sent else 0
+
+    def _on_group_not_sent(
+        self, partition: TopicPartition, state: RefusedPartition, record: Record, error: KafkaError
+    ) -> None:
+        """The producer did not take a record of a group."""
+        if error.retriable:
+            state.retry_at_ms = self._clock.monotonic_ms() + HOLD_MS
+            state.forget_read()
+            self._task.read_again(partition, self._task.next_of(partition))
+            self._task.consumer.resume([partition])
+        elif error.error in OF_PRODUCER:
+            raise error
+        else:
+            self.add({partition: (record.offset, state.until)}, error)
+
+    def _may_read_on(self, partition: TopicPartition, state: RefusedPartition) -> bool:
+        """Have records to send; false if there are none yet, or the last ones are under way."""
+        if self._task.runs[partition]:
+            return False
+        if partition in self.stopped and state.is_sent:
+            del self.stopped[partition]
+            logger.info("%s: %s is copied again", self._task.flow.name, partition)
+        while not state.records and state.batches:
+            state.take_batch()
+        if state.is_over:
+            del self._states[partition]
+        if not state.records:
+            self._task.consumer.resume([partition])
+        return bool(state.records)
+
+    def _on_known(
+        self, partition: TopicPartition, state: RefusedPartition, error: KafkaError
+    ) -> None:
+        """The record that the target refuses is known: leave it out, or stand still before it."""
+        record = state.records[0]
+        where = f"{partition} offset {record.offset}: {error.message}"
+        if self._task.flow.config.errors_tolerance == "all":
+            letter_error = self._bury(partition, record, error)
+            if letter_error is None:
+                state.records.popleft()
+                state.error, state.is_sent = None, False
+                self._task.copied[partition] = record.offset
+                self._task.dirty.add(partition)
+                self.left_out += 1
+                self.stopped.pop(partition, None)
+                logger.warning("%s: left out: %s", self._task.flow.name, where)
+                return
+            where = f"{where}; {letter_error.message}"
+        if partition not in self.stopped:
+            logger.warning(
+                "%s: not copied: %s; this partition stands still, others are copied, and "
+                "errors.tolerance=all leaves such records out",
+                self._task.flow.name,
+                where,
+            )
+        self.stopped[partition] = where
+        state.stand_still(self._clock.monotonic_ms())
+
+    def _bury(
+        self, partition: TopicPartition, record: Record, error: KafkaError
+    ) -> KafkaError | None:
+        """Send a record to the dead letters, if there are any; why it is not there."""
+        if not self._task.flow.config.errors_deadletterqueue_topic_name:
+            return None
+        letter = ConsumerRecord(
+            *partition,
+            record.offset,
+            record.timestamp_ms,
+            TimestampType.CREATE_TIME,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        self._task.begin_if_due()
+        self._letters(RecordFailure(Operation(Stage.KAFKA_PRODUCE, CONNECTOR, letter), error, 1))
+        try:
+            self._letters.flush()
+        except KafkaError as refusal:
+            if self._task.flow.is_exactly_once:
+                self._task.abort()
+            return refusal
+        return None

@@ -44,169 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A micro-batch of one query: rows in, duration, and how many records are still waiting.
-
-    `late` are the rows that came after the watermark had passed their time, as the operators that
-    keep state count them: rows of one group that arrive together count as one. `observed` are the
-    counts of each input: "rows" read, those that are "malformed", and these by their reasons.
-    """
-
-    query: str
-    number: int
-    rows: int
-    seconds: float
-    lag: int
-    late: int
-    state_rows: int
-    observed: Mapping[str, Mapping[str, int]]
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.rows / self.seconds if self.seconds else 0.0
-
-
-def batch_of(report: Mapping[str, Any]) -> Batch:
-    """A batch from the JSON of Spark's StreamingQueryProgress."""
-    operators = report.get("stateOperators", ())
-    return Batch(
-        query=report["name"],
-        number=report["batchId"],
-        rows=report["numInputRows"],
-        seconds=report["batchDuration"] / 1000,
-        lag=sum(_lag(source) for source in report["sources"]),
-        late=sum(each["numRowsDroppedByWatermark"] for each in operators),
-        state_rows=sum(each["numRowsTotal"] for each in operators),
-        observed=report.get("observedMetrics", {}),
-    )
-
-
-def _lag(source: Mapping[str, Any]) -> int:
-    """The number of records in the topics that were not read yet."""
-    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return sum(max(0, latest[where] - end.get(where, 0)) for where in latest)
-
-
-def _offsets(value: Any) -> Offsets:
-    """The source's offsets, which come as JSON or as text that is JSON."""
-    found = json.loads(value) if isinstance(value, str) else value
-    return Reach.from_json_object(found or {}).offsets
-
-
-@dataclass(slots=True)
-class Tally:
-    """The batches of a run, the newest last, and the sums over all of them."""
-
-    batches: list[tuple[float, Batch]] = field(default_factory=list)
-    _last: dict[str, Batch] = field(default_factory=dict)
-    _counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-    late: int = 0
-    malformed_in_tables: int = 0
-
-    def add(self, at_s: float, batch: Batch) -> None:
-        """Add a batch that ended `at_s` seconds after the start."""
-        self.batches.append((at_s, batch))
-        self._last[batch.query] = batch
-        self.late += batch.late
-        for topic, counts in batch.observed.items():
-            of_queries = self._counts.setdefault(topic, {})
-            of_queries.setdefault(batch.query, Counter()).update(counts)
-
-    @property
-    def rows(self) -> int:
-        """Records that were read; of queries that read the same topic, the one that read most."""
-        return self._most("rows")
-
-    @property
-    def malformed(self) -> int:
-        """Records that were no object of their topic's schema."""
-        return self._most("malformed") + self.malformed_in_tables
-
-    def _most(self, name: str) -> int:
-        return sum(
-            max(counts[name] for counts in of_queries.values())
-            for of_queries in self._counts.values()
-        )
-
-    def ledger(self) -> list[dict[str, Any]]:
-        """What became of the records of each input in this run: used + left out = read."""
-        found = []
-        for topic, of_queries in sorted(self._counts.items()):
-            counts = max(of_queries.values(), key=lambda each: each["rows"])
-            reasons = {
-                name: count
-                for name, count in counts.items()
-                if count and name not in ("rows", "malformed")
-            }
-            if counts["malformed"] > sum(reasons.values()):
-                reasons[BY_PIPELINE] = counts["malformed"] - sum(reasons.values())
-            outcomes = {"used": counts["rows"] - counts["malformed"], **reasons}
-            outcomes["records read"] = counts["rows"]
-            found += [
-                {"topic": topic, "outcome": name, "records": count}
-                for name, count in outcomes.items()
-            ]
-        return found
-
-    @property
-    def lag(self) -> int:
-        """Records that wait for the query that is furthest behind."""
-        return max((batch.lag for batch in self._last.values()), default=0)
-
-    @property
-    def state_rows(self) -> int:
-        return sum(batch.state_rows for batch in self._last.values())
-
-    def seconds_per_batch(self) -> float:
-        return _mean(batch.seconds for _, batch in self.batches)
-
-
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
-
-
-BY_PIPELINE = "left out by the pipeline's own rules"
-CHECKPOINTS = "checkpoints"
-TABLES = "tables"
-POLL_S = 0.1
-
-BatchDone = Callable[[float, Batch], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a query without a checkpoint begins, as options of the source."""
-
-    options: Mapping[str, str]
-
-    @classmethod
-    def parse(cls, text: str) -> Start:
-        """earliest, latest, a time (ISO 8601 or ms since 1970), or offsets as JSON."""
-        if text in ("earliest", "latest") or text.startswith("{"):
-            return cls({"startingOffsets": text})
-        try:
-            ms = int(text) if text.isdigit() else _ms(datetime.fromisoformat(text))
-        except ValueError:
-            raise ValueError(
-                f"'{text}' is none of: earliest, latest, a time such as 2026-03-02T08:00:00Z, "
-                "milliseconds since 1970, offsets as JSON"
-            ) from None
-        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
-        return cls({"startingTimestamp": str(ms), **strategy})
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How the queries of a run read; None where Spark and the source decide."""
-
-    start: Start = field(default_factory=lambda: Start.parse("earliest"))
-    parameters: Parameters = field(default_factory=dict)
-    max_offsets_per_trigger: int | None = None
-    trigger: str | None = None
-
-
 class Execution:
     """A pipeline on the brokers of `servers`, with its state in a folder."""
 
@@ -385,6 +222,169 @@ class Execution:
             if batch.number > self._seen.get(batch.query, -1):
                 self._seen[batch.query] = batch.number
                 yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch of one query: rows in, duration, and how many records are still waiting.
+
+    `late` are the rows that came after the watermark had passed their time, as the operators that
+    keep state count them: rows of one group that arrive together count as one. `observed` are the
+    counts of each input: "rows" read, those that are "malformed", and these by their reasons.
+    """
+
+    query: str
+    number: int
+    rows: int
+    seconds: float
+    lag: int
+    late: int
+    state_rows: int
+    observed: Mapping[str, Mapping[str, int]]
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def batch_of(report: Mapping[str, Any]) -> Batch:
+    """A batch from the JSON of Spark's StreamingQueryProgress."""
+    operators = report.get("stateOperators", ())
+    return Batch(
+        query=report["name"],
+        number=report["batchId"],
+        rows=report["numInputRows"],
+        seconds=report["batchDuration"] / 1000,
+        lag=sum(_lag(source) for source in report["sources"]),
+        late=sum(each["numRowsDroppedByWatermark"] for each in operators),
+        state_rows=sum(each["numRowsTotal"] for each in operators),
+        observed=report.get("observedMetrics", {}),
+    )
+
+
+def _lag(source: Mapping[str, Any]) -> int:
+    """The number of records in the topics that were not read yet."""
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return sum(max(0, latest[where] - end.get(where, 0)) for where in latest)
+
+
+def _offsets(value: Any) -> Offsets:
+    """The source's offsets, which come as JSON or as text that is JSON."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return Reach.from_json_object(found or {}).offsets
+
+
+@dataclass(slots=True)
+class Tally:
+    """The batches of a run, the newest last, and the sums over all of them."""
+
+    batches: list[tuple[float, Batch]] = field(default_factory=list)
+    _last: dict[str, Batch] = field(default_factory=dict)
+    _counts: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    late: int = 0
+    malformed_in_tables: int = 0
+
+    def add(self, at_s: float, batch: Batch) -> None:
+        """Add a batch that ended `at_s` seconds after the start."""
+        self.batches.append((at_s, batch))
+        self._last[batch.query] = batch
+        self.late += batch.late
+        for topic, counts in batch.observed.items():
+            of_queries = self._counts.setdefault(topic, {})
+            of_queries.setdefault(batch.query, Counter()).update(counts)
+
+    @property
+    def rows(self) -> int:
+        """Records that were read; of queries that read the same topic, the one that read most."""
+        return self._most("rows")
+
+    @property
+    def malformed(self) -> int:
+        """Records that were no object of their topic's schema."""
+        return self._most("malformed") + self.malformed_in_tables
+
+    def _most(self, name: str) -> int:
+        return sum(
+            max(counts[name] for counts in of_queries.values())
+            for of_queries in self._counts.values()
+        )
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """What became of the records of each input in this run: used + left out = read."""
+        found = []
+        for topic, of_queries in sorted(self._counts.items()):
+            counts = max(of_queries.values(), key=lambda each: each["rows"])
+            reasons = {
+                name: count
+                for name, count in counts.items()
+                if count and name not in ("rows", "malformed")
+            }
+            if counts["malformed"] > sum(reasons.values()):
+                reasons[BY_PIPELINE] = counts["malformed"] - sum(reasons.values())
+            outcomes = {"used": counts["rows"] - counts["malformed"], **reasons}
+            outcomes["records read"] = counts["rows"]
+            found += [
+                {"topic": topic, "outcome": name, "records": count}
+                for name, count in outcomes.items()
+            ]
+        return found
+
+    @property
+    def lag(self) -> int:
+        """Records that wait for the query that is furthest behind."""
+        return max((batch.lag for batch in self._last.values()), default=0)
+
+    @property
+    def state_rows(self) -> int:
+        return sum(batch.state_rows for batch in self._last.values())
+
+    def seconds_per_batch(self) -> float:
+        return _mean(batch.seconds for _, batch in self.batches)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+BY_PIPELINE = "left out by the pipeline's own rules"
+CHECKPOINTS = "checkpoints"
+TABLES = "tables"
+POLL_S = 0.1
+
+BatchDone = Callable[[float, Batch], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a query without a checkpoint begins, as options of the source."""
+
+    options: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """earliest, latest, a time (ISO 8601 or ms since 1970), or offsets as JSON."""
+        if text in ("earliest", "latest") or text.startswith("{"):
+            return cls({"startingOffsets": text})
+        try:
+            ms = int(text) if text.isdigit() else _ms(datetime.fromisoformat(text))
+        except ValueError:
+            raise ValueError(
+                f"'{text}' is none of: earliest, latest, a time such as 2026-03-02T08:00:00Z, "
+                "milliseconds since 1970, offsets as JSON"
+            ) from None
+        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+        return cls({"startingTimestamp": str(ms), **strategy})
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the queries of a run read; None where Spark and the source decide."""
+
+    start: Start = field(default_factory=lambda: Start.parse("earliest"))
+    parameters: Parameters = field(default_factory=dict)
+    max_offsets_per_trigger: int | None = None
+    trigger: str | None = None
 
 
 def run_samples(

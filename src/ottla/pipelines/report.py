@@ -27,6 +27,23 @@ LISTED_BATCHES = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """The content of a report; a page that is rewritten during the run reloads itself."""
+
+    title: str
+    summary: str
+    source: str
+    cards: Sequence[Card]
+    parts: Sequence[Part]
+    made: str
+    progress_plot: str
+    batches: ResultTable
+    steps: Sequence[tuple[str, float]]
+    versions: str
+    refresh_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """A number at the top of the page; good or bad news where it is either.
 
@@ -55,23 +72,6 @@ class Part:
         draw = section.plot
         plot = draw(table, parameters) if draw is not None and table.rows else ""
         return cls(section.name, section.title, section.note, table, plot)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The content of a report; a page that is rewritten during the run reloads itself."""
-
-    title: str
-    summary: str
-    source: str
-    cards: Sequence[Card]
-    parts: Sequence[Part]
-    made: str
-    progress_plot: str
-    batches: ResultTable
-    steps: Sequence[tuple[str, float]]
-    versions: str
-    refresh_s: int = 0
 
 
 def write_report(report: Report, path: Path) -> None:

@@ -25,6 +25,18 @@ MAX_COLUMN_BYTES = 2**31 - 1
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 
 
+class Columns(NamedTuple):
+    """`row_count` records: offsets and timestamps (in us) as int64, timestamp types as int32."""
+
+    row_count: int
+    offsets: Buffer
+    timestamps_us: Buffer
+    timestamp_types: Buffer
+    keys: BinaryColumn
+    values: BinaryColumn
+    headers: HeaderColumn | None
+
+
 class BinaryColumn(NamedTuple):
     """Byte strings: Arrow's validity bits (None: no nulls), int32 offsets, and the bytes."""
 
@@ -43,18 +55,6 @@ class HeaderColumn(NamedTuple):
     header_count: int
     keys: BinaryColumn
     values: BinaryColumn
-
-
-class Columns(NamedTuple):
-    """`row_count` records: offsets and timestamps (in us) as int64, timestamp types as int32."""
-
-    row_count: int
-    offsets: Buffer
-    timestamps_us: Buffer
-    timestamp_types: Buffer
-    keys: BinaryColumn
-    values: BinaryColumn
-    headers: HeaderColumn | None
 
 
 class ColumnBuilder:

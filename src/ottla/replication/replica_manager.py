@@ -73,400 +73,6 @@ logger = logging.getLogger(__name__)
 Purgatory = DelayedOperationPurgatory[TopicPartition]
 
 
-class DelayedOperations:
-    """The purgatories of one replica manager, and what has happened since they were checked.
-
-    `followers` are the brokers that copy a partition to which something was appended; `committed`
-    are partitions whose high watermark has risen, or whose delayed operations can end for another
-    reason. A follower's fetch is watched by broker id: it asks for all partitions that the broker
-    copies from here.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.produces = Purgatory("Produce", scheduler)
-        self.fetches = Purgatory("Fetch", scheduler)
-        self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
-        self.delete_records = Purgatory("DeleteRecords", scheduler)
-        # Dicts, for their order: a simulation with the same seed must run the same way again.
-        self.followers: dict[int, None] = {}
-        self.committed: dict[TopicPartition, None] = {}
-        self._scheduler = scheduler
-        self._is_scheduled = False
-
-    def note_progress(self, topic_partition: TopicPartition) -> None:
-        """Note a high watermark that rose outside of a request; what waits is served soon.
-
-        This happens with every batch that a follower copies, and hardly ever does anything wait.
-        """
-        if topic_partition not in self.produces and topic_partition not in self.fetches:
-            return
-        self.committed[topic_partition] = None
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._scheduler.call_soon(self._complete_scheduled)
-
-    def _complete_scheduled(self) -> None:
-        self._is_scheduled = False
-        self.complete_noted()
-
-    def complete_noted(self) -> None:
-        """Serve what waits for the partitions that were noted since the last call."""
-        if self.committed:
-            committed, self.committed = self.committed, {}
-            if self.produces.watched or self.fetches.watched:
-                for topic_partition in committed:
-                    self.produces.check_and_complete(topic_partition)
-                    self.fetches.check_and_complete(topic_partition)
-        if self.followers:
-            followers, self.followers = self.followers, {}
-            for broker_id in followers:
-                self.follower_fetches.check_and_complete(broker_id)
-
-    def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Check what waits for these partitions, which changed leader or are gone."""
-        for topic_partition in partitions:
-            self.produces.check_and_complete(topic_partition)
-            self.fetches.check_and_complete(topic_partition)
-            self.delete_records.check_and_complete(topic_partition)
-        self.follower_fetches.check_all()
-
-    def complete_all(self) -> None:
-        """Answer everything that waits, with what there is."""
-        self.produces.complete_all()
-        self.fetches.complete_all()
-        self.follower_fetches.complete_all()
-        self.delete_records.complete_all()
-
-
-# A fetch that waits for data: the long poll of consumers and followers.
-
-
-FetchResults = dict[PartitionKey, FetchPartitionResult]
-
-
-def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
-    """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
-
-    Otherwise a consumer that keeps asking for a deleted topic would never wait (Kafka's rule). A
-    follower is told at once: it leaves the partition out for a while.
-    """
-    if params.is_from_follower:
-        return frozenset()
-    return {
-        key
-        for key, result in results.items()
-        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    }
-
-
-def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
-    """Whether an answer need not wait: enough bytes, or news that the reader must get.
-
-    The error of a partition that was already `unknown` when the wait began does not count. Where
-    batches were left out for a limit of the fetch, waiting would bring none: whole batches may
-    come to fewer bytes than a `min_bytes` close to the limit.
-    """
-    size = 0
-    for key, result in results.items():
-        if result.is_cut or (result.is_urgent and key not in unknown):
-            return True
-        size += result.size_in_bytes
-    return size >= params.min_bytes
-
-
-class DelayedFetch(DelayedOperation):
-    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
-
-    def __init__(
-        self,
-        params: FetchParams,
-        read: Callable[[], FetchResults],
-        respond: Callable[[FetchResults], object],
-        unknown: Set[PartitionKey],
-    ) -> None:
-        super().__init__(params.max_wait_ms)
-        self.params = params
-        self.unknown = unknown
-        self.read = read
-        self.respond = respond
-        self.results: FetchResults | None = None
-
-    def try_complete(self) -> bool:
-        results = self.read()
-        if not is_satisfied(self.params, results, self.unknown):
-            return False
-        self.results = results
-        return self.force_complete()
-
-    def on_complete(self) -> None:
-        self.respond(self.read() if self.results is None else self.results)
-
-
-# A deletion of records that waits until every live replica has moved its log start up.
-
-
-DeleteResults = dict[TopicPartition, DeleteRecordsResult]
-
-
-class DelayedDeleteRecords(DelayedOperation):
-    """Completes when the low watermark of each partition has reached the requested offset.
-
-    `wanted` holds the offsets of the partitions that are waited for, `results` the other answers.
-    """
-
-    def __init__(
-        self,
-        timeout_ms: int,
-        wanted: dict[TopicPartition, int],
-        results: DeleteResults,
-        low_watermark: Callable[[TopicPartition], int],
-        respond: Callable[[DeleteResults], object],
-    ) -> None:
-        super().__init__(timeout_ms)
-        self.wanted = wanted
-        self.results = results
-        self.low_watermark = low_watermark
-        self.respond = respond
-
-    def try_complete(self) -> bool:
-        for topic_partition, offset in list(self.wanted.items()):
-            try:
-                low_watermark = self.low_watermark(topic_partition)
-            except KafkaError as error:
-                result = DeleteRecordsResult(NO_OFFSET, error.error)
-            else:
-                if low_watermark < offset:
-                    continue
-                result = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
-            del self.wanted[topic_partition]
-            self.results[topic_partition] = result
-        return not self.wanted and self.force_complete()
-
-    def on_complete(self) -> None:
-        for topic_partition in self.wanted:
-            timed_out = DeleteRecordsResult(NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
-            self.results[topic_partition] = timed_out
-        self.respond(self.results)
-
-
-# A produce whose acknowledgement waits: for the in-sync replicas, or for the disk.
-#
-# acks=all waits until every in-sync replica has the batches. flush.messages makes any
-# acknowledgement wait for the flush that its batch has asked for; one flush serves all that came
-# before it.
-
-
-AppendResults = dict[TopicPartition, PartitionAppendResult]
-Respond = Callable[[AppendResults], object]
-Hold = Callable[["DelayedProduce"], object]
-
-
-class DelayedProduce(DelayedOperation):
-    """Completes when `is_pending` holds for none of the results, or when the time is over.
-
-    `is_pending` turns a result into an error where the wait has become futile. It is not asked
-    again about a partition that no longer waits.
-    """
-
-    def __init__(
-        self,
-        timeout_ms: int,
-        results: AppendResults,
-        is_pending: Callable[[TopicPartition, PartitionAppendResult], bool],
-        respond: Respond,
-    ) -> None:
-        super().__init__(timeout_ms)
-        self.results = results
-        self.is_pending = is_pending
-        self._pending = list(results)
-        self.respond = respond
-
-    def try_complete(self) -> bool:
-        pending, results = self._pending, self.results
-        while pending:
-            if self.is_pending(pending[-1], results[pending[-1]]):
-                return False
-            pending.pop()
-        return self.force_complete()
-
-    def on_complete(self) -> None:
-        """Answer. A batch that timed out stays appended, but must not be acknowledged as safe."""
-        for topic_partition in self._pending:
-            result = self.results[topic_partition]
-            if self.is_pending(topic_partition, result):
-                result.error = ErrorCode.REQUEST_TIMED_OUT
-        self.respond(self.results)
-
-
-# Reading for fetches: within the limits of a request, for consumers and for followers.
-
-
-class FetchReads:
-    """Decides how much of each partition a reader gets, or if it reads elsewhere (KIP-392).
-
-    A follower with a fetch session asks for all its partitions with each fetch. Only those are read
-    that have something new for it, or whose request has changed.
-    """
-
-    def __init__(
-        self,
-        partitions: Mapping[TopicPartition, Partition],
-        why_missing: Callable[[TopicPartition], ErrorCode],
-        quota: ReplicationQuota,
-        is_rack_aware: bool,
-        stats: ReplicaStats,
-    ) -> None:
-        self.partitions = partitions
-        self.why_missing = why_missing
-        self.quota = quota
-        self.is_rack_aware = is_rack_aware
-        self.stats = stats
-        self.cluster: ClusterView | None = None
-
-    def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
-        """Read each partition in the order asked for, within the limits of the request.
-
-        The first partition with data gives at least one whole batch, of any size (KIP-74).
-        A follower's partition without news has no result.
-        """
-        if params.is_from_follower:
-            requests = self._with_news(params.replica_id, requests)
-        results: FetchResults = {}
-        left = params.max_bytes
-        for request in requests:
-            partition = self.partitions.get(request.topic_partition)
-            if partition is not None:
-                max_bytes = min(request.max_bytes, left)
-                is_first = left == params.max_bytes
-                result = self._read(request, partition, params, max_bytes, is_first)
-                left = max(0, left - result.size_in_bytes)
-            else:
-                result = FetchPartitionResult(self.why_missing(request.topic_partition))
-            results[request.key] = result
-        return results
-
-    def _with_news(
-        self, replica_id: int, requests: Iterable[PartitionFetch]
-    ) -> list[PartitionFetch]:
-        """The requests with news for the follower; the others are skipped until then."""
-        found = []
-        for request in requests:
-            partition = self.partitions.get(request.topic_partition)
-            if partition is None or not self._is_idle(replica_id, request, partition):
-                found.append(request)
-        return found
-
-    def _is_idle(self, replica_id: int, request: PartitionFetch, partition: Partition) -> bool:
-        """Whether there is no news; then the request is skipped until the partition wakes it."""
-        if partition.has_news_for(request):
-            return False
-        if request.session is not None:
-            request.session.awake.pop(request.key, None)
-            partition.idle_fetches[replica_id] = request
-        return True
-
-    def _read(
-        self,
-        request: PartitionFetch,
-        partition: Partition,
-        params: FetchParams,
-        max_bytes: int,
-        is_first: bool,
-    ) -> FetchPartitionResult:
-        partition.stats.fetches += 1
-        try:
-            if params.is_from_follower:
-                if self._is_held_up(partition, params.replica_id):
-                    max_bytes, is_first = 0, False
-            elif self.is_rack_aware and params.client_rack:
-                replica = self._nearest(request, partition, params)
-                if replica != NO_REPLICA:
-                    return FetchPartitionResult(
-                        ErrorCode.NONE,
-                        partition.high_watermark,
-                        partition.last_stable_offset,
-                        partition.log.log_start_offset,
-                        preferred_read_replica=replica,
-                    )
-            return partition.read_records(request, params, max_bytes, is_first)
-        except KafkaError as error:
-            if error.error not in NOT_COUNTED_AS_FAILED:
-                partition.stats.failed_fetches += 1
-            return FetchPartitionResult(error.error)
-
-    def note_follower(
-        self,
-        params: FetchParams,
-        requests: Collection[PartitionFetch],
-        results: FetchResults,
-        delayed: DelayedOperations,
-    ) -> None:
-        """Note the offsets that the follower fetches from, wherever it could be served."""
-        for request in requests:
-            result = results.get(request.key)
-            if result is None or result.is_urgent:
-                continue
-            partition = self.partitions[request.topic_partition]
-            try:
-                rises, moves = partition.on_follower_fetch(request, params)
-            except KafkaError as error:
-                results[request.key] = FetchPartitionResult(error.error)
-                continue
-            request.noted_by = partition.leadership
-            if rises:
-                partition.wake_followers()
-                delayed.committed[request.topic_partition] = None
-                result.high_watermark = partition.high_watermark
-            if moves:
-                delayed.delete_records.check_and_complete(request.topic_partition)
-            self._is_idle(params.replica_id, request, partition)
-
-    def answer(
-        self,
-        params: FetchParams,
-        requests: Iterable[PartitionFetch],
-        respond: Callable[[FetchResults], object],
-        results: FetchResults,
-    ) -> None:
-        """Count what is sent, for a follower also against the leader's rate, and send it."""
-        is_from_follower = params.is_from_follower
-        for request in requests:
-            result = results.get(request.key)
-            if result is None or result.records is None:
-                continue
-            size = result.records.size
-            partition = self.partitions.get(request.topic_partition)
-            if is_from_follower:
-                self.stats.replication_bytes_out += size
-                if partition is not None and self._counts(partition):
-                    self.quota.record(size)
-            elif partition is not None:
-                partition.stats.bytes_out += size
-        respond(results)
-
-    def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
-        """Whether a follower has to wait, because the leader's rate of replication is used up."""
-        return (
-            self.quota.is_exceeded
-            and self._counts(partition)
-            and partition.leadership is not None
-            and replica_id not in partition.leadership.in_sync.committed
-        )
-
-    def _counts(self, partition: Partition) -> bool:
-        throttled = partition.log.config.leader_replication_throttled_replicas
-        return self.quota.applies(throttled, partition.topic_partition.partition)
-
-    def _nearest(self, request: PartitionFetch, partition: Partition, params: FetchParams) -> int:
-        if partition.leadership is None or self.cluster is None:
-            return NO_REPLICA
-        partition.check_known_epoch(request.current_leader_epoch)
-        brokers = self.cluster.live_brokers()
-        return replica_in_rack(
-            partition.leadership, params.client_rack, request.fetch_offset, brokers
-        )
-
-
 class ReplicaManager:
     """Owns the partitions of one broker; the handlers' only way to their logs.
 
@@ -912,6 +518,400 @@ class ReplicaManager:
             logs.delete_log(topic_partition)
             self.offline_partitions.discard(topic_partition)
         return ErrorCode.NONE
+
+
+class DelayedOperations:
+    """The purgatories of one replica manager, and what has happened since they were checked.
+
+    `followers` are the brokers that copy a partition to which something was appended; `committed`
+    are partitions whose high watermark has risen, or whose delayed operations can end for another
+    reason. A follower's fetch is watched by broker id: it asks for all partitions that the broker
+    copies from here.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.produces = Purgatory("Produce", scheduler)
+        self.fetches = Purgatory("Fetch", scheduler)
+        self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
+        self.delete_records = Purgatory("DeleteRecords", scheduler)
+        # Dicts, for their order: a simulation with the same seed must run the same way again.
+        self.followers: dict[int, None] = {}
+        self.committed: dict[TopicPartition, None] = {}
+        self._scheduler = scheduler
+        self._is_scheduled = False
+
+    def note_progress(self, topic_partition: TopicPartition) -> None:
+        """Note a high watermark that rose outside of a request; what waits is served soon.
+
+        This happens with every batch that a follower copies, and hardly ever does anything wait.
+        """
+        if topic_partition not in self.produces and topic_partition not in self.fetches:
+            return
+        self.committed[topic_partition] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.call_soon(self._complete_scheduled)
+
+    def _complete_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.complete_noted()
+
+    def complete_noted(self) -> None:
+        """Serve what waits for the partitions that were noted since the last call."""
+        if self.committed:
+            committed, self.committed = self.committed, {}
+            if self.produces.watched or self.fetches.watched:
+                for topic_partition in committed:
+                    self.produces.check_and_complete(topic_partition)
+                    self.fetches.check_and_complete(topic_partition)
+        if self.followers:
+            followers, self.followers = self.followers, {}
+            for broker_id in followers:
+                self.follower_fetches.check_and_complete(broker_id)
+
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """Check what waits for these partitions, which changed leader or are gone."""
+        for topic_partition in partitions:
+            self.produces.check_and_complete(topic_partition)
+            self.fetches.check_and_complete(topic_partition)
+            self.delete_records.check_and_complete(topic_partition)
+        self.follower_fetches.check_all()
+
+    def complete_all(self) -> None:
+        """Answer everything that waits, with what there is."""
+        self.produces.complete_all()
+        self.fetches.complete_all()
+        self.follower_fetches.complete_all()
+        self.delete_records.complete_all()
+
+
+# A fetch that waits for data: the long poll of consumers and followers.
+
+
+FetchResults = dict[PartitionKey, FetchPartitionResult]
+
+
+def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
+    """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
+
+    Otherwise a consumer that keeps asking for a deleted topic would never wait (Kafka's rule). A
+    follower is told at once: it leaves the partition out for a while.
+    """
+    if params.is_from_follower:
+        return frozenset()
+    return {
+        key
+        for key, result in results.items()
+        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+
+
+def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
+    """Whether an answer need not wait: enough bytes, or news that the reader must get.
+
+    The error of a partition that was already `unknown` when the wait began does not count. Where
+    batches were left out for a limit of the fetch, waiting would bring none: whole batches may
+    come to fewer bytes than a `min_bytes` close to the limit.
+    """
+    size = 0
+    for key, result in results.items():
+        if result.is_cut or (result.is_urgent and key not in unknown):
+            return True
+        size += result.size_in_bytes
+    return size >= params.min_bytes
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
+
+    def __init__(
+        self,
+        params: FetchParams,
+        read: Callable[[], FetchResults],
+        respond: Callable[[FetchResults], object],
+        unknown: Set[PartitionKey],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.unknown = unknown
+        self.read = read
+        self.respond = respond
+        self.results: FetchResults | None = None
+
+    def try_complete(self) -> bool:
+        results = self.read()
+        if not is_satisfied(self.params, results, self.unknown):
+            return False
+        self.results = results
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        self.respond(self.read() if self.results is None else self.results)
+
+
+# A deletion of records that waits until every live replica has moved its log start up.
+
+
+DeleteResults = dict[TopicPartition, DeleteRecordsResult]
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Completes when the low watermark of each partition has reached the requested offset.
+
+    `wanted` holds the offsets of the partitions that are waited for, `results` the other answers.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        wanted: dict[TopicPartition, int],
+        results: DeleteResults,
+        low_watermark: Callable[[TopicPartition], int],
+        respond: Callable[[DeleteResults], object],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.wanted = wanted
+        self.results = results
+        self.low_watermark = low_watermark
+        self.respond = respond
+
+    def try_complete(self) -> bool:
+        for topic_partition, offset in list(self.wanted.items()):
+            try:
+                low_watermark = self.low_watermark(topic_partition)
+            except KafkaError as error:
+                result = DeleteRecordsResult(NO_OFFSET, error.error)
+            else:
+                if low_watermark < offset:
+                    continue
+                result = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
+            del self.wanted[topic_partition]
+            self.results[topic_partition] = result
+        return not self.wanted and self.force_complete()
+
+    def on_complete(self) -> None:
+        for topic_partition in self.wanted:
+            timed_out = DeleteRecordsResult(NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
+            self.results[topic_partition] = timed_out
+        self.respond(self.results)
+
+
+# A produce whose acknowledgement waits: for the in-sync replicas, or for the disk.
+#
+# acks=all waits until every in-sync replica has the batches. flush.messages makes any
+# acknowledgement wait for the flush that its batch has asked for; one flush serves all that came
+# before it.
+
+
+AppendResults = dict[TopicPartition, PartitionAppendResult]
+Respond = Callable[[AppendResults], object]
+Hold = Callable[["DelayedProduce"], object]
+
+
+class DelayedProduce(DelayedOperation):
+    """Completes when `is_pending` holds for none of the results, or when the time is over.
+
+    `is_pending` turns a result into an error where the wait has become futile. It is not asked
+    again about a partition that no longer waits.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        results: AppendResults,
+        is_pending: Callable[[TopicPartition, PartitionAppendResult], bool],
+        respond: Respond,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.results = results
+        self.is_pending = is_pending
+        self._pending = list(results)
+        self.respond = respond
+
+    def try_complete(self) -> bool:
+        pending, results = self._pending, self.results
+        while pending:
+            if self.is_pending(pending[-1], results[pending[-1]]):
+                return False
+            pending.pop()
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answer. A batch that timed out stays appended, but must not be acknowledged as safe."""
+        for topic_partition in self._pending:
+            result = self.results[topic_partition]
+            if self.is_pending(topic_partition, result):
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        self.respond(self.results)
+
+
+# Reading for fetches: within the limits of a request, for consumers and for followers.
+
+
+class FetchReads:
+    """Decides how much of each partition a reader gets, or if it reads elsewhere (KIP-392).
+
+    A follower with a fetch session asks for all its partitions with each fetch. Only those are read
+    that have something new for it, or whose request has changed.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        why_missing: Callable[[TopicPartition], ErrorCode],
+        quota: ReplicationQuota,
+        is_rack_aware: bool,
+        stats: ReplicaStats,
+    ) -> None:
+        self.partitions = partitions
+        self.why_missing = why_missing
+        self.quota = quota
+        self.is_rack_aware = is_rack_aware
+        self.stats = stats
+        self.cluster: ClusterView | None = None
+
+    def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
+        """Read each partition in the order asked for, within the limits of the request.
+
+        The first partition with data gives at least one whole batch, of any size (KIP-74).
+        A follower's partition without news has no result.
+        """
+        if params.is_from_follower:
+            requests = self._with_news(params.replica_id, requests)
+        results: FetchResults = {}
+        left = params.max_bytes
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is not None:
+                max_bytes = min(request.max_bytes, left)
+                is_first = left == params.max_bytes
+                result = self._read(request, partition, params, max_bytes, is_first)
+                left = max(0, left - result.size_in_bytes)
+            else:
+                result = FetchPartitionResult(self.why_missing(request.topic_partition))
+            results[request.key] = result
+        return results
+
+    def _with_news(
+        self, replica_id: int, requests: Iterable[PartitionFetch]
+    ) -> list[PartitionFetch]:
+        """The requests with news for the follower; the others are skipped until then."""
+        found = []
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is None or not self._is_idle(replica_id, request, partition):
+                found.append(request)
+        return found
+
+    def _is_idle(self, replica_id: int, request: PartitionFetch, partition: Partition) -> bool:
+        """Whether there is no news; then the request is skipped until the partition wakes it."""
+        if partition.has_news_for(request):
+            return False
+        if request.session is not None:
+            request.session.awake.pop(request.key, None)
+            partition.idle_fetches[replica_id] = request
+        return True
+
+    def _read(
+        self,
+        request: PartitionFetch,
+        partition: Partition,
+        params: FetchParams,
+        max_bytes: int,
+        is_first: bool,
+    ) -> FetchPartitionResult:
+        partition.stats.fetches += 1
+        try:
+            if params.is_from_follower:
+                if self._is_held_up(partition, params.replica_id):
+                    max_bytes, is_first = 0, False
+            elif self.is_rack_aware and params.client_rack:
+                replica = self._nearest(request, partition, params)
+                if replica != NO_REPLICA:
+                    return FetchPartitionResult(
+                        ErrorCode.NONE,
+                        partition.high_watermark,
+                        partition.last_stable_offset,
+                        partition.log.log_start_offset,
+                        preferred_read_replica=replica,
+                    )
+            return partition.read_records(request, params, max_bytes, is_first)
+        except KafkaError as error:
+            if error.error not in NOT_COUNTED_AS_FAILED:
+                partition.stats.failed_fetches += 1
+            return FetchPartitionResult(error.error)
+
+    def note_follower(
+        self,
+        params: FetchParams,
+        requests: Collection[PartitionFetch],
+        results: FetchResults,
+        delayed: DelayedOperations,
+    ) -> None:
+        """Note the offsets that the follower fetches from, wherever it could be served."""
+        for request in requests:
+            result = results.get(request.key)
+            if result is None or result.is_urgent:
+                continue
+            partition = self.partitions[request.topic_partition]
+            try:
+                rises, moves = partition.on_follower_fetch(request, params)
+            except KafkaError as error:
+                results[request.key] = FetchPartitionResult(error.error)
+                continue
+            request.noted_by = partition.leadership
+            if rises:
+                partition.wake_followers()
+                delayed.committed[request.topic_partition] = None
+                result.high_watermark = partition.high_watermark
+            if moves:
+                delayed.delete_records.check_and_complete(request.topic_partition)
+            self._is_idle(params.replica_id, request, partition)
+
+    def answer(
+        self,
+        params: FetchParams,
+        requests: Iterable[PartitionFetch],
+        respond: Callable[[FetchResults], object],
+        results: FetchResults,
+    ) -> None:
+        """Count what is sent, for a follower also against the leader's rate, and send it."""
+        is_from_follower = params.is_from_follower
+        for request in requests:
+            result = results.get(request.key)
+            if result is None or result.records is None:
+                continue
+            size = result.records.size
+            partition = self.partitions.get(request.topic_partition)
+            if is_from_follower:
+                self.stats.replication_bytes_out += size
+                if partition is not None and self._counts(partition):
+                    self.quota.record(size)
+            elif partition is not None:
+                partition.stats.bytes_out += size
+        respond(results)
+
+    def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
+        """Whether a follower has to wait, because the leader's rate of replication is used up."""
+        return (
+            self.quota.is_exceeded
+            and self._counts(partition)
+            and partition.leadership is not None
+            and replica_id not in partition.leadership.in_sync.committed
+        )
+
+    def _counts(self, partition: Partition) -> bool:
+        throttled = partition.log.config.leader_replication_throttled_replicas
+        return self.quota.applies(throttled, partition.topic_partition.partition)
+
+    def _nearest(self, request: PartitionFetch, partition: Partition, params: FetchParams) -> int:
+        if partition.leadership is None or self.cluster is None:
+            return NO_REPLICA
+        partition.check_known_epoch(request.current_leader_epoch)
+        brokers = self.cluster.live_brokers()
+        return replica_in_rack(
+            partition.leadership, params.client_rack, request.fetch_offset, brokers
+        )
 
 
 def outcome(done: str, topic_partition: TopicPartition, step: Callable[[], ErrorCode]) -> ErrorCode:

@@ -27,6 +27,65 @@ logger = logging.getLogger(__name__)
 NOT_QUEUED = -1
 
 
+class TimingWheel:
+    """One level of the hierarchy; it makes the next level when a task needs it."""
+
+    __slots__ = (
+        "_overflow_wheel",
+        "_queue",
+        "buckets",
+        "current_time_ms",
+        "interval_ms",
+        "tick_ms",
+        "wheel_size",
+    )
+
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, queue: BucketQueue) -> None:
+        self.tick_ms = tick_ms
+        self.wheel_size = wheel_size
+        self.interval_ms = tick_ms * wheel_size
+        self.current_time_ms = start_ms - start_ms % tick_ms
+        # Made when a task first needs it: most of a wheel's are empty for all of its life.
+        self.buckets: list[TimerTaskList | None] = [None] * wheel_size
+        self._queue = queue
+        self._overflow_wheel: TimingWheel | None = None
+
+    @property
+    def overflow_wheel(self) -> TimingWheel:
+        """The next level, whose tick is the interval of this one."""
+        if self._overflow_wheel is None:
+            self._overflow_wheel = TimingWheel(
+                self.interval_ms, self.wheel_size, self.current_time_ms, self._queue
+            )
+        return self._overflow_wheel
+
+    def add(self, task: TimerTask) -> bool:
+        """Put the task into its bucket; False if it is due already."""
+        expiration_ms = task.expiration_ms
+        if expiration_ms < self.current_time_ms + self.tick_ms:
+            return False
+        wheel = self
+        while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
+            wheel = wheel._overflow_wheel or wheel.overflow_wheel
+        tick_ms = wheel.tick_ms
+        tick = expiration_ms // tick_ms
+        index = tick % wheel.wheel_size
+        bucket = wheel.buckets[index]
+        if bucket is None:
+            bucket = wheel.buckets[index] = TimerTaskList(self._queue)
+        bucket.append(task)
+        if bucket.expiration_ms == NOT_QUEUED:
+            self._queue.push(bucket, tick * tick_ms)
+        return True
+
+    def advance_clock(self, time_ms: int) -> None:
+        """Move the current time; buckets that expire up to `time_ms` must be empty by then."""
+        if time_ms >= self.current_time_ms + self.tick_ms:
+            self.current_time_ms = time_ms - time_ms % self.tick_ms
+            if self._overflow_wheel is not None:
+                self._overflow_wheel.advance_clock(self.current_time_ms)
+
+
 class TimerTask:
     """A callback and the time when it is due; a link in the list of the bucket that holds it.
 
@@ -143,65 +202,6 @@ class BucketQueue:
         bucket = heapq.heappop(self._heap)[2]
         bucket.expiration_ms = NOT_QUEUED
         return bucket
-
-
-class TimingWheel:
-    """One level of the hierarchy; it makes the next level when a task needs it."""
-
-    __slots__ = (
-        "_overflow_wheel",
-        "_queue",
-        "buckets",
-        "current_time_ms",
-        "interval_ms",
-        "tick_ms",
-        "wheel_size",
-    )
-
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, queue: BucketQueue) -> None:
-        self.tick_ms = tick_ms
-        self.wheel_size = wheel_size
-        self.interval_ms = tick_ms * wheel_size
-        self.current_time_ms = start_ms - start_ms % tick_ms
-        # Made when a task first needs it: most of a wheel's are empty for all of its life.
-        self.buckets: list[TimerTaskList | None] = [None] * wheel_size
-        self._queue = queue
-        self._overflow_wheel: TimingWheel | None = None
-
-    @property
-    def overflow_wheel(self) -> TimingWheel:
-        """The next level, whose tick is the interval of this one."""
-        if self._overflow_wheel is None:
-            self._overflow_wheel = TimingWheel(
-                self.interval_ms, self.wheel_size, self.current_time_ms, self._queue
-            )
-        return self._overflow_wheel
-
-    def add(self, task: TimerTask) -> bool:
-        """Put the task into its bucket; False if it is due already."""
-        expiration_ms = task.expiration_ms
-        if expiration_ms < self.current_time_ms + self.tick_ms:
-            return False
-        wheel = self
-        while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
-            wheel = wheel._overflow_wheel or wheel.overflow_wheel
-        tick_ms = wheel.tick_ms
-        tick = expiration_ms // tick_ms
-        index = tick % wheel.wheel_size
-        bucket = wheel.buckets[index]
-        if bucket is None:
-            bucket = wheel.buckets[index] = TimerTaskList(self._queue)
-        bucket.append(task)
-        if bucket.expiration_ms == NOT_QUEUED:
-            self._queue.push(bucket, tick * tick_ms)
-        return True
-
-    def advance_clock(self, time_ms: int) -> None:
-        """Move the current time; buckets that expire up to `time_ms` must be empty by then."""
-        if time_ms >= self.current_time_ms + self.tick_ms:
-            self.current_time_ms = time_ms - time_ms % self.tick_ms
-            if self._overflow_wheel is not None:
-                self._overflow_wheel.advance_clock(self.current_time_ms)
 
 
 class SystemTimer:

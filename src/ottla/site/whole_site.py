@@ -40,146 +40,6 @@ TEMPLATE = Path(__file__).with_name("site.html")
 WIDTH, HEIGHT = 640, 120
 
 
-class TopicRow(NamedTuple):
-    """A topic: its records, and how many a second came on average."""
-
-    name: str
-    records: int
-    per_second: float
-
-
-class ReaderRow(NamedTuple):
-    """A reader: how much of its topic it has read, what waits, and what came too late for it."""
-
-    name: str
-    topic: str
-    read: int
-    lag: int
-    late: int
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """All that the page shows, `at_s` seconds after the start.
-
-    `history` has the number of all records at moments before; `entries` is empty until the end.
-    """
-
-    at_s: float
-    topics: Sequence[TopicRow]
-    readers: Sequence[ReaderRow]
-    incidents: Sequence[tuple[float, str]]
-    entries: Sequence[Entry]
-    history: Sequence[tuple[float, int]]
-    refresh_s: int
-
-    @property
-    def published(self) -> int:
-        return sum(topic.records for topic in self.topics)
-
-    @property
-    def line(self) -> str:
-        """The points of a line: records over time, in the picture's own coordinates."""
-        last_s = max((at_s for at_s, _ in self.history), default=0) or 1
-        most = max((count for _, count in self.history), default=0) or 1
-        return " ".join(
-            f"{at_s / last_s * WIDTH:.1f},{HEIGHT - count / most * HEIGHT:.1f}"
-            for at_s, count in self.history
-        )
-
-    @property
-    def is_right(self) -> bool:
-        return all(entry.is_right for entry in self.entries)
-
-
-def write_page(flow: Flow, path: Path) -> None:
-    """Replace the page atomically: a browser sees the old one or the new one."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    fresh = path.with_suffix(".part")
-    fresh.write_text(template.render(flow=flow, width=WIDTH, height=HEIGHT), encoding="utf-8")
-    os.replace(fresh, path)
-
-
-SPARK: Final = "spark"
-PAGE: Final = "site.html"
-BROKERS: Final = "brokers"
-PAGE_EVERY_S: Final = 2.0
-STEP_S: Final = 0.2
-DRAIN_LIMIT_S: Final = 600.0
-STOP_LIMIT_S: Final = 60.0
-START_AGAIN_LIMIT: Final = 5
-
-
-class SiteError(Exception):
-    """The site could not go on; the text says why, and where its logs are."""
-
-
-@dataclass(frozen=True, slots=True)
-class SiteOptions:
-    """What is published, for how long, and what happens to it.
-
-    Either `log` is replayed, `speed` times as fast as it was written, or activity is made up:
-    `rate` events a second. `with_incidents` kills a reader of each kind in the middle and, of a
-    cluster, a broker.
-    """
-
-    folder: Path
-    seconds: float = 180.0
-    rate: float = 100.0
-    seed: int = DEFAULT_SEED
-    log: Path | None = None
-    speed: float = 60.0
-    brokers: int = 1
-    master: str = "local[2]"
-    with_incidents: bool = False
-
-
-@dataclass(slots=True)
-class _Process:
-    """A reader's process, and how often it was started."""
-
-    name: str
-    command: list[str]
-    log: Path
-    running: subprocess.Popen[bytes] | None = None
-    starts: int = 0
-
-    def start(self) -> None:
-        self.starts += 1
-        with self.log.open("ab") as log:
-            self.running = subprocess.Popen(
-                self.command, stdout=log, stderr=log, start_new_session=True
-            )
-
-    @property
-    def has_died(self) -> bool:
-        return self.running is not None and self.running.poll() is not None
-
-    def kill(self) -> None:
-        """End it and whatever it has started, at once."""
-        if self.running is not None:
-            os.killpg(self.running.pid, signal.SIGKILL)
-            self.running.wait()
-
-    def stop(self) -> None:
-        """Let it end what it is doing."""
-        if self.running is None:
-            return
-        self.running.terminate()
-        try:
-            self.running.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            pass  # it is ended below
-        try:
-            os.killpg(self.running.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # nothing is left of it
-        self.running.wait()
-
-
 @dataclass(slots=True)
 class WholeSite:
     """One run; `entries` is its ledger afterwards."""
@@ -421,3 +281,143 @@ class WholeSite:
             ),
             self.page,
         )
+
+
+class TopicRow(NamedTuple):
+    """A topic: its records, and how many a second came on average."""
+
+    name: str
+    records: int
+    per_second: float
+
+
+class ReaderRow(NamedTuple):
+    """A reader: how much of its topic it has read, what waits, and what came too late for it."""
+
+    name: str
+    topic: str
+    read: int
+    lag: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """All that the page shows, `at_s` seconds after the start.
+
+    `history` has the number of all records at moments before; `entries` is empty until the end.
+    """
+
+    at_s: float
+    topics: Sequence[TopicRow]
+    readers: Sequence[ReaderRow]
+    incidents: Sequence[tuple[float, str]]
+    entries: Sequence[Entry]
+    history: Sequence[tuple[float, int]]
+    refresh_s: int
+
+    @property
+    def published(self) -> int:
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def line(self) -> str:
+        """The points of a line: records over time, in the picture's own coordinates."""
+        last_s = max((at_s for at_s, _ in self.history), default=0) or 1
+        most = max((count for _, count in self.history), default=0) or 1
+        return " ".join(
+            f"{at_s / last_s * WIDTH:.1f},{HEIGHT - count / most * HEIGHT:.1f}"
+            for at_s, count in self.history
+        )
+
+    @property
+    def is_right(self) -> bool:
+        return all(entry.is_right for entry in self.entries)
+
+
+def write_page(flow: Flow, path: Path) -> None:
+    """Replace the page atomically: a browser sees the old one or the new one."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    fresh = path.with_suffix(".part")
+    fresh.write_text(template.render(flow=flow, width=WIDTH, height=HEIGHT), encoding="utf-8")
+    os.replace(fresh, path)
+
+
+SPARK: Final = "spark"
+PAGE: Final = "site.html"
+BROKERS: Final = "brokers"
+PAGE_EVERY_S: Final = 2.0
+STEP_S: Final = 0.2
+DRAIN_LIMIT_S: Final = 600.0
+STOP_LIMIT_S: Final = 60.0
+START_AGAIN_LIMIT: Final = 5
+
+
+class SiteError(Exception):
+    """The site could not go on; the text says why, and where its logs are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """What is published, for how long, and what happens to it.
+
+    Either `log` is replayed, `speed` times as fast as it was written, or activity is made up:
+    `rate` events a second. `with_incidents` kills a reader of each kind in the middle and, of a
+    cluster, a broker.
+    """
+
+    folder: Path
+    seconds: float = 180.0
+    rate: float = 100.0
+    seed: int = DEFAULT_SEED
+    log: Path | None = None
+    speed: float = 60.0
+    brokers: int = 1
+    master: str = "local[2]"
+    with_incidents: bool = False
+
+
+@dataclass(slots=True)
+class _Process:
+    """A reader's process, and how often it was started."""
+
+    name: str
+    command: list[str]
+    log: Path
+    running: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(
+                self.command, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def has_died(self) -> bool:
+        return self.running is not None and self.running.poll() is not None
+
+    def kill(self) -> None:
+        """End it and whatever it has started, at once."""
+        if self.running is not None:
+            os.killpg(self.running.pid, signal.SIGKILL)
+            self.running.wait()
+
+    def stop(self) -> None:
+        """Let it end what it is doing."""
+        if self.running is None:
+            return
+        self.running.terminate()
+        try:
+            self.running.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            pass  # it is ended below
+        try:
+            os.killpg(self.running.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # nothing is left of it
+        self.running.wait()

@@ -46,6 +46,37 @@ SCALARS: dict[Any, DataType] = {
 }
 
 
+class Serdes:
+    """The serdes there are, under the names of Kafka's factory."""
+
+    @staticmethod
+    def bytes() -> Serde:
+        """Bytes as they are."""
+        return BytesSerde()
+
+    @staticmethod
+    def string() -> Serde:
+        """Text in UTF-8."""
+        return StringSerde()
+
+    @staticmethod
+    def int() -> Serde:
+        """A whole number in 4 bytes."""
+        return IntegerSerde(4)
+
+    @staticmethod
+    def long() -> Serde:
+        """A whole number in 8 bytes."""
+        return IntegerSerde(8)
+
+    @staticmethod
+    def json(schema: str | DataType | type) -> Serde:
+        """JSON of a dataclass, of a schema as SQL (`id long, name string`), or of a type."""
+        if isinstance(schema, type):
+            return JsonSerde(spark_type(schema), schema)
+        return JsonSerde(schema)
+
+
 def spark_type(annotation: Any) -> DataType:
     """The type of a column that holds objects of an annotated type."""
     if annotation in SCALARS:
@@ -288,37 +319,6 @@ class JsonSerde(Serde):
             return None
         found = json.loads(data)
         return found if self._dataclass is None else constructed(self._dataclass, found)
-
-
-class Serdes:
-    """The serdes there are, under the names of Kafka's factory."""
-
-    @staticmethod
-    def bytes() -> Serde:
-        """Bytes as they are."""
-        return BytesSerde()
-
-    @staticmethod
-    def string() -> Serde:
-        """Text in UTF-8."""
-        return StringSerde()
-
-    @staticmethod
-    def int() -> Serde:
-        """A whole number in 4 bytes."""
-        return IntegerSerde(4)
-
-    @staticmethod
-    def long() -> Serde:
-        """A whole number in 8 bytes."""
-        return IntegerSerde(8)
-
-    @staticmethod
-    def json(schema: str | DataType | type) -> Serde:
-        """JSON of a dataclass, of a schema as SQL (`id long, name string`), or of a type."""
-        if isinstance(schema, type):
-            return JsonSerde(spark_type(schema), schema)
-        return JsonSerde(schema)
 
 
 def serde_for(found: DataType) -> Serde:

@@ -55,6 +55,118 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 ERRORS: Final = frozenset({"error_code", "partition_error_code"})
 
 
+class Faults:
+    """The faults of a broker, or of all brokers of a cluster, in the order in which they strike.
+
+    An API is named as Kafka does, `Produce`, or `PRODUCE`, or by its number. With `client_id` only
+    the requests of that client are struck, with `broker_id` only those to that broker. Where
+    several faults fit a request, the oldest strikes.
+    """
+
+    def __init__(self) -> None:
+        self._faults: list[RequestFault] = []
+        self._brokers: list[Broker] = []
+        self._wrapped: set[tuple[Apis, ApiKey]] = set()
+
+    def fail(
+        self,
+        api: str | ApiKey,
+        error: str | ErrorCode,
+        times: int = 1,
+        *,
+        performed: bool = False,
+        client_id: str | None = None,
+        broker_id: int | None = None,
+    ) -> RequestFault:
+        """Answer with an error, for all that is asked for, in place of doing it.
+
+        With `performed` it is done: the client is told of an error, and the records are there.
+        """
+        code = ErrorCode[error] if isinstance(error, str) else error
+        return self._add(Failure(code, performed, key_of(api), times, client_id, broker_id))
+
+    def delay(
+        self,
+        api: str | ApiKey,
+        seconds: float,
+        times: int = 1,
+        *,
+        client_id: str | None = None,
+        broker_id: int | None = None,
+    ) -> RequestFault:
+        """Do it at once, and answer so much later; other connections are not held up."""
+        delay_ms = round(seconds * 1000)
+        return self._add(Delay(delay_ms, key_of(api), times, client_id, broker_id))
+
+    def hold(
+        self,
+        api: str | ApiKey,
+        times: int = 1,
+        *,
+        client_id: str | None = None,
+        broker_id: int | None = None,
+    ) -> Hold:
+        """Do it at once, and answer after `release` of what is returned.
+
+        Other connections are not held up. `wait` returns when the requests have come.
+        """
+        fault = Hold(key_of(api), times, client_id, broker_id)
+        self._add(fault)
+        return fault
+
+    def cut_off(
+        self,
+        api: str | ApiKey,
+        times: int = 1,
+        *,
+        performed: bool = False,
+        client_id: str | None = None,
+        broker_id: int | None = None,
+    ) -> RequestFault:
+        """Close the connection in place of an answer; with `performed` after it was done."""
+        return self._add(Cut(performed, key_of(api), times, client_id, broker_id))
+
+    def clear(self) -> None:
+        """Strike no more."""
+        for fault in self._faults:
+            fault.clear()
+        self._faults.clear()
+
+    def attach(self, broker: Broker) -> None:
+        """Strike requests of this broker from now on, beside those of others."""
+        self._brokers.append(broker)
+        for fault in self._faults:
+            self._wrap(fault.api)
+
+    def detach(self, broker: Broker) -> None:
+        """The broker has ended."""
+        if broker in self._brokers:
+            self._brokers.remove(broker)
+            self._wrapped = {each for each in self._wrapped if each[0] is not broker.apis}
+
+    def _add(self, fault: RequestFault) -> RequestFault:
+        self._faults.append(fault)
+        self._wrap(fault.api)
+        return fault
+
+    def _wrap(self, api: ApiKey) -> None:
+        for broker in self._brokers:
+            if (broker.apis, api) not in self._wrapped:
+                self._wrapped.add((broker.apis, api))
+                broker.apis.wrap(api, partial(self._around, broker, api))
+
+    def _around(self, broker: Broker, api: ApiKey, handler: Handler) -> Handler:
+        def handle(context: RequestContext, body: Any) -> Answer:
+            if not self._faults or (isinstance(body, FetchRequest) and is_follower(body)):
+                return handler(context, body)
+            for fault in self._faults:
+                if fault.strikes(api, broker.broker_id, context):
+                    return fault.handle(handler, context, body, broker.runtime)
+            return handler(context, body)
+
+        return handle
+
+
 class HeldContext(RequestContext):
     """A request whose answer goes to the fault, not to the client."""
 
@@ -223,118 +335,6 @@ class Cut(RequestFault):
             return perform(handler, context, body, lambda _: context.close_connection(reason))
         context.close_connection(reason)
         return None
-
-
-class Faults:
-    """The faults of a broker, or of all brokers of a cluster, in the order in which they strike.
-
-    An API is named as Kafka does, `Produce`, or `PRODUCE`, or by its number. With `client_id` only
-    the requests of that client are struck, with `broker_id` only those to that broker. Where
-    several faults fit a request, the oldest strikes.
-    """
-
-    def __init__(self) -> None:
-        self._faults: list[RequestFault] = []
-        self._brokers: list[Broker] = []
-        self._wrapped: set[tuple[Apis, ApiKey]] = set()
-
-    def fail(
-        self,
-        api: str | ApiKey,
-        error: str | ErrorCode,
-        times: int = 1,
-        *,
-        performed: bool = False,
-        client_id: str | None = None,
-        broker_id: int | None = None,
-    ) -> RequestFault:
-        """Answer with an error, for all that is asked for, in place of doing it.
-
-        With `performed` it is done: the client is told of an error, and the records are there.
-        """
-        code = ErrorCode[error] if isinstance(error, str) else error
-        return self._add(Failure(code, performed, key_of(api), times, client_id, broker_id))
-
-    def delay(
-        self,
-        api: str | ApiKey,
-        seconds: float,
-        times: int = 1,
-        *,
-        client_id: str | None = None,
-        broker_id: int | None = None,
-    ) -> RequestFault:
-        """Do it at once, and answer so much later; other connections are not held up."""
-        delay_ms = round(seconds * 1000)
-        return self._add(Delay(delay_ms, key_of(api), times, client_id, broker_id))
-
-    def hold(
-        self,
-        api: str | ApiKey,
-        times: int = 1,
-        *,
-        client_id: str | None = None,
-        broker_id: int | None = None,
-    ) -> Hold:
-        """Do it at once, and answer after `release` of what is returned.
-
-        Other connections are not held up. `wait` returns when the requests have come.
-        """
-        fault = Hold(key_of(api), times, client_id, broker_id)
-        self._add(fault)
-        return fault
-
-    def cut_off(
-        self,
-        api: str | ApiKey,
-        times: int = 1,
-        *,
-        performed: bool = False,
-        client_id: str | None = None,
-        broker_id: int | None = None,
-    ) -> RequestFault:
-        """Close the connection in place of an answer; with `performed` after it was done."""
-        return self._add(Cut(performed, key_of(api), times, client_id, broker_id))
-
-    def clear(self) -> None:
-        """Strike no more."""
-        for fault in self._faults:
-            fault.clear()
-        self._faults.clear()
-
-    def attach(self, broker: Broker) -> None:
-        """Strike requests of this broker from now on, beside those of others."""
-        self._brokers.append(broker)
-        for fault in self._faults:
-            self._wrap(fault.api)
-
-    def detach(self, broker: Broker) -> None:
-        """The broker has ended."""
-        if broker in self._brokers:
-            self._brokers.remove(broker)
-            self._wrapped = {each for each in self._wrapped if each[0] is not broker.apis}
-
-    def _add(self, fault: RequestFault) -> RequestFault:
-        self._faults.append(fault)
-        self._wrap(fault.api)
-        return fault
-
-    def _wrap(self, api: ApiKey) -> None:
-        for broker in self._brokers:
-            if (broker.apis, api) not in self._wrapped:
-                self._wrapped.add((broker.apis, api))
-                broker.apis.wrap(api, partial(self._around, broker, api))
-
-    def _around(self, broker: Broker, api: ApiKey, handler: Handler) -> Handler:
-        def handle(context: RequestContext, body: Any) -> Answer:
-            if not self._faults or (isinstance(body, FetchRequest) and is_follower(body)):
-                return handler(context, body)
-            for fault in self._faults:
-                if fault.strikes(api, broker.broker_id, context):
-                    return fault.handle(handler, context, body, broker.runtime)
-            return handler(context, body)
-
-        return handle
 
 
 def key_of(api: str | ApiKey) -> ApiKey:

@@ -57,6 +57,55 @@ MAX_CUT_MS: Final = 15_000
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """Apps in a world of their own for each seed, and the check of what became of it.
+
+    `check` is called when nothing was written for `quiet_ms` after all was repaired. It raises an
+    error, as `assert` does, if the world is not as it should be. It is then called again after each
+    quiet minute of `patience_ms`: an app may still have waited for an answer that does not come, or
+    have asked a broker that leads no more.
+    """
+
+    app: Main | App | Sequence[Main | App]
+    brokers: int = 3
+    faults: Collection[str] = FAULTS
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """The topics that are created first, by name, with the number of partitions."""
+    check: Check | None = None
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    """Settings of the brokers, beside those of a small cluster that is quick to notice a fault."""
+    trouble_ms: int = TROUBLE_MS
+    quiet_ms: int = QUIET_MS
+    patience_ms: int = PATIENCE_MS
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.faults).difference(FAULTS))
+        if unknown:
+            raise ValueError(f"faults={unknown}: must be among {', '.join(FAULTS)}")
+        if self.brokers < 1:
+            raise ValueError(f"brokers={self.brokers}: must be at least 1")
+
+    @property
+    def apps(self) -> list[App]:
+        given = self.app if isinstance(self.app, Sequence) else [self.app]
+        return [each if isinstance(each, App) else App(each) for each in given]
+
+    def tell(self, seed: int) -> ScenarioOutcome:
+        """Run one seed to its end."""
+        with garbage_kept():
+            return ScenarioRun(self, seed).run()
+
+    def run(self, seeds: Iterable[int]) -> list[ScenarioOutcome]:
+        """Run seeds; ScenarioFailedError with the story of the first one that fails."""
+        outcomes = []
+        for seed in seeds:
+            outcomes.append(self.tell(seed))
+            if not outcomes[-1].is_passed:
+                raise ScenarioFailedError(f"{outcomes[-1]}\n{_how_to_repeat()}")
+        return outcomes
+
+
 class ScenarioFailedError(AssertionError):
     """A seed of a scenario has failed; the message is its story."""
 
@@ -353,55 +402,6 @@ class ScenarioRun:
         hosts = [host.name for host in self.cluster.hosts]
         links = [(instance.name, host) for host in hosts]
         return self.nemesis.cut(links + [(host, instance.name) for host in hosts])
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """Apps in a world of their own for each seed, and the check of what became of it.
-
-    `check` is called when nothing was written for `quiet_ms` after all was repaired. It raises an
-    error, as `assert` does, if the world is not as it should be. It is then called again after each
-    quiet minute of `patience_ms`: an app may still have waited for an answer that does not come, or
-    have asked a broker that leads no more.
-    """
-
-    app: Main | App | Sequence[Main | App]
-    brokers: int = 3
-    faults: Collection[str] = FAULTS
-    topics: Mapping[str, int] = field(default_factory=dict)
-    """The topics that are created first, by name, with the number of partitions."""
-    check: Check | None = None
-    settings: Mapping[str, str | int] = field(default_factory=dict)
-    """Settings of the brokers, beside those of a small cluster that is quick to notice a fault."""
-    trouble_ms: int = TROUBLE_MS
-    quiet_ms: int = QUIET_MS
-    patience_ms: int = PATIENCE_MS
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.faults).difference(FAULTS))
-        if unknown:
-            raise ValueError(f"faults={unknown}: must be among {', '.join(FAULTS)}")
-        if self.brokers < 1:
-            raise ValueError(f"brokers={self.brokers}: must be at least 1")
-
-    @property
-    def apps(self) -> list[App]:
-        given = self.app if isinstance(self.app, Sequence) else [self.app]
-        return [each if isinstance(each, App) else App(each) for each in given]
-
-    def tell(self, seed: int) -> ScenarioOutcome:
-        """Run one seed to its end."""
-        with garbage_kept():
-            return ScenarioRun(self, seed).run()
-
-    def run(self, seeds: Iterable[int]) -> list[ScenarioOutcome]:
-        """Run seeds; ScenarioFailedError with the story of the first one that fails."""
-        outcomes = []
-        for seed in seeds:
-            outcomes.append(self.tell(seed))
-            if not outcomes[-1].is_passed:
-                raise ScenarioFailedError(f"{outcomes[-1]}\n{_how_to_repeat()}")
-        return outcomes
 
 
 def scenario_of(path: Path, settings: Mapping[str, Any]) -> Scenario:

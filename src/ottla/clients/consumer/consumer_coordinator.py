@@ -45,104 +45,6 @@ logger = logging.getLogger(__name__)
 METADATA_LIMIT_MS = 10_000
 
 
-class GroupAssignment:
-    """The data that members exchange: opaque to the broker.
-
-    `owned` is the last assignment of this member, of `generation`. A leader remembers the partition
-    counts of its assignment: when they change, the group has to rebalance.
-    """
-
-    def __init__(
-        self,
-        assignors: Sequence[Assignor],
-        subscriptions: SubscriptionState,
-        metadata: Metadata,
-        new_deadline: Callable[[int], Deadline],
-    ) -> None:
-        self.owned: Sequence[TopicPartition] = ()
-        self.generation = -1
-        self.is_cooperative = all(assignor.cooperative for assignor in assignors)
-        self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._subscriptions = subscriptions
-        self._metadata = metadata
-        self._new_deadline = new_deadline
-        self._joined_with: frozenset[str] = frozenset()
-        self._group_topics: frozenset[str] = frozenset()
-        self._divided: Mapping[str, int] | None = None
-
-    def metadata(self) -> list[tuple[str, bytes]]:
-        """The subscription, for each assignor; called when the member joins."""
-        self._joined_with = self._subscriptions.topics
-        self._divided = None
-        protocols = []
-        for name, assignor in self._assignors.items():
-            metadata = encode_subscription(
-                self._subscriptions.topics,
-                # Under the eager protocol everything was revoked before joining.
-                self.owned if self.is_cooperative else (),
-                self.generation,
-                assignor.user_data(self.owned, self.generation),
-            )
-            protocols.append((name, metadata))
-        return protocols
-
-    async def assign(
-        self, name: str, members: Sequence[JoinGroupResponseMember]
-    ) -> Mapping[str, bytes]:
-        """Assign the partitions of all topics that any member wants."""
-        assignor = self._assignors.get(name)
-        if assignor is None:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"the coordinator chose the assignor {name!r}, which this member does not have",
-            )
-        subscriptions = {member.member_id: read_subscription(member) for member in members}
-        topics = {topic for member in subscriptions.values() for topic in member.topics}
-        await self._learn_of(topics)
-        counts = self._metadata.cluster.partition_counts(sorted(topics))
-        self._group_topics = frozenset(topics)
-        self._divided = counts
-        assignment = assignor.assign(counts, subscriptions)
-        logger.info("as leader, divided %s by %s: %s", counts, name, assignment)
-        return {member_id: encode_assignment(share) for member_id, share in assignment.items()}
-
-    def read(self, assignment: Buffer) -> list[TopicPartition]:
-        """This member's partitions; the bytes may be empty if there are none."""
-        if not assignment:
-            return []
-        return partitions_of(decode_assignment(assignment).assigned_partitions)
-
-    def is_outdated(self, cluster: Cluster) -> bool:
-        """Whether the group has to rebalance: topics were created, deleted or have grown."""
-        if self._subscriptions.topics != self._joined_with:
-            return True
-        if self._divided is None:
-            return False
-        return cluster.partition_counts(sorted(self._group_topics)) != self._divided
-
-    async def _learn_of(self, topics: set[str]) -> None:
-        """Fetch metadata of topics that only other members want."""
-        if not topics <= self._metadata.cluster.topics.keys():
-            self._metadata.want(topics)
-            await self._metadata.update(self._new_deadline(METADATA_LIMIT_MS))
-
-
-def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
-    """What a member wants and has, as its leader learns it."""
-    stored = decode_subscription(member.metadata)
-    return MemberSubscription(
-        stored.topics,
-        partitions_of(stored.owned_partitions),
-        stored.generation_id,
-        member.group_instance_id,
-        stored.user_data,
-    )
-
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-REVOKE_COMMIT_LIMIT_MS = 10_000
-
-
 class ConsumerCoordinator:
     """Runs the rebalances of one consumer, each as a task, and commits for it.
 
@@ -379,6 +281,104 @@ class ConsumerCoordinator:
             await self.commit(offsets, Deadline(self._runtime.clock, limit_ms))
         except KafkaError as error:
             logger.warning("automatic commit of group %s failed: %s", self.link.group_id, error)
+
+
+class GroupAssignment:
+    """The data that members exchange: opaque to the broker.
+
+    `owned` is the last assignment of this member, of `generation`. A leader remembers the partition
+    counts of its assignment: when they change, the group has to rebalance.
+    """
+
+    def __init__(
+        self,
+        assignors: Sequence[Assignor],
+        subscriptions: SubscriptionState,
+        metadata: Metadata,
+        new_deadline: Callable[[int], Deadline],
+    ) -> None:
+        self.owned: Sequence[TopicPartition] = ()
+        self.generation = -1
+        self.is_cooperative = all(assignor.cooperative for assignor in assignors)
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._subscriptions = subscriptions
+        self._metadata = metadata
+        self._new_deadline = new_deadline
+        self._joined_with: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._divided: Mapping[str, int] | None = None
+
+    def metadata(self) -> list[tuple[str, bytes]]:
+        """The subscription, for each assignor; called when the member joins."""
+        self._joined_with = self._subscriptions.topics
+        self._divided = None
+        protocols = []
+        for name, assignor in self._assignors.items():
+            metadata = encode_subscription(
+                self._subscriptions.topics,
+                # Under the eager protocol everything was revoked before joining.
+                self.owned if self.is_cooperative else (),
+                self.generation,
+                assignor.user_data(self.owned, self.generation),
+            )
+            protocols.append((name, metadata))
+        return protocols
+
+    async def assign(
+        self, name: str, members: Sequence[JoinGroupResponseMember]
+    ) -> Mapping[str, bytes]:
+        """Assign the partitions of all topics that any member wants."""
+        assignor = self._assignors.get(name)
+        if assignor is None:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"the coordinator chose the assignor {name!r}, which this member does not have",
+            )
+        subscriptions = {member.member_id: read_subscription(member) for member in members}
+        topics = {topic for member in subscriptions.values() for topic in member.topics}
+        await self._learn_of(topics)
+        counts = self._metadata.cluster.partition_counts(sorted(topics))
+        self._group_topics = frozenset(topics)
+        self._divided = counts
+        assignment = assignor.assign(counts, subscriptions)
+        logger.info("as leader, divided %s by %s: %s", counts, name, assignment)
+        return {member_id: encode_assignment(share) for member_id, share in assignment.items()}
+
+    def read(self, assignment: Buffer) -> list[TopicPartition]:
+        """This member's partitions; the bytes may be empty if there are none."""
+        if not assignment:
+            return []
+        return partitions_of(decode_assignment(assignment).assigned_partitions)
+
+    def is_outdated(self, cluster: Cluster) -> bool:
+        """Whether the group has to rebalance: topics were created, deleted or have grown."""
+        if self._subscriptions.topics != self._joined_with:
+            return True
+        if self._divided is None:
+            return False
+        return cluster.partition_counts(sorted(self._group_topics)) != self._divided
+
+    async def _learn_of(self, topics: set[str]) -> None:
+        """Fetch metadata of topics that only other members want."""
+        if not topics <= self._metadata.cluster.topics.keys():
+            self._metadata.want(topics)
+            await self._metadata.update(self._new_deadline(METADATA_LIMIT_MS))
+
+
+def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
+    """What a member wants and has, as its leader learns it."""
+    stored = decode_subscription(member.metadata)
+    return MemberSubscription(
+        stored.topics,
+        partitions_of(stored.owned_partitions),
+        stored.generation_id,
+        member.group_instance_id,
+        stored.user_data,
+    )
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+REVOKE_COMMIT_LIMIT_MS = 10_000
 
 
 def commit_failed() -> KafkaError:

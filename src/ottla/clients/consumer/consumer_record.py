@@ -275,7 +275,7 @@ class CompletedFetch:
         return records
 
     def _is_wanted(self, batch: RecordBatch) -> bool:
-        """Whether a batch, the next one in order, has records that are to be read."""
+        """Whether a batch, the next one in order, has records to read."""
         if batch.last_offset < (self.state.position or 0):
             return False
         if self._decoding.check_crcs:

@@ -46,89 +46,6 @@ logger = logging.getLogger(__name__)
 # Whether the application still polls: a member that only sends heartbeats holds up its group.
 
 
-class PollWatch:
-    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62)."""
-
-    __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
-
-    def __init__(self, clock: Clock, limit_ms: int, group_id: str) -> None:
-        self._clock = clock
-        self._limit_ms = limit_ms
-        self._group_id = group_id
-        self.note()
-
-    def note(self) -> None:
-        """Note that the application polls; called from any thread."""
-        self._last_ms = self._clock.monotonic_ms()
-
-    def is_over(self) -> bool:
-        """Whether the last poll is too long ago; if so, logs it."""
-        if self._clock.monotonic_ms() - self._last_ms <= self._limit_ms:
-            return False
-        logger.warning(
-            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
-            "or lower max.poll.records",
-            self._limit_ms,
-            self._group_id,
-        )
-        return True
-
-
-class Membership(Protocol):
-    """A member, or a future member; `needs_join` says that a rebalance step is needed."""
-
-    error: KafkaError | None
-    is_lost: bool
-    needs_join: bool
-    on_lost: Callable[[], Awaitable[None]]
-    poll_watch: PollWatch
-
-    @property
-    def is_joining(self) -> bool: ...
-
-    @property
-    def membership(self) -> GroupMembership: ...
-
-    def request_join(self) -> None: ...
-
-    async def leave(self, reason: str) -> None: ...
-
-
-NO_MEMBER_ID = ""
-JOIN_MARGIN_MS = 5000
-FIRST_JOIN_WITH_INSTANCE_ID = 5
-FIRST_LEAVE_WITH_MEMBERS = 3
-
-# The group continues without this member: it has to join as a new one, and owns nothing.
-LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
-
-
-async def _nothing_to_lose() -> None:
-    """The default callback for lost partitions."""
-
-
-class JoinState(Enum):
-    """The state of a member."""
-
-    UNJOINED = "unjoined"
-    JOINING = "joining"
-    STABLE = "stable"
-
-
-Metadata = Callable[[], list[tuple[str, bytes]]]
-"""The names of the assignors that this member can run, with its data for each."""
-Assign = Callable[[str, Sequence[JoinGroupResponseMember]], Awaitable[Mapping[str, bytes]]]
-"""As the leader of the group: computes each member's assignment, by the name of an assignor."""
-
-
-class JoinedGroup(NamedTuple):
-    """The result of a rebalance: the chosen assignor, and this member's assignment."""
-
-    protocol: str
-    assignment: bytes
-
-
 class GroupMember:
     """The membership of one consumer.
 
@@ -393,3 +310,86 @@ class GroupMember:
         else:
             request.member_id = member_id
         await self._client.send(node_id, request)
+
+
+class PollWatch:
+    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62)."""
+
+    __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
+
+    def __init__(self, clock: Clock, limit_ms: int, group_id: str) -> None:
+        self._clock = clock
+        self._limit_ms = limit_ms
+        self._group_id = group_id
+        self.note()
+
+    def note(self) -> None:
+        """Note that the application polls; called from any thread."""
+        self._last_ms = self._clock.monotonic_ms()
+
+    def is_over(self) -> bool:
+        """Whether the last poll is too long ago; if so, logs it."""
+        if self._clock.monotonic_ms() - self._last_ms <= self._limit_ms:
+            return False
+        logger.warning(
+            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
+            "or lower max.poll.records",
+            self._limit_ms,
+            self._group_id,
+        )
+        return True
+
+
+class Membership(Protocol):
+    """A member, or a future member; `needs_join` says that a rebalance step is needed."""
+
+    error: KafkaError | None
+    is_lost: bool
+    needs_join: bool
+    on_lost: Callable[[], Awaitable[None]]
+    poll_watch: PollWatch
+
+    @property
+    def is_joining(self) -> bool: ...
+
+    @property
+    def membership(self) -> GroupMembership: ...
+
+    def request_join(self) -> None: ...
+
+    async def leave(self, reason: str) -> None: ...
+
+
+NO_MEMBER_ID = ""
+JOIN_MARGIN_MS = 5000
+FIRST_JOIN_WITH_INSTANCE_ID = 5
+FIRST_LEAVE_WITH_MEMBERS = 3
+
+# The group continues without this member: it has to join as a new one, and owns nothing.
+LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
+
+
+async def _nothing_to_lose() -> None:
+    """The default callback for lost partitions."""
+
+
+class JoinState(Enum):
+    """The state of a member."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    STABLE = "stable"
+
+
+Metadata = Callable[[], list[tuple[str, bytes]]]
+"""The names of the assignors that this member can run, with its data for each."""
+Assign = Callable[[str, Sequence[JoinGroupResponseMember]], Awaitable[Mapping[str, bytes]]]
+"""As the leader of the group: computes each member's assignment, by the name of an assignor."""
+
+
+class JoinedGroup(NamedTuple):
+    """The result of a rebalance: the chosen assignor, and this member's assignment."""
+
+    protocol: str
+    assignment: bytes

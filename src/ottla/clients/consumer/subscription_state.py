@@ -14,6 +14,103 @@ from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 # What an application is told when its assignment in a group changes.
 
 
+class SubscriptionState:
+    """The subscription and the partitions that it has resulted in.
+
+    Invariant: topics and partitions are not mixed; `assigned` holds the current partitions only.
+    """
+
+    def __init__(self) -> None:
+        self.type = SubscriptionType.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.listener: RebalanceListener | None = None
+        self.assigned: dict[TopicPartition, TopicPartitionState] = {}
+
+    @property
+    def is_by_group(self) -> bool:
+        """Whether a group assigns the partitions."""
+        return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+
+    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
+        self._become(SubscriptionType.TOPICS)
+        self.topics = frozenset(topics)
+        self.listener = listener
+
+    def subscribe_pattern(
+        self, pattern: re.Pattern[str], listener: RebalanceListener | None
+    ) -> None:
+        """Subscribe to topics that match, now and later; `match_topics` finds them."""
+        self._become(SubscriptionType.PATTERN)
+        self.pattern = pattern
+        self.listener = listener
+
+    def match_topics(self, names: Iterable[str]) -> bool:
+        """Subscribe to the names that match the pattern; returns whether anything changed."""
+        assert self.pattern is not None, "there is no pattern"
+        found = frozenset(name for name in names if self.pattern.fullmatch(name))
+        has_changed = found != self.topics
+        self.topics = found
+        return has_changed
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read partitions chosen by hand."""
+        self._become(SubscriptionType.ASSIGNED)
+        self.topics = frozenset(partition.topic for partition in partitions)
+        self.replace(partitions)
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replace the assigned partitions; those that stay keep their positions."""
+        self.assigned = {
+            partition: self.assigned.get(partition) or TopicPartitionState(partition)
+            for partition in partitions
+        }
+
+    def unsubscribe(self) -> None:
+        self.type = SubscriptionType.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self.listener = None
+        self.assigned = {}
+
+    def state(self, partition: TopicPartition) -> TopicPartitionState:
+        """How far a partition has been read; raises if it is not assigned."""
+        state = self.assigned.get(TopicPartition(*partition))
+        if state is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"partition {partition} is not assigned to this consumer",
+            )
+        return state
+
+    def is_current(self, state: TopicPartitionState, generation: int) -> bool:
+        """Whether work begun in `generation` of this partition is still valid."""
+        return self.assigned.get(state.topic_partition) is state and state.generation == generation
+
+    def without_position(self) -> list[TopicPartitionState]:
+        """The partitions that have neither a position nor a reset."""
+        return [
+            state
+            for state in self.assigned.values()
+            if state.position is None and state.reset_to is None
+        ]
+
+    def to_be_reset(self) -> list[TopicPartitionState]:
+        return [state for state in self.assigned.values() if state.reset_to is not None]
+
+    @property
+    def has_all_positions(self) -> bool:
+        return all(state.position is not None for state in self.assigned.values())
+
+    def _become(self, type: SubscriptionType) -> None:
+        if self.type not in (SubscriptionType.NONE, type):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the consumer reads {self.type.value}; unsubscribe before it reads {type.value}",
+            )
+        self.type = type
+
+
 class RebalanceListener:
     """Base class for `subscribe(listener=...)`; called inside `poll`, in the thread that polls.
 
@@ -175,100 +272,3 @@ class TopicPartitionState:
         self.consumed = 0
         self.retry_at_ms = 0
         self.read_replica = NO_REPLICA
-
-
-class SubscriptionState:
-    """The subscription and the partitions that it has resulted in.
-
-    Invariant: topics and partitions are not mixed; `assigned` holds the current partitions only.
-    """
-
-    def __init__(self) -> None:
-        self.type = SubscriptionType.NONE
-        self.topics: frozenset[str] = frozenset()
-        self.pattern: re.Pattern[str] | None = None
-        self.listener: RebalanceListener | None = None
-        self.assigned: dict[TopicPartition, TopicPartitionState] = {}
-
-    @property
-    def is_by_group(self) -> bool:
-        """Whether a group assigns the partitions."""
-        return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
-
-    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
-        self._become(SubscriptionType.TOPICS)
-        self.topics = frozenset(topics)
-        self.listener = listener
-
-    def subscribe_pattern(
-        self, pattern: re.Pattern[str], listener: RebalanceListener | None
-    ) -> None:
-        """Subscribe to topics that match, now and later; `match_topics` finds them."""
-        self._become(SubscriptionType.PATTERN)
-        self.pattern = pattern
-        self.listener = listener
-
-    def match_topics(self, names: Iterable[str]) -> bool:
-        """Subscribe to the names that match the pattern; returns whether anything changed."""
-        assert self.pattern is not None, "there is no pattern"
-        found = frozenset(name for name in names if self.pattern.fullmatch(name))
-        has_changed = found != self.topics
-        self.topics = found
-        return has_changed
-
-    def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read partitions chosen by hand."""
-        self._become(SubscriptionType.ASSIGNED)
-        self.topics = frozenset(partition.topic for partition in partitions)
-        self.replace(partitions)
-
-    def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assigned partitions; those that stay keep their positions."""
-        self.assigned = {
-            partition: self.assigned.get(partition) or TopicPartitionState(partition)
-            for partition in partitions
-        }
-
-    def unsubscribe(self) -> None:
-        self.type = SubscriptionType.NONE
-        self.topics = frozenset()
-        self.pattern = None
-        self.listener = None
-        self.assigned = {}
-
-    def state(self, partition: TopicPartition) -> TopicPartitionState:
-        """How far a partition has been read; raises if it is not assigned."""
-        state = self.assigned.get(TopicPartition(*partition))
-        if state is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"partition {partition} is not assigned to this consumer",
-            )
-        return state
-
-    def is_current(self, state: TopicPartitionState, generation: int) -> bool:
-        """Whether work begun in `generation` of this partition is still valid."""
-        return self.assigned.get(state.topic_partition) is state and state.generation == generation
-
-    def without_position(self) -> list[TopicPartitionState]:
-        """The partitions that have neither a position nor a reset."""
-        return [
-            state
-            for state in self.assigned.values()
-            if state.position is None and state.reset_to is None
-        ]
-
-    def to_be_reset(self) -> list[TopicPartitionState]:
-        return [state for state in self.assigned.values() if state.reset_to is not None]
-
-    @property
-    def has_all_positions(self) -> bool:
-        return all(state.position is not None for state in self.assigned.values())
-
-    def _become(self, type: SubscriptionType) -> None:
-        if self.type not in (SubscriptionType.NONE, type):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"the consumer reads {self.type.value}; unsubscribe before it reads {type.value}",
-            )
-        self.type = type

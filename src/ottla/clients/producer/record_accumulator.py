@@ -34,249 +34,6 @@ logger = logging.getLogger(__name__)
 # A batch whose records are encoded before they are queued: see `kernel.RowEncoder`.
 
 
-class BufferExhaustedError(KafkaTimeoutError):
-    """There was no room in buffer.memory within max.block.ms: the same call may have it later."""
-
-
-class EncodedBatch(ProducerBatch):
-    """A batch closed from the start: no record is added to it, only a header.
-
-    Its records are decoded into tuples only if a broker finds it too large and it must be split.
-    """
-
-    __slots__ = ("_content", "_record_count")
-
-    def __init__(
-        self, topic_partition: TopicPartition, created_ms: int, content: EncodedRecords
-    ) -> None:
-        self._content: EncodedRecords | None = content
-        size = len(memoryview(content.payload))
-        super().__init__(topic_partition, created_ms, size)
-        self.size = size
-        self._record_count = content.record_count
-
-    @property
-    def record_count(self) -> int:
-        return self._record_count
-
-    def _build(self, form: BatchFormat) -> bytes:
-        assert self._content is not None, f"{self} is done"
-        _, count, payload, base_ms, max_ms, codec = self._content
-        header = self.header(form)
-        if codec is not None:
-            return build_batch_of_section(payload, (base_ms, max_ms), count, codec, **header)
-        return build_batch_of_payload(
-            payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
-        )
-
-    def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
-        assert self._content is not None, f"{self} is done"
-        batch = RecordBatch(
-            build_batch_of_section(
-                self._content.payload,
-                (self._content.base_timestamp_ms, self._content.max_timestamp_ms),
-                self._content.record_count,
-                self._content.codec or CompressionType.NONE,
-            )
-        )
-        decoded = kernel.decode_records(batch, batch.payload())
-        self.records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decoded]
-        return super().split(max_size, now_ms)
-
-    def _finish(self) -> None:
-        super()._finish()
-        self._content = None
-
-
-# Which partition a record goes to: by the hash of its key, or sticky when it has none.
-
-
-KEYS_REMEMBERED = 1 << 16
-
-
-class Partitioner(Protocol):
-    """Kafka's interface, for the setting `partitioner.class`.
-
-    The class may also have `configure(settings)`, which gets the producer's settings under Kafka's
-    names before the first record, and `close()`. What `partition` returns is a partition number.
-    """
-
-    def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
-    ) -> int: ...
-
-
-class PartitionFunction(Protocol):
-    """The short form of a partitioner: any callable of this shape.
-
-    It sees the serialized record; `partitions` are all partitions of the topic, `available` those
-    that have a leader just now. What it returns must be one of `partitions`.
-    """
-
-    def __call__(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partitions: Sequence[int],
-        available: Sequence[int],
-    ) -> int: ...
-
-
-class CustomPartitioner:
-    """What `partitioner.class` names, made, configured and checked; ConfigError if it is wrong."""
-
-    def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
-        self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"
-        self._partitioner = self._made(setting)
-        method = getattr(self._partitioner, "partition", None)
-        if method is not None:
-            self._check(method, Partitioner.partition, "partition")
-        elif callable(self._partitioner):
-            self._check(self._partitioner, PartitionFunction.__call__, "the function")
-        else:
-            raise ConfigError(f"{self._name}: must be a callable or have partition()")
-        self._method: Callable[..., Any] | None = method
-        configure = getattr(self._partitioner, "configure", None)
-        if configure is not None:
-            configure(dict(settings))
-
-    def choose(
-        self, record: tuple[str, Any, bytes | None, Any, bytes | None], cluster: Cluster
-    ) -> int:
-        """The partition of a record: (topic, key, key bytes, value, value bytes)."""
-        if self._method is not None:
-            chosen = self._method(*record, cluster)
-        else:
-            topic, _, key_bytes, _, value_bytes = record
-            info = cluster.topics[topic]
-            partitions = list(info.partitions)
-            chosen = self._partitioner(topic, key_bytes, value_bytes, partitions, info.available)
-        if not isinstance(chosen, int):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"{self._name} gave {chosen!r} for a record of topic {record[0]}: "
-                "it must give the number of a partition",
-            )
-        return chosen
-
-    def close(self) -> None:
-        """Close the partitioner if it has a `close` method."""
-        close = getattr(self._partitioner, "close", None)
-        if close is not None:
-            close()
-
-    def _made(self, setting: Any) -> Any:
-        if not isinstance(setting, type):
-            return setting
-        try:
-            return setting()
-        except TypeError as error:
-            raise ConfigError(f"{self._name}: must be made without arguments: {error}") from error
-
-    def _check(self, function: Callable[..., Any], shape: Callable[..., Any], what: str) -> None:
-        wanted = list(inspect.signature(shape).parameters)[1:]
-        try:
-            inspect.signature(function).bind(*wanted)
-        except ValueError:
-            pass  # a C function without a signature
-        except TypeError as error:
-            raise ConfigError(
-                f"{self._name}: {what} must take ({', '.join(wanted)}): {error}"
-            ) from error
-
-
-@lru_cache(maxsize=KEYS_REMEMBERED)
-def key_hash(key: bytes) -> int:
-    """The hash of a key made positive; keys repeat, so the most recent ones are cached."""
-    return murmur2(key) & TO_POSITIVE
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key: equal keys share one as long as the count stays the same."""
-    return key_hash(key) % partition_count
-
-
-class StickyPartition:
-    """The current partition for records without a key, until it has got a full batch (KIP-480).
-
-    Staying makes fuller batches; moving after each full one keeps the load even (KIP-794).
-    `randrange(n)` gives a number below n.
-    """
-
-    __slots__ = ("_randrange", "current")
-
-    def __init__(self, randrange: Callable[[int], int]) -> None:
-        self._randrange = randrange
-        self.current = -1
-
-    def move(self, partitions: Sequence[int], available: Sequence[int]) -> int:
-        """Choose the next partition: a different one if there is one."""
-        choices = available or partitions
-        others = [partition for partition in choices if partition != self.current] or choices
-        self.current = others[self._randrange(len(others))]
-        return self.current
-
-
-class PartitionQueue:
-    """The batches of one partition, oldest first; the last one may be open for more records."""
-
-    __slots__ = ("batches", "open", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.batches: deque[ProducerBatch] = deque()
-        self.open: ProducerBatch | None = None
-
-
-class TopicQueues:
-    """What `send` needs to know about a topic: its partitions, their queues, and the sticky one.
-
-    Invariant: `queues` has an entry for each of `partitions`.
-    """
-
-    __slots__ = ("available", "partitions", "queues", "sticky", "sticky_bytes", "topic")
-
-    def __init__(self, topic: str, randrange: Callable[[int], int]) -> None:
-        self.topic = topic
-        self.partitions: Sequence[int] = ()
-        self.available: Sequence[int] = ()
-        self.queues: dict[int, PartitionQueue] = {}
-        self.sticky = StickyPartition(randrange)
-        self.sticky_bytes = 0
-
-    def update(self, partitions: Sequence[int], available: Sequence[int]) -> None:
-        """Take over the partitions of the current metadata."""
-        for partition in partitions:
-            if partition not in self.queues:
-                self.queues[partition] = PartitionQueue(TopicPartition(self.topic, partition))
-        self.partitions = partitions
-        self.available = available
-
-    def sticky_queue(self, size: int, batch_size: int) -> PartitionQueue:
-        """The queue for a record of `size` bytes without a key; it moves after a full batch."""
-        if self.sticky.current < 0 or self.sticky_bytes + size > batch_size:
-            self.sticky.move(self.partitions, self.available)
-            self.sticky_bytes = 0
-        self.sticky_bytes += size
-        return self.queues[self.sticky.current]
-
-
-class AccumulatorLimits(Value, frozen=True):
-    """The settings of the same names, with dots."""
-
-    batch_size: int
-    buffer_memory: int
-    linger_ms: int
-    max_block_ms: int
-
-
 class RecordAccumulator:
     """Takes records from any thread; gives batches that are ready to the sender's one thread.
 
@@ -541,3 +298,246 @@ class RecordAccumulator:
                 queue.open = None
             self._active.clear()
             return list(self._unfinished)
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """There was no room in buffer.memory within max.block.ms: the same call may have it later."""
+
+
+class EncodedBatch(ProducerBatch):
+    """A batch closed from the start: no record is added to it, only a header.
+
+    Its records are decoded into tuples only if a broker finds it too large and it must be split.
+    """
+
+    __slots__ = ("_content", "_record_count")
+
+    def __init__(
+        self, topic_partition: TopicPartition, created_ms: int, content: EncodedRecords
+    ) -> None:
+        self._content: EncodedRecords | None = content
+        size = len(memoryview(content.payload))
+        super().__init__(topic_partition, created_ms, size)
+        self.size = size
+        self._record_count = content.record_count
+
+    @property
+    def record_count(self) -> int:
+        return self._record_count
+
+    def _build(self, form: BatchFormat) -> bytes:
+        assert self._content is not None, f"{self} is done"
+        _, count, payload, base_ms, max_ms, codec = self._content
+        header = self.header(form)
+        if codec is not None:
+            return build_batch_of_section(payload, (base_ms, max_ms), count, codec, **header)
+        return build_batch_of_payload(
+            payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
+        )
+
+    def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
+        assert self._content is not None, f"{self} is done"
+        batch = RecordBatch(
+            build_batch_of_section(
+                self._content.payload,
+                (self._content.base_timestamp_ms, self._content.max_timestamp_ms),
+                self._content.record_count,
+                self._content.codec or CompressionType.NONE,
+            )
+        )
+        decoded = kernel.decode_records(batch, batch.payload())
+        self.records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decoded]
+        return super().split(max_size, now_ms)
+
+    def _finish(self) -> None:
+        super()._finish()
+        self._content = None
+
+
+# Which partition a record goes to: by the hash of its key, or sticky when it has none.
+
+
+KEYS_REMEMBERED = 1 << 16
+
+
+class Partitioner(Protocol):
+    """Kafka's interface, for the setting `partitioner.class`.
+
+    The class may also have `configure(settings)`, which gets the producer's settings under Kafka's
+    names before the first record, and `close()`. What `partition` returns is a partition number.
+    """
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int: ...
+
+
+class PartitionFunction(Protocol):
+    """The short form of a partitioner: any callable of this shape.
+
+    It sees the serialized record; `partitions` are all partitions of the topic, `available` those
+    that have a leader just now. What it returns must be one of `partitions`.
+    """
+
+    def __call__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int: ...
+
+
+class CustomPartitioner:
+    """What `partitioner.class` names, made, configured and checked; ConfigError if it is wrong."""
+
+    def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
+        self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"
+        self._partitioner = self._made(setting)
+        method = getattr(self._partitioner, "partition", None)
+        if method is not None:
+            self._check(method, Partitioner.partition, "partition")
+        elif callable(self._partitioner):
+            self._check(self._partitioner, PartitionFunction.__call__, "the function")
+        else:
+            raise ConfigError(f"{self._name}: must be a callable or have partition()")
+        self._method: Callable[..., Any] | None = method
+        configure = getattr(self._partitioner, "configure", None)
+        if configure is not None:
+            configure(dict(settings))
+
+    def choose(
+        self, record: tuple[str, Any, bytes | None, Any, bytes | None], cluster: Cluster
+    ) -> int:
+        """The partition of a record: (topic, key, key bytes, value, value bytes)."""
+        if self._method is not None:
+            chosen = self._method(*record, cluster)
+        else:
+            topic, _, key_bytes, _, value_bytes = record
+            info = cluster.topics[topic]
+            partitions = list(info.partitions)
+            chosen = self._partitioner(topic, key_bytes, value_bytes, partitions, info.available)
+        if not isinstance(chosen, int):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{self._name} gave {chosen!r} for a record of topic {record[0]}: "
+                "it must give the number of a partition",
+            )
+        return chosen
+
+    def close(self) -> None:
+        """Close the partitioner if it has a `close` method."""
+        close = getattr(self._partitioner, "close", None)
+        if close is not None:
+            close()
+
+    def _made(self, setting: Any) -> Any:
+        if not isinstance(setting, type):
+            return setting
+        try:
+            return setting()
+        except TypeError as error:
+            raise ConfigError(f"{self._name}: must be made without arguments: {error}") from error
+
+    def _check(self, function: Callable[..., Any], shape: Callable[..., Any], what: str) -> None:
+        wanted = list(inspect.signature(shape).parameters)[1:]
+        try:
+            inspect.signature(function).bind(*wanted)
+        except ValueError:
+            pass  # a C function without a signature
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._name}: {what} must take ({', '.join(wanted)}): {error}"
+            ) from error
+
+
+@lru_cache(maxsize=KEYS_REMEMBERED)
+def key_hash(key: bytes) -> int:
+    """The hash of a key made positive; keys repeat, so the most recent ones are cached."""
+    return murmur2(key) & TO_POSITIVE
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key: equal keys share one as long as the count stays the same."""
+    return key_hash(key) % partition_count
+
+
+class StickyPartition:
+    """The current partition for records without a key, until it has got a full batch (KIP-480).
+
+    Staying makes fuller batches; moving after each full one keeps the load even (KIP-794).
+    `randrange(n)` gives a number below n.
+    """
+
+    __slots__ = ("_randrange", "current")
+
+    def __init__(self, randrange: Callable[[int], int]) -> None:
+        self._randrange = randrange
+        self.current = -1
+
+    def move(self, partitions: Sequence[int], available: Sequence[int]) -> int:
+        """Choose the next partition: a different one if there is one."""
+        choices = available or partitions
+        others = [partition for partition in choices if partition != self.current] or choices
+        self.current = others[self._randrange(len(others))]
+        return self.current
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first; the last one may be open for more records."""
+
+    __slots__ = ("batches", "open", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+
+
+class TopicQueues:
+    """What `send` needs to know about a topic: its partitions, their queues, and the sticky one.
+
+    Invariant: `queues` has an entry for each of `partitions`.
+    """
+
+    __slots__ = ("available", "partitions", "queues", "sticky", "sticky_bytes", "topic")
+
+    def __init__(self, topic: str, randrange: Callable[[int], int]) -> None:
+        self.topic = topic
+        self.partitions: Sequence[int] = ()
+        self.available: Sequence[int] = ()
+        self.queues: dict[int, PartitionQueue] = {}
+        self.sticky = StickyPartition(randrange)
+        self.sticky_bytes = 0
+
+    def update(self, partitions: Sequence[int], available: Sequence[int]) -> None:
+        """Take over the partitions of the current metadata."""
+        for partition in partitions:
+            if partition not in self.queues:
+                self.queues[partition] = PartitionQueue(TopicPartition(self.topic, partition))
+        self.partitions = partitions
+        self.available = available
+
+    def sticky_queue(self, size: int, batch_size: int) -> PartitionQueue:
+        """The queue for a record of `size` bytes without a key; it moves after a full batch."""
+        if self.sticky.current < 0 or self.sticky_bytes + size > batch_size:
+            self.sticky.move(self.partitions, self.available)
+            self.sticky_bytes = 0
+        self.sticky_bytes += size
+        return self.queues[self.sticky.current]
+
+
+class AccumulatorLimits(Value, frozen=True):
+    """The settings of the same names, with dots."""
+
+    batch_size: int
+    buffer_memory: int
+    linger_ms: int
+    max_block_ms: int

@@ -39,6 +39,146 @@ logger = logging.getLogger(__name__)
 # continues them.
 
 
+class TransactionManager:
+    """The identity of one idempotent producer; used in the I/O thread only.
+
+    `needs_new_epoch`, only for a transactional producer: numbers are lost, so nothing more can be
+    written in this epoch.
+    """
+
+    def __init__(self, *, is_transactional: bool = False) -> None:
+        self.is_transactional = is_transactional
+        self.needs_new_epoch = False
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._waiting: list[PartitionSequences] = []  # those with needs_new_epoch
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
+        """Take over the id and epoch that InitProducerId returned."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Count from 0 everywhere, while no batch has a number."""
+        self._partitions.clear()
+        self.needs_new_epoch = False
+        self.set_producer_id(producer_id, producer_epoch)
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Whether sending the batch now keeps the order of its partition."""
+        sequences = self._of(batch)
+        if sequences.needs_new_epoch:
+            return False
+        if batch.has_sequence:
+            return sequences.in_flight[0] is batch
+        if sequences.is_unresolved or not sequences.has_room:
+            return False
+        return not sequences.in_flight or self._is_current(sequences)
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Number a batch that is sent for the first time."""
+        sequences = self._of(batch)
+        if not self._is_current(sequences):
+            sequences.begin(self.producer_id, self.producer_epoch)
+        sequences.add(batch)
+
+    def may_retry(self, batch: ProducerBatch, error: ErrorCode) -> bool:
+        """Whether sending the batch again may resolve an error about sequence numbers."""
+        if not batch.has_sequence:
+            return False
+        sequences = self._of(batch)
+        if error in FENCED and not self.is_transactional:
+            logger.warning("%s: %s; a new producer id is asked for", batch, error.name)
+            self.producer_id = NO_PRODUCER_ID
+            self._want_new_epoch(sequences)
+            return True
+        if error not in FORGOTTEN:
+            return False
+        if sequences.in_flight[0] is batch:
+            # No batch is ahead of it, so the broker expects another number than we do.
+            if self.is_transactional:
+                return False
+            if batch.maybe_appended and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                # The broker may have appended it: under another number it would be duplicated.
+                return False
+            logger.info("%s: %s; a new epoch begins", batch, error.name)
+            self._want_new_epoch(sequences)
+        return True
+
+    def on_success(self, batch: ProducerBatch) -> None:
+        if batch.has_sequence:
+            sequences = self._of(batch)
+            sequences.remove(batch)
+            sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
+            self._resolve(sequences)
+
+    def on_failure(self, batch: ProducerBatch) -> None:
+        """The batch failed for good: its numbers are missing, or may be."""
+        if batch.has_sequence:
+            sequences = self._of(batch)
+            sequences.remove(batch)
+            if self.is_transactional:
+                self.needs_new_epoch = True
+                return
+            if batch.maybe_appended:
+                sequences.is_unresolved = True
+            else:
+                self._want_new_epoch(sequences)
+            self._resolve(sequences)
+
+    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """The parts replace the batch in flight: they have its numbers and its place."""
+        if batch.has_sequence:
+            self._of(batch).split(batch, parts)
+
+    def settle(self) -> None:
+        """Begin new epochs if possible, after batches failed or were answered."""
+        if self._waiting:
+            self._begin_new_epochs()
+
+    def _resolve(self, sequences: PartitionSequences) -> None:
+        if sequences.is_unresolved and not sequences.in_flight:
+            sequences.is_unresolved = False
+            if not sequences.is_complete:
+                self._want_new_epoch(sequences)
+
+    def _want_new_epoch(self, sequences: PartitionSequences) -> None:
+        if not sequences.needs_new_epoch:
+            sequences.needs_new_epoch = True
+            self._waiting.append(sequences)
+
+    def _begin_new_epochs(self) -> None:
+        """Begin a new epoch for each waiting partition that has no batch on the wire."""
+        waiting, self._waiting = self._waiting, []
+        for sequences in waiting:
+            on_wire = any(batch.is_in_flight for batch in sequences.in_flight)
+            if on_wire or not self._has_fresh_epoch(sequences):
+                self._waiting.append(sequences)
+            else:
+                sequences.begin(self.producer_id, self.producer_epoch)
+
+    def _has_fresh_epoch(self, sequences: PartitionSequences) -> bool:
+        """Make sure that the current epoch is one that the partition has not used yet."""
+        if self.has_producer_id and self._is_current(sequences):
+            if self.producer_epoch < MAX_EPOCH:
+                self.producer_epoch += 1
+            else:
+                self.producer_id = NO_PRODUCER_ID  # a new one is asked for, with epoch 0
+        return self.has_producer_id
+
+    def _is_current(self, sequences: PartitionSequences) -> bool:
+        mine = (self.producer_id, self.producer_epoch)
+        return mine == (sequences.producer_id, sequences.producer_epoch)
+
+    def _of(self, batch: ProducerBatch) -> PartitionSequences:
+        return self._partitions.setdefault(batch.topic_partition, PartitionSequences())
+
+
 class ProducerTransactionState(Enum):
     """The state of a transactional producer."""
 
@@ -202,143 +342,3 @@ class PartitionSequences(Value):
     def is_complete(self) -> bool:
         """Whether every number assigned so far was acknowledged."""
         return (self.last_acked + 1) % MAX_SEQUENCE == self.next_sequence
-
-
-class TransactionManager:
-    """The identity of one idempotent producer; used in the I/O thread only.
-
-    `needs_new_epoch`, only for a transactional producer: numbers are lost, so nothing more can be
-    written in this epoch.
-    """
-
-    def __init__(self, *, is_transactional: bool = False) -> None:
-        self.is_transactional = is_transactional
-        self.needs_new_epoch = False
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_EPOCH
-        self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        self._waiting: list[PartitionSequences] = []  # those with needs_new_epoch
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
-
-    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """Take over the id and epoch that InitProducerId returned."""
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-
-    def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Count from 0 everywhere, while no batch has a number."""
-        self._partitions.clear()
-        self.needs_new_epoch = False
-        self.set_producer_id(producer_id, producer_epoch)
-
-    def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether sending the batch now keeps the order of its partition."""
-        sequences = self._of(batch)
-        if sequences.needs_new_epoch:
-            return False
-        if batch.has_sequence:
-            return sequences.in_flight[0] is batch
-        if sequences.is_unresolved or not sequences.has_room:
-            return False
-        return not sequences.in_flight or self._is_current(sequences)
-
-    def assign(self, batch: ProducerBatch) -> None:
-        """Number a batch that is sent for the first time."""
-        sequences = self._of(batch)
-        if not self._is_current(sequences):
-            sequences.begin(self.producer_id, self.producer_epoch)
-        sequences.add(batch)
-
-    def may_retry(self, batch: ProducerBatch, error: ErrorCode) -> bool:
-        """Whether sending the batch again may resolve an error about sequence numbers."""
-        if not batch.has_sequence:
-            return False
-        sequences = self._of(batch)
-        if error in FENCED and not self.is_transactional:
-            logger.warning("%s: %s; a new producer id is asked for", batch, error.name)
-            self.producer_id = NO_PRODUCER_ID
-            self._want_new_epoch(sequences)
-            return True
-        if error not in FORGOTTEN:
-            return False
-        if sequences.in_flight[0] is batch:
-            # No batch is ahead of it, so the broker expects another number than we do.
-            if self.is_transactional:
-                return False
-            if batch.maybe_appended and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                # The broker may have appended it: under another number it would be duplicated.
-                return False
-            logger.info("%s: %s; a new epoch begins", batch, error.name)
-            self._want_new_epoch(sequences)
-        return True
-
-    def on_success(self, batch: ProducerBatch) -> None:
-        if batch.has_sequence:
-            sequences = self._of(batch)
-            sequences.remove(batch)
-            sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
-            self._resolve(sequences)
-
-    def on_failure(self, batch: ProducerBatch) -> None:
-        """The batch failed for good: its numbers are missing, or may be."""
-        if batch.has_sequence:
-            sequences = self._of(batch)
-            sequences.remove(batch)
-            if self.is_transactional:
-                self.needs_new_epoch = True
-                return
-            if batch.maybe_appended:
-                sequences.is_unresolved = True
-            else:
-                self._want_new_epoch(sequences)
-            self._resolve(sequences)
-
-    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The parts replace the batch in flight: they have its numbers and its place."""
-        if batch.has_sequence:
-            self._of(batch).split(batch, parts)
-
-    def settle(self) -> None:
-        """Begin new epochs if possible, after batches failed or were answered."""
-        if self._waiting:
-            self._begin_new_epochs()
-
-    def _resolve(self, sequences: PartitionSequences) -> None:
-        if sequences.is_unresolved and not sequences.in_flight:
-            sequences.is_unresolved = False
-            if not sequences.is_complete:
-                self._want_new_epoch(sequences)
-
-    def _want_new_epoch(self, sequences: PartitionSequences) -> None:
-        if not sequences.needs_new_epoch:
-            sequences.needs_new_epoch = True
-            self._waiting.append(sequences)
-
-    def _begin_new_epochs(self) -> None:
-        """Begin a new epoch for each waiting partition that has no batch on the wire."""
-        waiting, self._waiting = self._waiting, []
-        for sequences in waiting:
-            on_wire = any(batch.is_in_flight for batch in sequences.in_flight)
-            if on_wire or not self._has_fresh_epoch(sequences):
-                self._waiting.append(sequences)
-            else:
-                sequences.begin(self.producer_id, self.producer_epoch)
-
-    def _has_fresh_epoch(self, sequences: PartitionSequences) -> bool:
-        """Make sure that the current epoch is one that the partition has not used yet."""
-        if self.has_producer_id and self._is_current(sequences):
-            if self.producer_epoch < MAX_EPOCH:
-                self.producer_epoch += 1
-            else:
-                self.producer_id = NO_PRODUCER_ID  # a new one is asked for, with epoch 0
-        return self.has_producer_id
-
-    def _is_current(self, sequences: PartitionSequences) -> bool:
-        mine = (self.producer_id, self.producer_epoch)
-        return mine == (sequences.producer_id, sequences.producer_epoch)
-
-    def _of(self, batch: ProducerBatch) -> PartitionSequences:
-        return self._partitions.setdefault(batch.topic_partition, PartitionSequences())

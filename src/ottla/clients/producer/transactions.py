@@ -66,6 +66,271 @@ FIRST_VERSION_WITH_MEMBER = 3  # of TxnOffsetCommit (KIP-447)
 MARKERS_BACKOFF_MS = 20
 
 
+class Transactions:
+    """Keeps the state of the producer in step with that of its coordinator.
+
+    Invariants: a batch leaves only while `may_send` holds for its partition; EndTxn leaves only
+    when no batch is on the wire and no other request of the transaction may follow it.
+    `_is_begun`: the transaction may be open at the coordinator; `_is_confirmed`: the coordinator
+    said that it is. A transaction that `bumps` is one of transaction.version 2: its requests add
+    what they write to by themselves, and its end begins a new epoch (KIP-890).
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        config: ProducerConfig,
+        manager: TransactionManager,
+        transactional_id: str,
+    ) -> None:
+        self.requests = TransactionRequests(client, metadata, config, transactional_id)
+        self.machine = StateMachine(self.requests.transactional_id)
+        self.outbox: Outbox
+        self._config = config
+        self._runtime = client.runtime
+        self._manager = manager
+        self._added: set[TopicPartition] = set()
+        self._wanted: dict[TopicPartition, None] = {}
+        self._groups: set[str] = set()
+        self._adding: asyncio.Task[None] | None = None
+        self._offset_calls: set[asyncio.Future[None]] = set()
+        self._is_begun = False
+        self._is_confirmed = False
+        self.bumps = False
+
+    # For the application
+
+    async def init(self, deadline: Deadline) -> None:
+        """Take over the id: its previous producer is fenced and its open transaction aborted."""
+        self.machine.become(ProducerTransactionState.INITIALIZING, "init_transactions")
+        await self._renew(ProducerIdentity(), deadline)
+
+    async def begin(self) -> None:
+        """Begin a transaction locally; the first partition or group tells the coordinator."""
+        self.machine.become(ProducerTransactionState.IN_TRANSACTION, "begin_transaction")
+        self._added.clear()
+        self._wanted.clear()
+        self._groups.clear()
+        self._is_begun = self._is_confirmed = False
+        self.bumps = self.requests.level >= LEVEL_WITH_BUMP
+        self.outbox.refuse(None)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        deadline: Deadline,
+    ) -> None:
+        """Put a group's offsets into the transaction."""
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send_offsets_to_transaction")
+        if not offsets:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._offset_calls.add(done)
+        try:
+            await self._send_offsets(offsets, group, deadline)
+        except KafkaTimeoutError as error:
+            if self.machine.state is ProducerTransactionState.COMMITTING:
+                raise self._fail(error) from None
+            raise  # the same call may be made again, or the transaction aborted
+        except KafkaError as error:
+            raise self._fail(error) from None
+        finally:
+            self._offset_calls.discard(done)
+            done.set_result(None)
+
+    async def commit(self, deadline: Deadline) -> None:
+        """Commit the transaction, once everything that was accepted is acknowledged."""
+        self.machine.become(ProducerTransactionState.COMMITTING, "commit_transaction")
+        await self._deliver("commit_transaction", deadline)
+        await self._end(True, deadline)
+        self.machine.become(ProducerTransactionState.READY)
+
+    async def prepare(self, deadline: Deadline) -> ProducerIdentity:
+        """Leave it open for a TransactionCompleter, once everything accepted is acknowledged."""
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "prepare_transaction")
+        await self._deliver("prepare_transaction", deadline)
+        self.machine.become(ProducerTransactionState.PREPARED, "prepare_transaction")
+        return self._identity
+
+    async def abort(self, deadline: Deadline) -> None:
+        """Abort the transaction; batches that are not on the wire yet are dropped."""
+        self.machine.become(ProducerTransactionState.ABORTING, "abort_transaction")
+        self._refuse_records("abort_transaction")
+        await self._stop_adding()
+        await self.outbox.idle()
+        self._drop("the transaction was aborted")
+        await self._end(False, deadline)
+        if self._manager.needs_new_epoch:
+            await self._renew(self._identity, deadline)
+        else:
+            self.machine.become(ProducerTransactionState.READY)
+
+    def check_may_leave(self) -> None:
+        """Refuse to leave the transactional id for another one in the middle of a transaction."""
+        if self.machine.state not in LEAVES:
+            raise self.machine.refusal("take_id")
+
+    def check_may_send(self) -> None:
+        """Refuse a record outside a transaction; may be called from any thread."""
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send")
+
+    def note_refusal(self, error: KafkaError) -> None:
+        """A record of the open transaction was refused: without it, nothing is committed."""
+        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
+            self._fail(error, is_fatal=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to abort."""
+        return self.machine.state in (
+            ProducerTransactionState.IN_TRANSACTION,
+            ProducerTransactionState.ABORTABLE_ERROR,
+            ProducerTransactionState.ABORTING,
+        )
+
+    # For the sender
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether batches of the partition may be sent; otherwise begin to add it."""
+        if self.machine.state not in WRITES:
+            return False
+        if self.bumps:
+            self._is_begun = True
+            return True
+        if partition in self._added:
+            return True
+        self._wanted[partition] = None
+        if self._adding is None:
+            name = f"partitions of transaction {self.requests.transactional_id}"
+            self._adding = self._runtime.scheduler.spawn(self._add_partitions(), name)
+        return False
+
+    def drop_what_cannot_be_sent(self) -> None:
+        """Drop the queued records of a transaction that cannot be committed."""
+        if self.machine.error is not None:
+            self._drop(self.machine.error.message)
+
+    def on_batch_failed(self, error: KafkaError) -> None:
+        """A record of the transaction is lost: the transaction can only be aborted."""
+        if self.machine.state in WRITES:
+            self._fail(error, is_fatal=error.error in FENCED)
+
+    async def close(self) -> None:
+        await self._stop_adding()
+
+    # Internals
+
+    @property
+    def _identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self._manager.producer_id, self._manager.producer_epoch)
+
+    async def _renew(self, present: ProducerIdentity, deadline: Deadline) -> None:
+        """Get an epoch in which nothing has been written yet."""
+        try:
+            identity = await self.requests.init_producer_id(present, deadline)
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            raise self._fail(error, is_fatal=True) from None
+        self._manager.begin_epoch(*identity)
+        self.machine.become(ProducerTransactionState.READY)
+
+    async def _send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        deadline: Deadline,
+    ) -> None:
+        if self.bumps:
+            self._is_begun = True
+        elif group.group_id not in self._groups:
+            self._is_begun = True
+            await self.requests.add_offsets(self._identity, group.group_id, deadline)
+            self._is_confirmed = True
+            self._groups.add(group.group_id)
+        await self.requests.commit_offsets(
+            self._identity, group, offsets, deadline, adds=self.bumps
+        )
+
+    async def _deliver(self, call: str, deadline: Deadline) -> None:
+        """Take no more records and wait for those of other threads; raises if one is lost."""
+        self._refuse_records(call)
+        await self.outbox.delivered(deadline)
+        while self._offset_calls and self.machine.error is None:
+            calls = asyncio.wait(self._offset_calls, return_when=asyncio.FIRST_COMPLETED)
+            what = f"{call}: offsets are still on their way"
+            await within(self._runtime.scheduler, deadline.left_ms, calls, what)
+        if self.machine.error is not None:
+            raise self.machine.refusal(call)
+
+    def _refuse_records(self, call: str) -> None:
+        text = f"send: {call} of producer {self.requests.transactional_id} was called before"
+        self.outbox.refuse(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
+
+    async def _add_partitions(self) -> None:
+        try:
+            while self._wanted and self.machine.state in WRITES:
+                wanted = list(self._wanted)
+                self._is_begun = True
+                limit = Deadline(self._runtime.clock, self._config.delivery_timeout_ms)
+                await self.requests.add_partitions(self._identity, wanted, limit)
+                self._is_confirmed = True
+                self._added.update(wanted)
+                for partition in wanted:
+                    del self._wanted[partition]
+                self.outbox.wakeup()
+        except KafkaError as error:
+            if self.machine.state in WRITES:
+                self._fail(error)
+        finally:
+            self._adding = None
+
+    async def _stop_adding(self) -> None:
+        """Stop adding partitions.
+
+        A request already sent is handled before any that follows, as the connection keeps order.
+        """
+        task = self._adding
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _end(self, commit: bool, deadline: Deadline) -> None:
+        if not self._is_begun:
+            return
+        try:
+            identity = await self.requests.end(self._identity, commit, deadline, bumps=self.bumps)
+        except KafkaTimeoutError:
+            raise  # the outcome is unknown: the same call may be made again
+        except KafkaError as error:
+            if commit or not self._was_never_begun(error):
+                is_fatal = not commit or error.error is not ErrorCode.TRANSACTION_ABORTABLE
+                raise self._fail(error, is_fatal=is_fatal) from None
+        else:
+            if self.bumps:
+                self._manager.begin_epoch(*identity)
+
+    def _was_never_begun(self, error: KafkaError) -> bool:
+        """Whether the coordinator has nothing to abort, as it accepted no request before."""
+        is_unknown = error.error is ErrorCode.INVALID_TXN_STATE or error.error in FORGOTTEN
+        return is_unknown and not self._is_confirmed
+
+    def _fail(self, error: KafkaError, is_fatal: bool | None = None) -> KafkaError:
+        if error.error in FORGOTTEN:
+            self._manager.needs_new_epoch = True
+            self._is_confirmed = False
+        fatal = error.error in FATAL if is_fatal is None else is_fatal
+        raised = self.machine.fail(error, is_fatal=fatal)
+        logger.info("transactional id %s: %s", self.requests.transactional_id, raised)
+        self.outbox.wakeup()  # it drops what can no longer be sent
+        return raised
+
+    def _drop(self, why: str) -> None:
+        self.outbox.drop_queued(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, why))
+
+
 class ProducerIdentity(NamedTuple):
     """The producer id and epoch with which the producer writes."""
 
@@ -344,271 +609,6 @@ class Outbox(NamedTuple):
     idle: Callable[[], Awaitable[None]]
     delivered: Callable[[Deadline], Awaitable[None]]
     refuse: Callable[[KafkaError | None], object]
-
-
-class Transactions:
-    """Keeps the state of the producer in step with that of its coordinator.
-
-    Invariants: a batch leaves only while `may_send` holds for its partition; EndTxn leaves only
-    when no batch is on the wire and no other request of the transaction may follow it.
-    `_is_begun`: the transaction may be open at the coordinator; `_is_confirmed`: the coordinator
-    said that it is. A transaction that `bumps` is one of transaction.version 2: its requests add
-    what they write to by themselves, and its end begins a new epoch (KIP-890).
-    """
-
-    def __init__(
-        self,
-        client: NetworkClient,
-        metadata: Metadata,
-        config: ProducerConfig,
-        manager: TransactionManager,
-        transactional_id: str,
-    ) -> None:
-        self.requests = TransactionRequests(client, metadata, config, transactional_id)
-        self.machine = StateMachine(self.requests.transactional_id)
-        self.outbox: Outbox
-        self._config = config
-        self._runtime = client.runtime
-        self._manager = manager
-        self._added: set[TopicPartition] = set()
-        self._wanted: dict[TopicPartition, None] = {}
-        self._groups: set[str] = set()
-        self._adding: asyncio.Task[None] | None = None
-        self._offset_calls: set[asyncio.Future[None]] = set()
-        self._is_begun = False
-        self._is_confirmed = False
-        self.bumps = False
-
-    # For the application
-
-    async def init(self, deadline: Deadline) -> None:
-        """Take over the id: its previous producer is fenced and its open transaction aborted."""
-        self.machine.become(ProducerTransactionState.INITIALIZING, "init_transactions")
-        await self._renew(ProducerIdentity(), deadline)
-
-    async def begin(self) -> None:
-        """Begin a transaction locally; the first partition or group tells the coordinator."""
-        self.machine.become(ProducerTransactionState.IN_TRANSACTION, "begin_transaction")
-        self._added.clear()
-        self._wanted.clear()
-        self._groups.clear()
-        self._is_begun = self._is_confirmed = False
-        self.bumps = self.requests.level >= LEVEL_WITH_BUMP
-        self.outbox.refuse(None)
-
-    async def send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group: ConsumerGroupMetadata,
-        deadline: Deadline,
-    ) -> None:
-        """Put a group's offsets into the transaction."""
-        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send_offsets_to_transaction")
-        if not offsets:
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._offset_calls.add(done)
-        try:
-            await self._send_offsets(offsets, group, deadline)
-        except KafkaTimeoutError as error:
-            if self.machine.state is ProducerTransactionState.COMMITTING:
-                raise self._fail(error) from None
-            raise  # the same call may be made again, or the transaction aborted
-        except KafkaError as error:
-            raise self._fail(error) from None
-        finally:
-            self._offset_calls.discard(done)
-            done.set_result(None)
-
-    async def commit(self, deadline: Deadline) -> None:
-        """Commit the transaction, once everything that was accepted is acknowledged."""
-        self.machine.become(ProducerTransactionState.COMMITTING, "commit_transaction")
-        await self._deliver("commit_transaction", deadline)
-        await self._end(True, deadline)
-        self.machine.become(ProducerTransactionState.READY)
-
-    async def prepare(self, deadline: Deadline) -> ProducerIdentity:
-        """Leave it open for a TransactionCompleter, once everything accepted is acknowledged."""
-        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "prepare_transaction")
-        await self._deliver("prepare_transaction", deadline)
-        self.machine.become(ProducerTransactionState.PREPARED, "prepare_transaction")
-        return self._identity
-
-    async def abort(self, deadline: Deadline) -> None:
-        """Abort the transaction; batches that are not on the wire yet are dropped."""
-        self.machine.become(ProducerTransactionState.ABORTING, "abort_transaction")
-        self._refuse_records("abort_transaction")
-        await self._stop_adding()
-        await self.outbox.idle()
-        self._drop("the transaction was aborted")
-        await self._end(False, deadline)
-        if self._manager.needs_new_epoch:
-            await self._renew(self._identity, deadline)
-        else:
-            self.machine.become(ProducerTransactionState.READY)
-
-    def check_may_leave(self) -> None:
-        """Refuse to leave the transactional id for another one in the middle of a transaction."""
-        if self.machine.state not in LEAVES:
-            raise self.machine.refusal("take_id")
-
-    def check_may_send(self) -> None:
-        """Refuse a record outside a transaction; may be called from any thread."""
-        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send")
-
-    def note_refusal(self, error: KafkaError) -> None:
-        """A record of the open transaction was refused: without it, nothing is committed."""
-        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
-            self._fail(error, is_fatal=False)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is something to abort."""
-        return self.machine.state in (
-            ProducerTransactionState.IN_TRANSACTION,
-            ProducerTransactionState.ABORTABLE_ERROR,
-            ProducerTransactionState.ABORTING,
-        )
-
-    # For the sender
-
-    def may_send(self, partition: TopicPartition) -> bool:
-        """Whether batches of the partition may be sent; otherwise begin to add it."""
-        if self.machine.state not in WRITES:
-            return False
-        if self.bumps:
-            self._is_begun = True
-            return True
-        if partition in self._added:
-            return True
-        self._wanted[partition] = None
-        if self._adding is None:
-            name = f"partitions of transaction {self.requests.transactional_id}"
-            self._adding = self._runtime.scheduler.spawn(self._add_partitions(), name)
-        return False
-
-    def drop_what_cannot_be_sent(self) -> None:
-        """Drop the queued records of a transaction that cannot be committed."""
-        if self.machine.error is not None:
-            self._drop(self.machine.error.message)
-
-    def on_batch_failed(self, error: KafkaError) -> None:
-        """A record of the transaction is lost: the transaction can only be aborted."""
-        if self.machine.state in WRITES:
-            self._fail(error, is_fatal=error.error in FENCED)
-
-    async def close(self) -> None:
-        await self._stop_adding()
-
-    # Internals
-
-    @property
-    def _identity(self) -> ProducerIdentity:
-        return ProducerIdentity(self._manager.producer_id, self._manager.producer_epoch)
-
-    async def _renew(self, present: ProducerIdentity, deadline: Deadline) -> None:
-        """Get an epoch in which nothing has been written yet."""
-        try:
-            identity = await self.requests.init_producer_id(present, deadline)
-        except KafkaTimeoutError:
-            raise
-        except KafkaError as error:
-            raise self._fail(error, is_fatal=True) from None
-        self._manager.begin_epoch(*identity)
-        self.machine.become(ProducerTransactionState.READY)
-
-    async def _send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group: ConsumerGroupMetadata,
-        deadline: Deadline,
-    ) -> None:
-        if self.bumps:
-            self._is_begun = True
-        elif group.group_id not in self._groups:
-            self._is_begun = True
-            await self.requests.add_offsets(self._identity, group.group_id, deadline)
-            self._is_confirmed = True
-            self._groups.add(group.group_id)
-        await self.requests.commit_offsets(
-            self._identity, group, offsets, deadline, adds=self.bumps
-        )
-
-    async def _deliver(self, call: str, deadline: Deadline) -> None:
-        """Take no more records and wait for those of other threads; raises if one is lost."""
-        self._refuse_records(call)
-        await self.outbox.delivered(deadline)
-        while self._offset_calls and self.machine.error is None:
-            calls = asyncio.wait(self._offset_calls, return_when=asyncio.FIRST_COMPLETED)
-            what = f"{call}: offsets are still on their way"
-            await within(self._runtime.scheduler, deadline.left_ms, calls, what)
-        if self.machine.error is not None:
-            raise self.machine.refusal(call)
-
-    def _refuse_records(self, call: str) -> None:
-        text = f"send: {call} of producer {self.requests.transactional_id} was called before"
-        self.outbox.refuse(KafkaError(ErrorCode.INVALID_TXN_STATE, text))
-
-    async def _add_partitions(self) -> None:
-        try:
-            while self._wanted and self.machine.state in WRITES:
-                wanted = list(self._wanted)
-                self._is_begun = True
-                limit = Deadline(self._runtime.clock, self._config.delivery_timeout_ms)
-                await self.requests.add_partitions(self._identity, wanted, limit)
-                self._is_confirmed = True
-                self._added.update(wanted)
-                for partition in wanted:
-                    del self._wanted[partition]
-                self.outbox.wakeup()
-        except KafkaError as error:
-            if self.machine.state in WRITES:
-                self._fail(error)
-        finally:
-            self._adding = None
-
-    async def _stop_adding(self) -> None:
-        """Stop adding partitions.
-
-        A request already sent is handled before any that follows, as the connection keeps order.
-        """
-        task = self._adding
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _end(self, commit: bool, deadline: Deadline) -> None:
-        if not self._is_begun:
-            return
-        try:
-            identity = await self.requests.end(self._identity, commit, deadline, bumps=self.bumps)
-        except KafkaTimeoutError:
-            raise  # the outcome is unknown: the same call may be made again
-        except KafkaError as error:
-            if commit or not self._was_never_begun(error):
-                is_fatal = not commit or error.error is not ErrorCode.TRANSACTION_ABORTABLE
-                raise self._fail(error, is_fatal=is_fatal) from None
-        else:
-            if self.bumps:
-                self._manager.begin_epoch(*identity)
-
-    def _was_never_begun(self, error: KafkaError) -> bool:
-        """Whether the coordinator has nothing to abort, as it accepted no request before."""
-        is_unknown = error.error is ErrorCode.INVALID_TXN_STATE or error.error in FORGOTTEN
-        return is_unknown and not self._is_confirmed
-
-    def _fail(self, error: KafkaError, is_fatal: bool | None = None) -> KafkaError:
-        if error.error in FORGOTTEN:
-            self._manager.needs_new_epoch = True
-            self._is_confirmed = False
-        fatal = error.error in FATAL if is_fatal is None else is_fatal
-        raised = self.machine.fail(error, is_fatal=fatal)
-        logger.info("transactional id %s: %s", self.requests.transactional_id, raised)
-        self.outbox.wakeup()  # it drops what can no longer be sent
-        return raised
-
-    def _drop(self, why: str) -> None:
-        self.outbox.drop_queued(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, why))
 
 
 def group_metadata_of(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:

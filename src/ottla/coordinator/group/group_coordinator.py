@@ -472,7 +472,7 @@ class GroupCoordinator:
         return frozenset(filter(group.offsets.is_unstable, partitions))
 
     def known_partitions(self, group_id: str) -> list[TopicPartition]:
-        """The partitions of which the group may have an offset."""
+        """The partitions for which the group may have an offset."""
         group = self.manager.group(group_id)
         return [] if group is None else list(group.offsets.known())
 

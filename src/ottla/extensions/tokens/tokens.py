@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Tokens(Extension):
-    """The tokens of a broker, all of which it knows before the first client comes."""
+    """The tokens of a broker, which it knows before the first client comes."""
 
     def __init__(self, broker: Parts) -> None:
         super().__init__(broker)

@@ -44,6 +44,32 @@ MS_PER_S: Final = 1_000
 PRODUCER_COUNT: Final = "_PRODUCER_CLIENT_ID_SEQUENCE"
 
 
+class AppProcess(SimulatedProcess):
+    """One life of an instance of an app."""
+
+    def __init__(self, world: World, host: str, names: Mapping[Address, Address]) -> None:
+        """`names` has other names of addresses, as `/etc/hosts` has."""
+        self.app_loop = AppLoop.over(world.clock, world.agenda)
+        self.app_loop.process = self
+        self.names = names
+        self.is_asked_to_stop = False
+        self._main: asyncio.Task[Any] | None = None
+        super().__init__(world, host, MemoryDisk(), self.app_loop)
+
+    def run(self, main: Coroutine[Any, Any, object]) -> None:
+        """Begin to run the program."""
+        self._main = self.app_loop.create_task(main, name=self.host)
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM): by its own handler, or else as asyncio.run does for Ctrl-C."""
+        self.is_asked_to_stop = True
+        handler = self.app_loop.signal_handlers.get(signal.SIGTERM)
+        if handler is not None:
+            self.loop.call_soon(handler)
+        elif self._main is not None:
+            self.loop.call_soon(self._main.cancel)
+
+
 class AppTask(asyncio.Task[Any]):
     """A task with a number, so that a set of tasks has the same order in each run."""
 
@@ -176,32 +202,6 @@ def _address(host: str | None = None, port: int | None = None, **options: Any) -
     if host is None or port is None:
         raise OSError(errno.EOPNOTSUPP, "the simulated network connects to a host and a port only")
     return host, port
-
-
-class AppProcess(SimulatedProcess):
-    """One life of an instance of an app."""
-
-    def __init__(self, world: World, host: str, names: Mapping[Address, Address]) -> None:
-        """`names` has other names of addresses, as `/etc/hosts` has."""
-        self.app_loop = AppLoop.over(world.clock, world.agenda)
-        self.app_loop.process = self
-        self.names = names
-        self.is_asked_to_stop = False
-        self._main: asyncio.Task[Any] | None = None
-        super().__init__(world, host, MemoryDisk(), self.app_loop)
-
-    def run(self, main: Coroutine[Any, Any, object]) -> None:
-        """Begin to run the program."""
-        self._main = self.app_loop.create_task(main, name=self.host)
-
-    def stop(self) -> None:
-        """Ask it to end (SIGTERM): by its own handler, or else as asyncio.run does for Ctrl-C."""
-        self.is_asked_to_stop = True
-        handler = self.app_loop.signal_handlers.get(signal.SIGTERM)
-        if handler is not None:
-            self.loop.call_soon(handler)
-        elif self._main is not None:
-            self.loop.call_soon(self._main.cancel)
 
 
 # What Python's modules take from the machine

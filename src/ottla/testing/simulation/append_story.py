@@ -48,6 +48,55 @@ Visible = Mapping[TopicPartition, Mapping[int, bytes]]
 """What a reader of committed records has seen in the end, by partition and offset."""
 
 
+class AppendStory(CopyStory):
+    """Appenders, which are killed, paused and replaced as copiers are, and a reader of all."""
+
+    def _begin(self) -> None:
+        self._appends = AppendHistory()
+        self._lives = 0
+        if self._raises_epochs:
+            self._raise_epochs()
+        self._make_topic(TOPIC)
+        self._copiers += [self._start_copier(f"appender{n}") for n in range(APPENDERS)]
+        reader = Reader(self.cluster, "reader", self.history, "read_committed")
+        reader.process.spawn(reader.run(self.partitions), "read")
+        self._watch_ends(self.partitions, "read_committed")
+
+    def _start_copier(self, name: str) -> SimulatedClient:
+        self._lives += 1
+        writer = f"life{self._lives}"
+        appender = Appender(self.cluster, name, self.history, self._appends, writer)
+        appender.process.spawn(appender.run(self._written), "append")
+        return appender
+
+    @property
+    def _written(self) -> list[TopicPartition]:
+        """The partitions that transactions write to."""
+        return self.partitions
+
+    def _is_whole(self) -> bool:
+        for appender in self._copiers:
+            appender.is_told_to_stop = True
+        return all(each.is_done for each in self._copiers) and super()._is_whole()
+
+    def _end(self) -> None:
+        Story._end(self)
+
+    def _read_everything(self, ends: dict[TopicPartition, int]) -> None:
+        last = Reader(self.cluster, "last-reader", History(), "read_committed")
+        last.process.spawn(last.run(self.partitions), "read everything")
+
+        def has_read_all() -> bool:
+            return all(last.next_offsets.get(each, 0) >= end for each, end in ends.items())
+
+        if not self.world.run_until(has_read_all, PEACE_LIMIT_MS):
+            self.history.violations.append(f"not everything can be read: {last.next_offsets}")
+        visible = last.history.seen
+        self.history.violations += [*last.history.violations, *self._appends.check(visible)]
+        for partition in self.partitions:
+            self._compare_prefix(partition, visible.get(partition, {}))
+
+
 class End(Enum):
     """How a transaction has ended, as its client knows."""
 
@@ -287,52 +336,3 @@ class Appender(SimulatedClient):
             }
         )
         return ConsumerCore(self.process.runtime, config)
-
-
-class AppendStory(CopyStory):
-    """Appenders, which are killed, paused and replaced as copiers are, and a reader of all."""
-
-    def _begin(self) -> None:
-        self._appends = AppendHistory()
-        self._lives = 0
-        if self._raises_epochs:
-            self._raise_epochs()
-        self._make_topic(TOPIC)
-        self._copiers += [self._start_copier(f"appender{n}") for n in range(APPENDERS)]
-        reader = Reader(self.cluster, "reader", self.history, "read_committed")
-        reader.process.spawn(reader.run(self.partitions), "read")
-        self._watch_ends(self.partitions, "read_committed")
-
-    def _start_copier(self, name: str) -> SimulatedClient:
-        self._lives += 1
-        writer = f"life{self._lives}"
-        appender = Appender(self.cluster, name, self.history, self._appends, writer)
-        appender.process.spawn(appender.run(self._written), "append")
-        return appender
-
-    @property
-    def _written(self) -> list[TopicPartition]:
-        """The partitions that transactions write to."""
-        return self.partitions
-
-    def _is_whole(self) -> bool:
-        for appender in self._copiers:
-            appender.is_told_to_stop = True
-        return all(each.is_done for each in self._copiers) and super()._is_whole()
-
-    def _end(self) -> None:
-        Story._end(self)
-
-    def _read_everything(self, ends: dict[TopicPartition, int]) -> None:
-        last = Reader(self.cluster, "last-reader", History(), "read_committed")
-        last.process.spawn(last.run(self.partitions), "read everything")
-
-        def has_read_all() -> bool:
-            return all(last.next_offsets.get(each, 0) >= end for each, end in ends.items())
-
-        if not self.world.run_until(has_read_all, PEACE_LIMIT_MS):
-            self.history.violations.append(f"not everything can be read: {last.next_offsets}")
-        visible = last.history.seen
-        self.history.violations += [*last.history.violations, *self._appends.check(visible)]
-        for partition in self.partitions:
-            self._compare_prefix(partition, visible.get(partition, {}))

@@ -87,6 +87,41 @@ MAX_BEFORE: Final = 60
 IDS_OF_A_BLOCK: Final = 1_000
 
 
+class Conditions(NamedTuple):
+    """What a world is like."""
+
+    settings: Settings
+    kinds: tuple[str, ...]
+    """What faults strike."""
+    calls_per_fault: int
+    is_retained: bool = False
+    """Whether records go for the size of their log."""
+    edges: Edges | None = None
+
+    @classmethod
+    def drawn(cls, seed: int, may_retain: bool) -> Conditions:
+        """The conditions of a seed; in half of them nothing is special but the disks."""
+        chance = random.Random(f"conditions {seed}")
+        calls_per_fault = chance.choice(CALLS_PER_FAULT)
+        is_tiny, is_compacted, has_two_dirs, is_retained = (
+            chance.random() < share for share in (0.2, 0.25, 0.25, 0.3)
+        )
+        settings: dict[str, str | int] = {}
+        for is_there, drawn in (
+            (is_tiny, TINY),
+            (is_compacted, COMPACTED),
+            (has_two_dirs, TWO_DIRS),
+            (is_retained and may_retain, RETAINED),
+        ):
+            settings |= drawn if is_there else {}
+        # A clock that is wrong by an hour lets tombstones go while a replica still lacks them.
+        kinds = tuple(kind for kind in KINDS if not (is_compacted and kind == CLOCKS))
+        edges = Edges.drawn(chance) if chance.random() < SHARE_AT_EDGES else None
+        return cls(
+            settings, (*kinds, *MORE_KINDS), calls_per_fault, is_retained and may_retain, edges
+        )
+
+
 class Edges(NamedTuple):
     """Where the numbers of a world begin."""
 
@@ -161,38 +196,3 @@ def near_ends() -> Iterator[None]:
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, end)
         yield
-
-
-class Conditions(NamedTuple):
-    """What a world is like."""
-
-    settings: Settings
-    kinds: tuple[str, ...]
-    """What faults strike."""
-    calls_per_fault: int
-    is_retained: bool = False
-    """Whether records go for the size of their log."""
-    edges: Edges | None = None
-
-    @classmethod
-    def drawn(cls, seed: int, may_retain: bool) -> Conditions:
-        """The conditions of a seed; in half of them nothing is special but the disks."""
-        chance = random.Random(f"conditions {seed}")
-        calls_per_fault = chance.choice(CALLS_PER_FAULT)
-        is_tiny, is_compacted, has_two_dirs, is_retained = (
-            chance.random() < share for share in (0.2, 0.25, 0.25, 0.3)
-        )
-        settings: dict[str, str | int] = {}
-        for is_there, drawn in (
-            (is_tiny, TINY),
-            (is_compacted, COMPACTED),
-            (has_two_dirs, TWO_DIRS),
-            (is_retained and may_retain, RETAINED),
-        ):
-            settings |= drawn if is_there else {}
-        # A clock that is wrong by an hour lets tombstones go while a replica still lacks them.
-        kinds = tuple(kind for kind in KINDS if not (is_compacted and kind == CLOCKS))
-        edges = Edges.drawn(chance) if chance.random() < SHARE_AT_EDGES else None
-        return cls(
-            settings, (*kinds, *MORE_KINDS), calls_per_fault, is_retained and may_retain, edges
-        )

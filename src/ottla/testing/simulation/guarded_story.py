@@ -91,6 +91,91 @@ CHANGE_WEIGHT: Final = 4
 """How much likelier a change of the guest's right is than another fault."""
 
 
+class GuardedStory(Story):
+    """Writers and readers with rights; a guest, which has one at times; a stranger, which has none.
+
+    At the end the guest is denied while it reads: once all brokers know of that, it reads nothing
+    more. Then it may read again, and gets all that it has missed.
+    """
+
+    settings: ClassVar[Mapping[str, str | int]] = {
+        # A broker that has not heard of the topic yet would say that nobody may create it.
+        "auto.create.topics.enable": "false",
+        "authorizer.class.name": AUTHORIZERS[0],
+        "super.users": ";".join(
+            f"User:{name}" for name in ("broker-1", "broker-2", "broker-3", "maker", KEEPER)
+        ),
+    }
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._keeper = AclKeeper(self.cluster, KEEPER, self.history)
+        self._guest = Guest(self.cluster, GUEST, self.history)
+        self._stranger = Stranger(self.cluster, STRANGER, self.history)
+
+    def _begin(self) -> None:
+        self._keeper.process.spawn(self._keeper.run(), "keep the ACLs")
+        self._wait(self._keeper.is_done_everywhere, START_LIMIT_MS, "the ACLs are not in force")
+        super()._begin()
+        self._guest.process.spawn(self._guest.run(self.partitions), "read as a guest")
+        self._stranger.process.spawn(self._stranger.run(), "try everything")
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [*super()._more_faults(), *[self._change_right] * CHANGE_WEIGHT]
+
+    def _change_right(self, chance: random.Random) -> str:
+        """Deny the guest to read, or allow it again."""
+        self._keeper.is_guest_denied = is_denied = not self._keeper.is_guest_denied
+        return f"the guest may {'not read' if is_denied else 'read again'}"
+
+    def _end(self) -> None:
+        self._deny_guest()
+        if self.history.violations:
+            return
+        self._keeper.is_guest_denied = False
+        super()._end()
+        ends = {tp: self._end_of(tp) for tp in self.partitions}
+        self._wait(
+            lambda: all(self._guest.next_offsets.get(tp, 0) >= end for tp, end in ends.items()),
+            PEACE_LIMIT_MS,
+            f"the guest, which may read again, has not read to {list(ends.values())}",
+        )
+        self._wait(self._keeper.is_done_everywhere, PEACE_LIMIT_MS, "the denial is in force")
+        self._keeper.is_told_to_stop = self._stranger.is_told_to_stop = True
+        self._wait(
+            lambda: self._keeper.is_done and self._stranger.is_done,
+            API_TIMEOUT_MS,
+            "the clients have not stopped",
+        )
+
+    def _deny_guest(self) -> None:
+        """Once all brokers know of its denial, the guest reads nothing that is written."""
+        self._keeper.is_guest_denied = True
+        is_known = self._keeper.is_done_everywhere
+        self._wait(is_known, PEACE_LIMIT_MS, "the denial is not in force")
+        self.world.run(IN_FLIGHT_MS)
+        before = self._guest.read_count
+        written = self._acknowledged_count() + RECORDS_UNSEEN
+        self._wait(
+            lambda: self._acknowledged_count() >= written, PEACE_LIMIT_MS, "nothing is written"
+        )
+        self.world.run(IN_FLIGHT_MS)
+        if self._guest.read_count > before:
+            self.history.violations.append(
+                f"a guest has read {self._guest.read_count - before} records that it may not read"
+            )
+
+    def _acknowledged_count(self) -> int:
+        return sum(map(len, self.history.acknowledged.values()))
+
+    def _wait(self, condition: Callable[[], bool], limit_ms: int, complaint: str) -> None:
+        if self.history.violations:
+            return
+        violations = self.history.violations
+        if not self.world.run_until(lambda: bool(violations) or condition(), limit_ms):
+            violations.append(f"{complaint} after {limit_ms} ms: {self._state()}")
+
+
 def rule(
     user: str,
     operation: AclOperation,
@@ -316,88 +401,3 @@ def table_of(host: Any) -> AclTable | None:
     rights: Any = host.broker.extensions["authorizer.class.name"]
     table: AclTable = rights.authorizer.table
     return table
-
-
-class GuardedStory(Story):
-    """Writers and readers with rights; a guest, which has one at times; a stranger, which has none.
-
-    At the end the guest is denied while it reads: once all brokers know of that, it reads nothing
-    more. Then it may read again, and gets all that it has missed.
-    """
-
-    settings: ClassVar[Mapping[str, str | int]] = {
-        # A broker that has not heard of the topic yet would say that nobody may create it.
-        "auto.create.topics.enable": "false",
-        "authorizer.class.name": AUTHORIZERS[0],
-        "super.users": ";".join(
-            f"User:{name}" for name in ("broker-1", "broker-2", "broker-3", "maker", KEEPER)
-        ),
-    }
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._keeper = AclKeeper(self.cluster, KEEPER, self.history)
-        self._guest = Guest(self.cluster, GUEST, self.history)
-        self._stranger = Stranger(self.cluster, STRANGER, self.history)
-
-    def _begin(self) -> None:
-        self._keeper.process.spawn(self._keeper.run(), "keep the ACLs")
-        self._wait(self._keeper.is_done_everywhere, START_LIMIT_MS, "the ACLs are not in force")
-        super()._begin()
-        self._guest.process.spawn(self._guest.run(self.partitions), "read as a guest")
-        self._stranger.process.spawn(self._stranger.run(), "try everything")
-
-    def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [*super()._more_faults(), *[self._change_right] * CHANGE_WEIGHT]
-
-    def _change_right(self, chance: random.Random) -> str:
-        """Deny the guest to read, or allow it again."""
-        self._keeper.is_guest_denied = is_denied = not self._keeper.is_guest_denied
-        return f"the guest may {'not read' if is_denied else 'read again'}"
-
-    def _end(self) -> None:
-        self._deny_guest()
-        if self.history.violations:
-            return
-        self._keeper.is_guest_denied = False
-        super()._end()
-        ends = {tp: self._end_of(tp) for tp in self.partitions}
-        self._wait(
-            lambda: all(self._guest.next_offsets.get(tp, 0) >= end for tp, end in ends.items()),
-            PEACE_LIMIT_MS,
-            f"the guest, which may read again, has not read to {list(ends.values())}",
-        )
-        self._wait(self._keeper.is_done_everywhere, PEACE_LIMIT_MS, "the denial is in force")
-        self._keeper.is_told_to_stop = self._stranger.is_told_to_stop = True
-        self._wait(
-            lambda: self._keeper.is_done and self._stranger.is_done,
-            API_TIMEOUT_MS,
-            "the clients have not stopped",
-        )
-
-    def _deny_guest(self) -> None:
-        """Once all brokers know of its denial, the guest reads nothing that is written."""
-        self._keeper.is_guest_denied = True
-        is_known = self._keeper.is_done_everywhere
-        self._wait(is_known, PEACE_LIMIT_MS, "the denial is not in force")
-        self.world.run(IN_FLIGHT_MS)
-        before = self._guest.read_count
-        written = self._acknowledged_count() + RECORDS_UNSEEN
-        self._wait(
-            lambda: self._acknowledged_count() >= written, PEACE_LIMIT_MS, "nothing is written"
-        )
-        self.world.run(IN_FLIGHT_MS)
-        if self._guest.read_count > before:
-            self.history.violations.append(
-                f"a guest has read {self._guest.read_count - before} records that it may not read"
-            )
-
-    def _acknowledged_count(self) -> int:
-        return sum(map(len, self.history.acknowledged.values()))
-
-    def _wait(self, condition: Callable[[], bool], limit_ms: int, complaint: str) -> None:
-        if self.history.violations:
-            return
-        violations = self.history.violations
-        if not self.world.run_until(lambda: bool(violations) or condition(), limit_ms):
-            violations.append(f"{complaint} after {limit_ms} ms: {self._state()}")

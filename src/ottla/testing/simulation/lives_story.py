@@ -52,75 +52,6 @@ NEW_LIFE_WEIGHT: Final = 4
 """How much likelier a new life is than another fault."""
 
 
-class LifeReader(SimulatedClient):
-    """Reads the topic, in a group or alone, and checks the life of each record."""
-
-    def __init__(
-        self, cluster: SimulatedCluster, name: str, history: History, protocol: str | None
-    ) -> None:
-        super().__init__(cluster, name, history)
-        config = {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "request.timeout.ms": 5_000,
-            "metadata.max.age.ms": 5_000,
-            "isolation.level": "read_committed",
-        }
-        if protocol is not None:
-            config |= {"group.id": GROUP, "max.poll.interval.ms": 20_000}
-            config |= group_settings(protocol)
-        self._has_group = protocol is not None
-        self.core = ConsumerCore(self.process.runtime, ConsumerConfig.parse(config))
-        self.read: dict[UUID, set[bytes]] = {}
-        """The values of each life, by its topic id."""
-
-    async def run(self) -> None:
-        """Read until told to stop."""
-        if self._has_group:
-            self.core.subscribe([LIVES], RebalanceListener())
-        else:
-            self.core.assign([TopicPartition(LIVES, index) for index in range(PARTITIONS)])
-        while not self.is_told_to_stop:
-            try:
-                outcome = await self.core.poll(Deadline(self.process.clock, POLL_MS))
-                if not isinstance(outcome, list):
-                    self.core.acknowledge()
-                elif outcome:
-                    await self._take(outcome)
-            except KafkaError:
-                await self.pause(RESTART_MS)
-        await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
-        self.is_done = True
-
-    async def _take(self, records: list[ConsumerRecord]) -> None:
-        topic = self.core.metadata.cluster.topics.get(LIVES)
-        topic_id = NO_UUID if topic is None else topic.topic_id
-        for record in records:
-            self.read.setdefault(topic_id, set()).add(record.value)
-            self._check(TopicPartition(record.topic, record.partition), topic_id, record)
-        if self._has_group:
-            await self.core.commit(None, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
-
-    def _check(
-        self, topic_partition: TopicPartition, topic_id: UUID, record: ConsumerRecord
-    ) -> None:
-        """Compare a record with the logs of the life that the client knows of."""
-        for host in self.cluster.hosts:
-            known = partition_at(host, topic_partition) if host.is_alive else None
-            if known is None or known.topic_id != topic_id or known.log.log_dir.is_offline:
-                continue
-            for batch in batches_of(known, record.offset, known.high_watermark):
-                there = {each.offset: each.value for each in batch.records()}
-                if there.get(record.offset) != record.value:
-                    self.history.violations.append(
-                        f"{topic_partition}: {self.name}, which knows of topic id {topic_id}, "
-                        f"was given {record.value!r} at offset {record.offset}; {host.name} has "
-                        f"{there.get(record.offset)!r} there"
-                    )
-                return
-
-
 class LivesStory(AppendStory):
     """Appenders write to both topics; an administrator deletes one of them, and makes it again."""
 
@@ -195,3 +126,72 @@ class LivesStory(AppendStory):
             read = (reader.read.get(replica.topic_id, set()) for reader in readers)
             missing |= (values & self._appends.committed).difference(*read)
         return missing
+
+
+class LifeReader(SimulatedClient):
+    """Reads the topic, in a group or alone, and checks the life of each record."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, history: History, protocol: str | None
+    ) -> None:
+        super().__init__(cluster, name, history)
+        config = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "request.timeout.ms": 5_000,
+            "metadata.max.age.ms": 5_000,
+            "isolation.level": "read_committed",
+        }
+        if protocol is not None:
+            config |= {"group.id": GROUP, "max.poll.interval.ms": 20_000}
+            config |= group_settings(protocol)
+        self._has_group = protocol is not None
+        self.core = ConsumerCore(self.process.runtime, ConsumerConfig.parse(config))
+        self.read: dict[UUID, set[bytes]] = {}
+        """The values of each life, by its topic id."""
+
+    async def run(self) -> None:
+        """Read until told to stop."""
+        if self._has_group:
+            self.core.subscribe([LIVES], RebalanceListener())
+        else:
+            self.core.assign([TopicPartition(LIVES, index) for index in range(PARTITIONS)])
+        while not self.is_told_to_stop:
+            try:
+                outcome = await self.core.poll(Deadline(self.process.clock, POLL_MS))
+                if not isinstance(outcome, list):
+                    self.core.acknowledge()
+                elif outcome:
+                    await self._take(outcome)
+            except KafkaError:
+                await self.pause(RESTART_MS)
+        await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
+        self.is_done = True
+
+    async def _take(self, records: list[ConsumerRecord]) -> None:
+        topic = self.core.metadata.cluster.topics.get(LIVES)
+        topic_id = NO_UUID if topic is None else topic.topic_id
+        for record in records:
+            self.read.setdefault(topic_id, set()).add(record.value)
+            self._check(TopicPartition(record.topic, record.partition), topic_id, record)
+        if self._has_group:
+            await self.core.commit(None, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
+
+    def _check(
+        self, topic_partition: TopicPartition, topic_id: UUID, record: ConsumerRecord
+    ) -> None:
+        """Compare a record with the logs of the life that the client knows of."""
+        for host in self.cluster.hosts:
+            known = partition_at(host, topic_partition) if host.is_alive else None
+            if known is None or known.topic_id != topic_id or known.log.log_dir.is_offline:
+                continue
+            for batch in batches_of(known, record.offset, known.high_watermark):
+                there = {each.offset: each.value for each in batch.records()}
+                if there.get(record.offset) != record.value:
+                    self.history.violations.append(
+                        f"{topic_partition}: {self.name}, which knows of topic id {topic_id}, "
+                        f"was given {record.value!r} at offset {record.offset}; {host.name} has "
+                        f"{there.get(record.offset)!r} there"
+                    )
+                return

@@ -52,6 +52,41 @@ REPLACEMENT_WEIGHT: Final = 6
 """How much likelier it is that the leader is replaced than another fault."""
 
 
+class PipelineStory(Story):
+    """Writers whose pipelines a gap would break: no record may be there twice.
+
+    Leaders are killed more often than elsewhere, and replaced at once, with a load under way.
+    """
+
+    def _start_writers(self) -> None:
+        for number in range(2):
+            writer = PipelinedWriter(
+                self.cluster, f"writer{number}", self.history, self._first_sequence()
+            )
+            writer.process.spawn(writer.run(TOPIC), "write")
+            self._writers.append(writer)
+
+    def _first_sequence(self) -> int:
+        """Where the numbers of a writer begin: where they soon wrap, if the world is at edges."""
+        if self.conditions.edges is None:
+            return 0
+        return MAX_SEQUENCE - self.world.random.randrange(MAX_BEFORE)
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [self._replace_leader] * REPLACEMENT_WEIGHT
+
+    def _replace_leader(self, chance: random.Random) -> str:
+        """Kill the broker that leads most partitions, and end its session early.
+
+        Messages are slowed, so that more are in flight when its successor begins to lead.
+        """
+        host = max(self.cluster.hosts, key=count_led)
+        self.nemesis.kill_for_a_while(host, "which leads")
+        delay_ms = self.nemesis.end_session(host)
+        slowly = self.nemesis.slow_network()
+        return f"end the session of {host.name} in {delay_ms} ms; {slowly}"
+
+
 @dataclass(slots=True)
 class SendQueue:
     """What a producer has to send to one partition, one record in a batch.
@@ -244,41 +279,6 @@ class PipelinedWriter(SimulatedClient):
                 f"{pipeline.topic_partition}: sequence {sequence} of {self.name} was refused for "
                 f"good with {code.name}; {pipeline.next_acknowledged} came next"
             )
-
-
-class PipelineStory(Story):
-    """Writers whose pipelines a gap would break: no record may be there twice.
-
-    Leaders are killed more often than elsewhere, and replaced at once, with a load under way.
-    """
-
-    def _start_writers(self) -> None:
-        for number in range(2):
-            writer = PipelinedWriter(
-                self.cluster, f"writer{number}", self.history, self._first_sequence()
-            )
-            writer.process.spawn(writer.run(TOPIC), "write")
-            self._writers.append(writer)
-
-    def _first_sequence(self) -> int:
-        """Where the numbers of a writer begin: where they soon wrap, if the world is at edges."""
-        if self.conditions.edges is None:
-            return 0
-        return MAX_SEQUENCE - self.world.random.randrange(MAX_BEFORE)
-
-    def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._replace_leader] * REPLACEMENT_WEIGHT
-
-    def _replace_leader(self, chance: random.Random) -> str:
-        """Kill the broker that leads most partitions, and end its session early.
-
-        Messages are slowed, so that more are in flight when its successor begins to lead.
-        """
-        host = max(self.cluster.hosts, key=count_led)
-        self.nemesis.kill_for_a_while(host, "which leads")
-        delay_ms = self.nemesis.end_session(host)
-        slowly = self.nemesis.slow_network()
-        return f"end the session of {host.name} in {delay_ms} ms; {slowly}"
 
 
 def count_led(host: Host) -> int:
