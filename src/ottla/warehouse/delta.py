@@ -217,7 +217,7 @@ class DeltaSnapshot:
     ) -> dict[TopicPartition, tuple[str, int]]:
         found: dict[TopicPartition, tuple[str, int]] = {}
         rewound: dict[TopicPartition, int] = {}
-        """Rows behind these offsets, of whichever load, were taken back since."""
+        """Rows behind these offsets were taken back, also those of other loads."""
         for commit in self._table.history(COMMITS_LOOKED_AT):
             for where, offset in _offsets(commit.get("ottla.rewound.to")).items():
                 rewound[where] = min(offset, rewound.get(where, offset))
@@ -270,7 +270,7 @@ class DeltaSnapshot:
         return self._table.version()
 
     def _refused(self, transactions: Mapping[str, int], error: Exception) -> WarehouseError:
-        """What was committed meanwhile: a load of the same name, or other columns."""
+        """The error for a commit that came after a load of the same name, or other columns."""
         now = open_delta(self._place)
         same = [
             name

@@ -163,7 +163,7 @@ def cut(text: str, digits: int | None) -> str:
 
 
 def rezoned(text: str, zone: tzinfo, *, is_zoned: bool) -> str:
-    """A time for a column that has a zone by now, or has none any longer, with its moment."""
+    """The same moment for a column that has got a zone, or has lost it."""
     match = _TIME.fullmatch(text)
     if match is None or match["time"] is None or (match["zone"] is not None) == is_zoned:
         return text

@@ -876,7 +876,7 @@ class Sqlite(Database):
 
 
 def _moment(text: str) -> Any:
-    """A time with its zone, of which databases would leave out the zone; else the text."""
+    """A time with its zone, which databases would leave out; else the text."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

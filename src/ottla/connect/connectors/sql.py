@@ -379,8 +379,8 @@ class SqlSource(SourceConnector):
     ) -> list[SourceRecord]:
         """Rows with the offsets behind them.
 
-        Of rows that share a time only the last has it as its offset: who goes on behind an earlier
-        one, after a restart, reads all of them again.
+        Of rows that share a time only the last has it as its offset: a source that starts again
+        behind an earlier one reads all of them once more.
         """
         self._note_precision(name, reader, rows)
         columns = self._order_columns()
