@@ -7,12 +7,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
-from ottla.coordinator.group.consumer.consumer_rebalancer import (
+from ottla.coordinator.group.consumer.assignors import (
     GroupSpec,
     MemberSpec,
     assign_uniform,
 )
+from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
+from ottla.runtime.scheduler import at_once
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 
@@ -39,9 +40,9 @@ def again(spec, targets, **topics):
 )
 def test_each_partition_that_is_read_has_one_reader(counts, first, second):
     """Also after any change of the group; and a second look changes nothing."""
-    before = assign_uniform(group(counts, **first))
+    before = at_once(assign_uniform(group(counts, **first)))
     spec = again(GroupSpec({}, counts), before, **second)
-    targets = assign_uniform(spec)
+    targets = at_once(assign_uniform(spec))
 
     given_away = [partition for target in targets.values() for partition in target]
     read = set().union(*second.values())
@@ -49,4 +50,4 @@ def test_each_partition_that_is_read_has_one_reader(counts, first, second):
         TopicIdPartition(topic, n) for topic in read for n in range(counts.get(topic, 0))
     )
     assert all(p.topic_id in second[name] for name, target in targets.items() for p in target)
-    assert assign_uniform(again(spec, targets, **second)) == targets
+    assert at_once(assign_uniform(again(spec, targets, **second))) == targets

@@ -28,6 +28,7 @@ from ottla.security.acls import (
 )
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import request_name
+from ottla.structs import Value
 
 if TYPE_CHECKING:
     from ottla.server.apis import OnDenial
@@ -50,6 +51,24 @@ class DenialKind(NamedTuple):
     principal: KafkaPrincipal
     operation: AclOperation
     type: ResourceType
+
+
+class Sight(Value, frozen=True):
+    """Which resources of a type a client may see, by its rights of the moment.
+
+    Two of one principal and host are equal. It does not keep the connection.
+    """
+
+    table: AclTable
+    principal: KafkaPrincipal
+    host: str
+    type: ResourceType
+    operation: AclOperation
+
+    def __call__(self, name: str) -> bool:
+        """Whether the client may see the resource of this name."""
+        resource = Resource(self.type, name)
+        return self.table.is_allowed(self.principal, self.host, self.operation, resource)
 
 
 class Authorizer:
@@ -128,11 +147,10 @@ class Authorizer:
     def sight(
         self, context: RequestContext, type_: ResourceType, operation: AclOperation
     ) -> Callable[[str], bool] | None:
-        """As `shows`, of any name, now and later; None: all. It does not keep the connection."""
+        """As `shows`, of any name, now and later; None: all."""
         if not self.is_enforcing:
             return None
-        is_allowed, principal, host = self.table.is_allowed, context.principal, context.client_host
-        return lambda name: is_allowed(principal, host, operation, Resource(type_, name))
+        return Sight(self.table, context.principal, context.client_host, type_, operation)
 
     def operations(self, context: RequestContext, resource: Resource) -> int:
         """The operations that the client may do with a resource, as bits (KIP-430)."""

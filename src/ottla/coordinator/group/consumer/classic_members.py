@@ -51,6 +51,7 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ottla.runtime.scheduler import Work
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -74,12 +75,9 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
 
     def join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
         """Answer when the member's next step is in the log; it does not wait for others."""
-        try:
-            self._join(group, attempt)
-        except KafkaError as error:
-            attempt.refuse(error.error)
+        self._rebalancer.do(self._join(group, attempt), lambda error: attempt.refuse(error.error))
 
-    def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
+    def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> Work[None]:
         known = find_rejoining(group, attempt)
         if known is None:
             self._rebalancer.check_room(len(group.members))
@@ -90,12 +88,13 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         subscription = read_subscription(attempt.protocols[0].metadata, self._topics)
         changes = GroupChanges(group)
         member = self._take_in(changes, known, attempt, subscription)
-        self._rebalancer.advance(changes)
+        self._rebalancer.keep_alive(group, member)
+        yield from self._rebalancer.advance(changes, member)
+        yield from self._rebalancer.ready(changes, member)
         is_same = member is known
         self._rebalancer.reconcile(
             changes, member, subscription.owned if is_same else NO_PARTITIONS
         )
-        self._rebalancer.keep_alive(group, member)
         self._rebalancer.expect(group, member, "send SyncGroup")
         answer = JoinGroupResponse(
             member_id=member.member_id,

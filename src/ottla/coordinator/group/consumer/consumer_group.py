@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from ottla.config.config_type import INT_MAX
 from ottla.coordinator.group.consumer.consumer_group_records import (
@@ -154,6 +154,25 @@ class PendingWrites:
 
 NEVER: Final = -1
 
+T = TypeVar("T")
+
+
+class Uses(Counter[T]):
+    """How often each thing is used, by members of a group that come and go: once or more."""
+
+    def add(self, things: Iterable[T]) -> None:
+        """Each of them is used once more."""
+        self.update(things)
+
+    def remove(self, things: Iterable[T]) -> None:
+        """Each of them is used once less."""
+        for thing in things:
+            count = self[thing] - 1
+            if count:
+                self[thing] = count
+            else:
+                del self[thing]
+
 
 class ConsumerGroupState(Enum):
     """The states of a consumer group under the names that ConsumerGroupDescribe shows."""
@@ -186,9 +205,13 @@ class ConsumerGroup(Group):
         self.topics: dict[str, SubscribedTopic] = {}
         self.regexes: dict[str, frozenset[str]] = {}
         self.seen_topics_version = NEVER
+        self.is_advancing = False
+        """Whether its next target is being made, in slices."""
         self.is_dead = False
         self.writes = PendingWrites()
         self._owners: dict[TopicIdPartition, str] = {}
+        self._names = Uses[str]()
+        self._expressions = Uses[str]()
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -241,6 +264,7 @@ class ConsumerGroup(Group):
         if member.details.instance_id is not None:
             assert member.details.instance_id not in self.static_members
             self.static_members[member.details.instance_id] = member.member_id
+        self._subscribe(member.details)
         self._own(member.member_id, member.current.owned)
 
     def remove(self, member: ConsumerMember) -> None:
@@ -249,6 +273,7 @@ class ConsumerGroup(Group):
         self.target.pop(member.member_id, None)
         if member.details.instance_id is not None:
             del self.static_members[member.details.instance_id]
+        self._unsubscribe(member.details)
         self._free(member.member_id, member.current.owned)
         member.cancel_timers()
 
@@ -281,6 +306,17 @@ class ConsumerGroup(Group):
 
     # -- subscriptions
 
+    def set_details(self, member: ConsumerMember, details: MemberDetails) -> None:
+        """The member says something else about itself."""
+        self._unsubscribe(member.details)
+        member.details = details
+        self._subscribe(details)
+
+    @property
+    def used_regexes(self) -> list[str]:
+        """The regular expressions of the members, in order."""
+        return sorted(self._expressions)
+
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The names that the member subscribes to, whether the topics exist or not."""
         names = frozenset(member.details.topic_names)
@@ -288,7 +324,8 @@ class ConsumerGroup(Group):
 
     def compute_subscribed_topics(self) -> frozenset[str]:
         """The names that any member subscribes to."""
-        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+        matched = (self.regexes.get(regex, frozenset()) for regex in self._expressions)
+        return frozenset(self._names).union(*matched)
 
     def preferred_assignor(self, default: str) -> str:
         """The assignor that most members ask for; members that ask for none do not count."""
@@ -354,6 +391,14 @@ class ConsumerGroup(Group):
         return self.offsets.expired(
             now_ms, retention_ms, _commit_time, self.subscribed_topics or frozenset()
         )
+
+    def _subscribe(self, details: MemberDetails) -> None:
+        self._names.add(details.topic_names)
+        self._expressions.add(filter(None, [details.topic_regex]))
+
+    def _unsubscribe(self, details: MemberDetails) -> None:
+        self._names.remove(details.topic_names)
+        self._expressions.remove(filter(None, [details.topic_regex]))
 
     def _own(self, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
         for partition in partitions:
@@ -421,7 +466,7 @@ class GroupChanges:
         before = member.details
         if details == before:
             return
-        member.details = details
+        self.group.set_details(member, details)
         self._note_details(member)
         self.needs_assignment |= details.assignment_input != before.assignment_input
 

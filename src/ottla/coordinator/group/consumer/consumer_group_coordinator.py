@@ -23,11 +23,11 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     CurrentAssignment,
     MemberDetails,
     TopicIdPartition,
+    numbers_by_topic,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import (
     ConsumerRebalancer,
     compile_regex,
-    matching_topics,
 )
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
 from ottla.coordinator.group.group import ClientContext, is_too_long
@@ -47,7 +47,7 @@ from ottla.protocol.consumer_group import (
     DescribedConsumerGroupMember,
     DescribedTopicPartitions,
 )
-from ottla.structs import by_topic
+from ottla.runtime.scheduler import Work
 
 logger = logging.getLogger(__name__)
 
@@ -178,11 +178,9 @@ class ConsumerGroupCoordinator:
             if request.member_epoch < JOIN_EPOCH:
                 self._leave(request, respond)
             else:
-                self._beat(request, client, respond)
+                self._rebalancer.do(self._beat(request, client, respond), refusing(respond))
         except KafkaError as error:
-            respond(
-                ConsumerGroupHeartbeatResponse(error_code=error.error, error_message=error.message)
-            )
+            refusing(respond)(error)
 
     def describe(self, group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
         """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol."""
@@ -210,16 +208,20 @@ class ConsumerGroupCoordinator:
 
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
-    ) -> None:
+    ) -> Work[None]:
         if request.subscribed_topic_regex:  # before anything has changed
-            matching_topics(request.subscribed_topic_regex, self._rebalancer.topics)
+            yield from self._rebalancer.matches.matching(request.subscribed_topic_regex)
+            error = self._manager.availability(request.group_id)
+            if error:
+                raise KafkaError(error, "The group has moved to another coordinator.")
         is_join = request.member_epoch == JOIN_EPOCH
         changes, member = self._join(request, client) if is_join else self._update(request, client)
         member.in_sight = client.in_sight
         before = member.current
-        self._rebalancer.advance(changes)
-        self._rebalancer.reconcile(changes, member, owned_partitions(request))
         self._rebalancer.keep_alive(changes.group, member)
+        yield from self._rebalancer.advance(changes, member)
+        yield from self._rebalancer.ready(changes, member)
+        self._rebalancer.reconcile(changes, member, owned_partitions(request))
         settings = self._rebalancer.config_of(request.group_id)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -345,13 +347,20 @@ def described_assignment(partitions: Assignment, topics: ClusterTopics) -> Descr
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-            for topic_id, numbers in by_topic(sorted(partitions)).items()
+            for topic_id, numbers in numbers_by_topic(partitions).items()
             if (name := topics.topic_name(topic_id)) is not None
         ]
     )
 
 
 # The parts of a heartbeat, and of its answer.
+
+
+def refusing(respond: BeatCallback) -> Callable[[KafkaError], object]:
+    """Answer with the error."""
+    return lambda error: respond(
+        ConsumerGroupHeartbeatResponse(error_code=error.error, error_message=error.message)
+    )
 
 
 def answering(
@@ -431,6 +440,6 @@ def response_assignment(assigned: Assignment) -> ConsumerGroupHeartbeatResponseA
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(sorted(assigned)).items()
+            for topic_id, numbers in numbers_by_topic(assigned).items()
         ]
     )

@@ -95,6 +95,17 @@ AssignmentEpochs = Mapping[TopicIdPartition, int]
 NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
 
 
+def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """The partition numbers of each topic, all in order."""
+    found = by_topic(partitions)
+    return {topic_id: sorted(found[topic_id]) for topic_id in sorted(found, key=id_number)}
+
+
+def id_number(topic_id: UUID) -> int:
+    """The id as a number, which compares in the same order, and faster."""
+    return topic_id.int
+
+
 class MemberState(IntEnum):
     """What a member has to do before it has its target assignment."""
 
@@ -396,7 +407,7 @@ def read_partitions(
 def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
     return [
         StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in by_topic(sorted(partitions)).items()
+        for topic_id, numbers in numbers_by_topic(partitions).items()
     ]
 
 
@@ -409,7 +420,7 @@ def _owned_partitions(
             partitions=numbers,
             assignment_epochs=_known_epochs(current, topic_id, numbers),
         )
-        for topic_id, numbers in by_topic(sorted(partitions)).items()
+        for topic_id, numbers in numbers_by_topic(partitions).items()
     ]
 
 
@@ -418,8 +429,13 @@ def _known_epochs(
 ) -> list[int] | None:
     """The assignment epoch of each partition; None if that of any is unknown."""
     since = current.assignment_epochs
-    owned = [TopicIdPartition(topic_id, number) for number in numbers]
-    return [since[partition] for partition in owned] if since.keys() >= set(owned) else None
+    epochs = []
+    for number in numbers:
+        epoch = since.get(TopicIdPartition(topic_id, number))
+        if epoch is None:
+            return None
+        epochs.append(epoch)
+    return epochs
 
 
 def _key(key: Message) -> bytes:

@@ -12,16 +12,23 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import closing
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
 from re import _constants as codes  # type: ignore[attr-defined]  # no public module shows how
 from re import _parser as parser  # type: ignore[attr-defined]  # Python parses an expression
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.coordinator.group.consumer.assignors import (
+    ASSIGNORS,
+    SLICE_STEPS,
+    GroupSpec,
+    MemberSpec,
+    SlicePace,
+)
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
     GroupChanges,
@@ -44,152 +51,9 @@ from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager,
 from ottla.coordinator.group.rebalancer import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 
-
-class MemberSpec(NamedTuple):
-    """A member: the topics it reads, and the target that it had before."""
-
-    topic_ids: frozenset[UUID]
-    target: Assignment
-    instance_id: str | None = None
-
-
-class GroupSpec(NamedTuple):
-    """The members by id, and the partition count of each topic that exists."""
-
-    members: Mapping[str, MemberSpec]
-    partition_counts: Mapping[UUID, int]
-
-
-Assignor = Callable[[GroupSpec], dict[str, Assignment]]
-"""Gives each partition of the topics that are read to exactly one member that reads its topic."""
-
-
-# The range assignor: neighbouring partitions of each topic, the same numbers of every topic.
-#
-# Members that read the same topics get partitions of the same numbers, so that records with equal
-# keys reach the same member. The first members get one more if the division leaves a remainder.
-
-
-def assign_range(group: GroupSpec) -> dict[str, Assignment]:
-    """Members are sorted by id; static ones by instance id, so they keep their place."""
-    order = sorted(group.members, key=lambda member: group.members[member].instance_id or member)
-    given: dict[str, list[TopicIdPartition]] = {member: [] for member in group.members}
-    for topic_id, count in group.partition_counts.items():
-        readers = [member for member in order if topic_id in group.members[member].topic_ids]
-        if not readers:
-            continue
-        size, rest = divmod(count, len(readers))
-        start = 0
-        for place, member in enumerate(readers):
-            end = start + size + (place < rest)
-            given[member] += [TopicIdPartition(topic_id, number) for number in range(start, end)]
-            start = end
-    return {member: frozenset(partitions) for member, partitions in given.items()}
-
-
-# The uniform assignor: as even as the subscriptions allow, with as few moves as possible.
-
-
-Given = dict[str, set[TopicIdPartition]]
-
-
-def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
-    """Keep what members have, deal out the rest, then even out where it helps."""
-    if not group.members:
-        return {}
-    given = _kept(group)
-    if len({member.topic_ids for member in group.members.values()}) == 1:
-        _assign_to_equals(group, given)
-    else:
-        _assign_to_unequals(group, given)
-    return {member: frozenset(partitions) for member, partitions in given.items()}
-
-
-def _kept(group: GroupSpec) -> Given:
-    """What members had that still exists and that they still read; each partition once."""
-    taken: set[TopicIdPartition] = set()
-    given: Given = {}
-    for member, spec in group.members.items():
-        kept = {
-            partition
-            for partition in spec.target
-            if partition.topic_id in spec.topic_ids
-            and partition.partition < group.partition_counts.get(partition.topic_id, 0)
-            and partition not in taken
-        }
-        given[member] = kept
-        taken |= kept
-    return given
-
-
-def _all_partitions(group: GroupSpec, topic_ids: Collection[UUID]) -> Iterator[TopicIdPartition]:
-    for topic_id in sorted(topic_ids):
-        for number in range(group.partition_counts.get(topic_id, 0)):
-            yield TopicIdPartition(topic_id, number)
-
-
-def _assign_to_equals(group: GroupSpec, given: Given) -> None:
-    """All read the same topics: members' partition counts differ by at most one."""
-    topic_ids = next(iter(group.members.values())).topic_ids
-    partitions = list(_all_partitions(group, topic_ids))
-    quota, rest = divmod(len(partitions), len(given))
-    # Members that have most may keep one more, so that fewer partitions move.
-    for member in sorted(given, key=lambda member: (-len(given[member]), member)):
-        limit = quota + (rest > 0 and len(given[member]) > quota)
-        rest -= limit > quota
-        for partition in sorted(given[member])[limit:]:
-            given[member].discard(partition)
-    taken = set().union(*given.values())
-    free = iter([partition for partition in partitions if partition not in taken])
-    for member in sorted(given):
-        limit = quota + (rest > 0 and len(given[member]) <= quota)
-        rest -= limit > quota
-        for _ in range(limit - len(given[member])):
-            given[member].add(next(free))
-
-
-def _assign_to_unequals(group: GroupSpec, given: Given) -> None:
-    """Deal each partition to the reader with the fewest, topics with few readers first."""
-    readers: dict[UUID, list[str]] = {}
-    for member in sorted(group.members):
-        for topic_id in group.members[member].topic_ids:
-            readers.setdefault(topic_id, []).append(member)
-    taken = set().union(*given.values())
-    for topic_id in sorted(readers, key=lambda topic_id: (len(readers[topic_id]), topic_id)):
-        free = [p for p in _all_partitions(group, [topic_id]) if p not in taken]
-        _deal(free, readers[topic_id], given)
-    _even_out(readers, given)
-
-
-def _deal(free: list[TopicIdPartition], readers: list[str], given: Given) -> None:
-    heap = [(len(given[member]), member) for member in readers]
-    heapify(heap)
-    for partition in free:
-        count, member = heappop(heap)
-        given[member].add(partition)
-        heappush(heap, (count + 1, member))
-
-
-def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> None:
-    """Move partitions to readers of their topic that have at least two fewer, until none has.
-
-    Each move brings the counts of two members closer together, so it comes to an end.
-    """
-    has_moved = True
-    while has_moved:
-        has_moved = False
-        for member in sorted(given, key=lambda member: (-len(given[member]), member)):
-            for partition in sorted(given[member]):
-                least = min(readers[partition.topic_id], key=lambda other: len(given[other]))
-                if len(given[member]) - len(given[least]) > 1:
-                    given[member].discard(partition)
-                    given[least].add(partition)
-                    has_moved = True
-
-
-ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that `group.consumer.assignors` and members use."""
+T = TypeVar("T")
 
 
 logger = logging.getLogger(__name__)
@@ -198,32 +62,48 @@ logger = logging.getLogger(__name__)
 # Makes the target assignment of a group epoch.
 
 
-def assign_partitions(changes: GroupChanges, default_assignor: str) -> None:
-    """Give every partition of the group's topics a member, for the present group epoch."""
-    group = changes.group
-    targets = ASSIGNORS[group.preferred_assignor(default_assignor)](group_spec(group))
+def assign_partitions(changes: GroupChanges, default_assignor: str) -> Work[None]:
+    """Give every partition of the group's topics a member, for the present group epoch.
+
+    In a pause the group may change, and have a later epoch. Its targets are then those of this
+    epoch, those of newer members are empty, and the next assignment is for the later one.
+    """
+    group, pace = changes.group, SlicePace()
+    epoch = group.group_epoch
+    assign = ASSIGNORS[group.preferred_assignor(default_assignor)]
+    spec = yield from group_spec(group)
+    targets = yield from assign(spec)
     for member_id, target in targets.items():
-        if target != group.target[member_id]:
+        if target != group.target.get(member_id, target):
             changes.set_target(member_id, target)
-    changes.set_assignment_epoch(group.group_epoch)
+            if pace.is_over(len(target)):
+                yield
+    if group.assignment_epoch < epoch <= group.group_epoch:
+        changes.set_assignment_epoch(epoch)
 
 
-def group_spec(group: ConsumerGroup) -> GroupSpec:
-    """The group as an assignor sees it."""
+def group_spec(group: ConsumerGroup) -> Work[GroupSpec]:
+    """The group as an assignor sees it; members that come meanwhile may be in it or not."""
+    pace = SlicePace()
     topics = group.topics
-    return GroupSpec(
-        members={
-            member.member_id: MemberSpec(
-                topic_ids=frozenset(
-                    topics[name].topic_id for name in group.topics_of(member) if name in topics
-                ),
-                target=group.target[member.member_id],
-                instance_id=member.details.instance_id,
-            )
-            for member in group.members.values()
-        },
-        partition_counts={topic.topic_id: topic.partition_count for topic in topics.values()},
-    )
+    read: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
+    members = {}
+    for member_id, member in list(group.members.items()):
+        subscription = member.details.topic_names, member.details.topic_regex
+        topic_ids = read.get(subscription)
+        if topic_ids is None:
+            names = group.topics_of(member)
+            topic_ids = frozenset(topics[name].topic_id for name in names if name in topics)
+            read[subscription] = topic_ids
+        members[member_id] = MemberSpec(
+            topic_ids,
+            group.target.get(member_id, NO_PARTITIONS),
+            member.details.instance_id,
+        )
+        if pace.is_over(1 + len(member.details.topic_names)):
+            yield
+    counts = {topic.topic_id: topic.partition_count for topic in topics.values()}
+    return GroupSpec(members, counts)
 
 
 # How a member gets from its current assignment to its target, step by step.
@@ -291,6 +171,10 @@ MAX_PLACES: Final = 5_000
 """Of one automaton, repeats written out."""
 MAX_STEPS: Final = 50_000
 """To make the sets that one search needs; a step is a place that is looked at."""
+MAX_KEPT_NAMES: Final = 200_000
+"""Of the topics that all remembered expressions match."""
+STEPS_OF_SEARCH: Final = 200
+"""What the search for an expression among many topics is worth, at least."""
 MAX_KEPT_STEPS: Final = 20_000
 """An automaton whose sets took more forgets them before the next search."""
 WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -578,68 +462,143 @@ def compile_regex(text: str) -> NamePattern:
         raise invalid_regex(text, error) from None
 
 
-def matching_topics(text: str, topics: ClusterTopics) -> frozenset[str]:
-    """The names of the topics that the expression matches as a whole."""
-    names = [topic.name for topic in topics.topics()]
-    return frozenset(compile_regex(text).matching(names))
+class TopicMatches:
+    """The topics that expressions match, remembered until topics come, go, or get partitions."""
+
+    def __init__(self, topics: ClusterTopics) -> None:
+        self._topics = topics
+        self._version: int | None = None
+        self._names: list[str] = []
+        self._found: dict[str, frozenset[str]] = {}
+        self._kept = 0
+
+    def matching(self, text: str) -> Work[frozenset[str]]:
+        """The names of the topics that the expression matches as a whole.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION where the search takes more steps than it may.
+        """
+        if self._version != self._topics.version:
+            self._version = self._topics.version
+            self._names = [topic.name for topic in self._topics.topics()]
+            self._forget()
+        found = self._found.get(text)
+        if found is not None:
+            return found
+        names, matched = self._names, []
+        for first in range(0, len(names), SLICE_STEPS):
+            if first:
+                yield
+            matched += compile_regex(text).matching(names[first : first + SLICE_STEPS])
+        found = frozenset(matched)
+        if names is self._names:
+            self._keep(text, found)
+        return found
+
+    def _keep(self, text: str, found: frozenset[str]) -> None:
+        self._kept += 1 + len(found)
+        if self._kept > MAX_KEPT_NAMES:
+            self._forget()
+            self._kept = 1 + len(found)
+        self._found[text] = found
+
+    def _forget(self) -> None:
+        self._found.clear()
+        self._kept = 0
 
 
 # Keeps what a group knows of its topics up to date with the cluster.
 
 
 def refresh_topics(
-    changes: GroupChanges, topics: ClusterTopics, now_ms: int, *, asks_rights: bool
-) -> bool:
+    changes: GroupChanges,
+    topics: ClusterTopics,
+    matches: TopicMatches,
+    now_ms: int,
+    *,
+    asks_rights: bool,
+) -> Work[bool]:
     """Look up the subscribed topics again; True if the group needs a new assignment.
 
     Topics that come, go, or get partitions change `version`, which each heartbeat compares.
     """
-    group = changes.group
-    _refresh_regexes(changes, topics, now_ms, asks_rights)
-    group.seen_topics_version = topics.version
-    group.subscribed_topics = group.compute_subscribed_topics()
-    found = look_up(topics, group.subscribed_topics)
+    group, version = changes.group, topics.version
+    has_changed = group.seen_topics_version != version
+    pace = SlicePace()
+    for regex in group.used_regexes:
+        if has_changed or asks_rights or regex not in group.regexes:
+            names = yield from _names_in_sight(group, regex, matches, asks_rights)
+            if group.regexes.get(regex) != names:
+                changes.set_regex(regex, names, version, now_ms)
+            if pace.is_over(STEPS_OF_SEARCH + len(names) + len(group.members)):
+                yield
+    drop_unused_regexes(changes)
+    subscribed = group.compute_subscribed_topics()
+    if not has_changed and subscribed == group.subscribed_topics:
+        return False
+    group.seen_topics_version = version
+    group.subscribed_topics = subscribed
+    found = look_up(topics, subscribed)
     if found == group.topics:
         return False
     changes.set_topics(found)
     return True
 
 
-def _refresh_regexes(
-    changes: GroupChanges, topics: ClusterTopics, now_ms: int, asks_rights: bool
-) -> None:
-    """Match the members' expressions: new ones, or all if topics or what is seen may differ."""
-    group = changes.group
-    has_changed = group.seen_topics_version != topics.version
-    used = {member.details.topic_regex for member in group.members.values()} - {""}
-    for regex in [regex for regex in group.regexes if regex not in used]:
+def drop_unused_regexes(changes: GroupChanges) -> None:
+    """Forget the expressions that no member has now."""
+    used = frozenset(changes.group.used_regexes)
+    for regex in [regex for regex in changes.group.regexes if regex not in used]:
         changes.drop_regex(regex)
-    for regex in sorted(used):
-        if regex in group.regexes and not has_changed and not asks_rights:
-            continue
-        names = _names_in_sight(group, regex, topics, asks_rights)
-        if group.regexes.get(regex) != names:
-            changes.set_regex(regex, names, topics.version, now_ms)
+
+
+def drop_unused_topics(changes: GroupChanges) -> None:
+    """Members have left: forget the topics that only they have read."""
+    group = changes.group
+    drop_unused_regexes(changes)
+    subscribed = group.compute_subscribed_topics()
+    if subscribed != group.subscribed_topics:
+        group.subscribed_topics = subscribed
+        changes.set_topics(
+            {name: group.topics[name] for name in group.topics if name in subscribed}
+        )
 
 
 def _names_in_sight(
-    group: ConsumerGroup, regex: str, topics: ClusterTopics, asks_rights: bool
-) -> frozenset[str]:
+    group: ConsumerGroup, regex: str, matches: TopicMatches, asks_rights: bool
+) -> Work[frozenset[str]]:
     """The topics that the expression matches, and that all members with it may see.
 
     Where no member has said since this broker coordinates the group who it is, no topic is added.
     """
     known = group.regexes.get(regex, frozenset())
     try:
-        names = matching_topics(regex, topics)
+        names = yield from matches.matching(regex)
     except KafkaError as error:  # new topics have made it harder than it was when it was taken
         logger.warning("Group %s keeps the topics it has: %s", group.group_id, error)
         return known
+    if not asks_rights:
+        return names
     users = [each for each in group.members.values() if each.details.topic_regex == regex]
-    sights = [each.in_sight for each in users if each.in_sight is not None]
-    if asks_rights and not sights:
+    # Most members of a group are of one principal, and see the same.
+    sights = dict.fromkeys(each.in_sight for each in users if each.in_sight is not None)
+    if not sights:
         return names & known
-    return frozenset(name for name in names if all(in_sight(name) for in_sight in sights))
+    return (yield from _seen(names, sights))
+
+
+def _seen(names: frozenset[str], sights: Iterable[Callable[[str], bool]]) -> Work[frozenset[str]]:
+    """Those of the names that are in all these sights."""
+    pace = SlicePace()
+    for in_sight in sights:
+        seen = set()
+        for name in names:
+            if in_sight(name):
+                seen.add(name)
+            if pace.is_over(1):
+                yield
+        names = frozenset(seen)
+    return names
 
 
 ConfigOfGroup = Callable[[str], ConsumerGroupConfig]
@@ -658,11 +617,13 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
     ) -> None:
         self.config_of = config_of
         self.topics = topics
+        self.matches = TopicMatches(topics)
         self._config = config
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._random = runtime.random
         self._manager = manager
+        self._slices = runtime.slices
         self._sessions: MemberSessions[ConsumerGroup, ConsumerMember] = MemberSessions(
             runtime, self._on_session_expired
         )
@@ -706,15 +667,75 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         )
         self._sessions.restart(group, member)
 
-    def advance(self, changes: GroupChanges) -> None:
-        """Begin a new epoch, with a target assignment, if something calls for that."""
+    def advance(self, changes: GroupChanges, member: ConsumerMember) -> Work[None]:
+        """Begin a new epoch, with a target assignment, if something calls for that.
+
+        The work pauses where the group is large, and waits where it is done already for another
+        member, who may have come a little sooner. The caller tries again what this member began.
+        """
         group = changes.group
-        if changes.needs_assignment or group.seen_topics_version != self.topics.version:
-            changes.needs_assignment |= self._refresh_topics(changes)
         if changes.needs_assignment:
             changes.bump_epoch()
+        epoch = group.group_epoch
+        is_outdated = group.seen_topics_version != self.topics.version
+        while is_outdated or group.assignment_epoch < min(epoch, group.group_epoch):
+            if group.is_advancing:
+                yield from self._in_slices(changes, _pause(), member)
+                continue
+            is_outdated = False
+            group.is_advancing = True
+            try:
+                yield from self._in_slices(changes, self._advance(changes), member)
+            finally:
+                group.is_advancing = False
+
+    def _advance(self, changes: GroupChanges) -> Work[None]:
+        group = changes.group
+        has_changed = yield from self._refresh_topics(changes)
+        if has_changed and group.group_epoch == group.assignment_epoch:
+            changes.bump_epoch()
         if group.group_epoch > group.assignment_epoch:
-            assign_partitions(changes, self._config.group_consumer_assignors[0])
+            yield from assign_partitions(changes, self._config.group_consumer_assignors[0])
+
+    def _in_slices(
+        self, changes: GroupChanges, work: Work[T], member: ConsumerMember | None
+    ) -> Work[T]:
+        """Do work in whose pauses others change the group: what it has changed is stored before.
+
+        So the log always has the changes in the order in which memory has them.
+        """
+        group = changes.group
+        with closing(work):
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                self._store_so_far(changes)
+                yield
+                self._check_present(group, member)
+
+    def _check_present(self, group: ConsumerGroup, member: ConsumerMember | None) -> None:
+        """Whether group and member are still there, after a pause."""
+        if group.is_dead:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "The group is no longer here.")
+        is_here = self._manager.group(group.group_id) is group
+        if member is not None:
+            is_here &= group.members.get(member.member_id) is member
+        if not is_here:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member has been taken out.")
+
+    def _store_so_far(self, changes: GroupChanges) -> None:
+        if changes.records:
+            self._manager.store_records(changes.group, changes.records, _nothing_waits)
+            changes.records = {}
+
+    def ready(self, changes: GroupChanges, member: ConsumerMember) -> Work[None]:
+        """Pause before the next step of a member that has much."""
+        count = len(changes.group.target[member.member_id] | member.current.owned)
+        if count >= SLICE_STEPS // 4:
+            yield from self._in_slices(changes, _pause(), member)
 
     def reconcile(
         self, changes: GroupChanges, member: ConsumerMember, owned: Assignment | None
@@ -740,12 +761,28 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
 
     def notice_topics(self, group: ConsumerGroup) -> None:
         """Begin a new epoch if topics have come, gone or grown; no member waits for that."""
-        if group.seen_topics_version == self.topics.version:
+        if group.seen_topics_version != self.topics.version and not group.is_advancing:
+            self.do(self._notice_topics(GroupChanges(group)), lambda error: None)
+
+    def _notice_topics(self, changes: GroupChanges) -> Work[None]:
+        changes.group.is_advancing = True
+        try:
+            work = self._refresh_topics(changes)
+            if (yield from self._in_slices(changes, work, None)):
+                changes.bump_epoch()
+        finally:
+            changes.group.is_advancing = False
+        self._manager.store_records(changes.group, changes.records, _nothing_waits)
+
+    def do(self, work: Work[None], refuse: Callable[[KafkaError], object]) -> None:
+        """Do the work of a request at once, or in slices where it pauses."""
+        try:
+            rest = self._slices.begin(work)
+        except KafkaError as error:
+            refuse(error)
             return
-        changes = GroupChanges(group)
-        if self._refresh_topics(changes):
-            changes.bump_epoch()
-        self._manager.store_records(group, changes.records, _nothing_waits)
+        if rest is not None:
+            self._scheduler.spawn(_finish(rest, refuse), "a change of a large consumer group")
 
     def take_out(
         self,
@@ -762,15 +799,19 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             )
             changes.remove_member(member)
         if members:
-            self._refresh_topics(changes)
+            drop_unused_topics(changes)
             changes.bump_epoch()
         self._manager.store_records(group, changes.records, on_stored)
 
-    def _refresh_topics(self, changes: GroupChanges) -> bool:
+    def _refresh_topics(self, changes: GroupChanges) -> Work[bool]:
         """See `refresh_topics`."""
-        asks_rights = self._config.enforces_rights
-        now_ms = self._clock.now_ms()
-        return refresh_topics(changes, self.topics, now_ms, asks_rights=asks_rights)
+        return refresh_topics(
+            changes,
+            self.topics,
+            self.matches,
+            self._clock.now_ms(),
+            asks_rights=self._config.enforces_rights,
+        )
 
     def expect(self, group: ConsumerGroup, member: ConsumerMember, action: str) -> None:
         """Remove the member unless it does `action` within its rebalance timeout."""
@@ -790,6 +831,20 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
 
     def _on_session_expired(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         self.take_out(group, [member], "its session has expired", _nothing_waits)
+
+
+async def _finish(rest: Coroutine[Any, Any, None], refuse: Callable[[KafkaError], object]) -> None:
+    try:
+        await rest
+    except KafkaError as error:
+        refuse(error)
+    except Exception:
+        refuse(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker has failed."))
+        raise
+
+
+def _pause() -> Work[None]:
+    yield
 
 
 def _nothing_waits(error: ErrorCode) -> None:

@@ -15,12 +15,13 @@ from ottla.coordinator.group.consumer.consumer_rebalancer import (
     MAX_PLACES,
     MAX_STEPS,
     NamePattern,
+    TopicMatches,
     compile_regex,
-    matching_topics,
 )
 from ottla.coordinator.group.group import ClientContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.runtime.scheduler import at_once
 
 LONG = "a" * 32_000
 HARD = [
@@ -219,7 +220,30 @@ def test_whole_names_are_matched():
     """As RE2's full match does."""
     world = ConsumerWorld({"a": 1, "ab": 1, "ba": 1})
 
-    assert matching_topics("ab?", world.topics) == {"a", "ab"}
+    assert at_once(TopicMatches(world.topics).matching("ab?")) == {"a", "ab"}
+
+
+def test_matches_are_remembered_until_the_topics_change():
+    """So that each member of a group does not search for itself."""
+    world = ConsumerWorld({"a": 1, "ab": 1})
+    matches = TopicMatches(world.topics)
+    found = at_once(matches.matching("a.*"))
+
+    assert at_once(matches.matching("a.*")) is found
+    world.create("ac", 1)
+    assert at_once(matches.matching("a.*")) == {"a", "ab", "ac"}
+
+
+def test_matches_that_are_too_many_are_forgotten(monkeypatch):
+    """Many expressions do not hold the names of all topics each."""
+    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_NAMES", 5)
+    matches = TopicMatches(ConsumerWorld({"a": 1, "ab": 1}).topics)
+    first = at_once(matches.matching("a.*"))
+    at_once(matches.matching("a?b?"))
+
+    again = at_once(matches.matching("a.*"))
+    assert again == first
+    assert again is not first
 
 
 GUARDED = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}

@@ -7,12 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
-from ottla.coordinator.group.consumer.consumer_rebalancer import (
+from ottla.coordinator.group.consumer.assignors import (
     GroupSpec,
     MemberSpec,
     assign_uniform,
 )
+from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS, TopicIdPartition
+from ottla.runtime.scheduler import at_once
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 
@@ -38,7 +39,7 @@ def sizes(targets):
 
 def test_members_that_read_the_same_differ_by_one_at_most():
     """Seven partitions for three members."""
-    targets = assign_uniform(group({A: 4, B: 3}, x=[A, B], y=[A, B], z=[A, B]))
+    targets = at_once(assign_uniform(group({A: 4, B: 3}, x=[A, B], y=[A, B], z=[A, B])))
 
     assert sizes(targets) == [2, 2, 3]
     assert len(frozenset().union(*targets.values())) == 7
@@ -47,9 +48,9 @@ def test_members_that_read_the_same_differ_by_one_at_most():
 def test_nothing_moves_without_need():
     """A newcomer gets what is too much; the others keep the rest."""
     first = group({A: 6}, x=[A], y=[A])
-    before = assign_uniform(first)
+    before = at_once(assign_uniform(first))
 
-    after = assign_uniform(again(first, before, x=[A], y=[A], z=[A]))
+    after = at_once(assign_uniform(again(first, before, x=[A], y=[A], z=[A])))
 
     assert sizes(after) == [2, 2, 2]
     assert after["x"] < before["x"]
@@ -59,9 +60,9 @@ def test_nothing_moves_without_need():
 def test_partitions_of_a_member_that_left_are_shared():
     """The others keep all that they had."""
     first = group({A: 6}, x=[A], y=[A], z=[A])
-    before = assign_uniform(first)
+    before = at_once(assign_uniform(first))
 
-    after = assign_uniform(again(first, before, x=[A], y=[A]))
+    after = at_once(assign_uniform(again(first, before, x=[A], y=[A])))
 
     assert sizes(after) == [3, 3]
     assert before["x"] < after["x"]
@@ -69,7 +70,7 @@ def test_partitions_of_a_member_that_left_are_shared():
 
 def test_partitions_go_only_to_their_readers():
     """A member that reads less gets the more of that."""
-    targets = assign_uniform(group({A: 2, B: 4}, x=[A, B], y=[B]))
+    targets = at_once(assign_uniform(group({A: 2, B: 4}, x=[A, B], y=[B])))
 
     assert sizes(targets) == [3, 3]
     assert {partition.topic_id for partition in targets["y"]} == {B}
@@ -80,12 +81,12 @@ def test_what_is_gone_is_not_kept():
     had = frozenset({TopicIdPartition(A, 0), TopicIdPartition(C, 0), TopicIdPartition(A, 9)})
     spec = GroupSpec({"x": MemberSpec(frozenset({A, B}), had)}, {A: 1})
 
-    assert assign_uniform(spec) == {"x": {TopicIdPartition(A, 0)}}
+    assert at_once(assign_uniform(spec)) == {"x": {TopicIdPartition(A, 0)}}
 
 
 def test_group_without_members_gets_nothing():
     """Nobody is there to read."""
-    assert assign_uniform(GroupSpec({}, {A: 3})) == {}
+    assert at_once(assign_uniform(GroupSpec({}, {A: 3}))) == {}
 
 
 def parts(topic_id, *numbers):
@@ -103,7 +104,7 @@ def test_member_that_has_most_keeps_one_more():
     """So that as few partitions move as can be."""
     spec = holding({A: 7}, x=parts(A, 0, 1), y=parts(A, 2, 3, 4, 5, 6), z=NO_PARTITIONS)
 
-    assert assign_uniform(spec) == {
+    assert at_once(assign_uniform(spec)) == {
         "x": parts(A, 0, 1),
         "y": parts(A, 2, 3, 4),
         "z": parts(A, 5, 6),
@@ -114,7 +115,7 @@ def test_member_that_has_no_more_than_its_share_gets_one_more():
     """Where nobody has more, the first by name; nobody gives anything up."""
     spec = holding({A: 5}, x=parts(A, 4), y=parts(A, 3), z=parts(A, 2))
 
-    assert assign_uniform(spec) == {
+    assert at_once(assign_uniform(spec)) == {
         "x": parts(A, 0, 4),
         "y": parts(A, 1, 3),
         "z": parts(A, 2),
@@ -125,7 +126,7 @@ def test_partition_that_two_members_claim_stays_with_the_first():
     """As after a rebalance that failed; the other one gets another."""
     spec = holding({A: 2}, x=parts(A, 0), y=parts(A, 0))
 
-    assert assign_uniform(spec) == {"x": parts(A, 0), "y": parts(A, 1)}
+    assert at_once(assign_uniform(spec)) == {"x": parts(A, 0), "y": parts(A, 1)}
 
 
 def test_free_partitions_are_dealt_to_those_who_have_fewest():
@@ -138,7 +139,7 @@ def test_free_partitions_are_dealt_to_those_who_have_fewest():
         },
         {A: 2, B: 5},
     )
-    targets = assign_uniform(spec)
+    targets = at_once(assign_uniform(spec))
 
     assert targets == {
         "x": parts(A, 0, 1) | parts(B, 0),
@@ -157,7 +158,7 @@ def test_partition_moves_only_where_two_fewer_are():
         {A: 3},
     )
 
-    assert assign_uniform(spec) == {"x": parts(A, 0, 1), "y": parts(A, 2)}
+    assert at_once(assign_uniform(spec)) == {"x": parts(A, 0, 1), "y": parts(A, 2)}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -172,7 +173,7 @@ def test_members_that_read_the_same_share_all_whatever_they_had(seed):
     for partition in partitions[: chance.randrange(len(partitions) + 1)]:
         had[chance.choice(members)].add(partition)
     specs = {each: MemberSpec(frozenset({A, B}), frozenset(had[each])) for each in members}
-    targets = assign_uniform(GroupSpec(specs, counts))
+    targets = at_once(assign_uniform(GroupSpec(specs, counts)))
     quota, rest = divmod(len(partitions), len(members))
 
     assert sizes(targets) == [quota] * (len(members) - rest) + [quota + 1] * rest
@@ -187,7 +188,7 @@ def test_partitions_that_are_no_longer_there_are_not_kept():
     """The topic was made anew with fewer."""
     had = frozenset(TopicIdPartition(A, number) for number in range(4))
     specs = {"x": MemberSpec(frozenset({A}), had), "y": MemberSpec(frozenset({A}), NO_PARTITIONS)}
-    targets = assign_uniform(GroupSpec(specs, {A: 3}))
+    targets = at_once(assign_uniform(GroupSpec(specs, {A: 3})))
 
     assert sizes(targets) == [1, 2]
     assert frozenset().union(*targets.values()) == {TopicIdPartition(A, n) for n in range(3)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.coordinator.group.consumer.assignors import GroupSpec, MemberSpec, assign_range
 from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS
-from ottla.coordinator.group.consumer.consumer_rebalancer import GroupSpec, MemberSpec, assign_range
+from ottla.runtime.scheduler import at_once
 
 A, B = UUID(int=1), UUID(int=2)
 BOTH = MemberSpec(frozenset({A, B}), NO_PARTITIONS)
@@ -17,7 +18,7 @@ def numbers(target, topic_id):
 
 def test_first_members_get_one_more():
     """Five partitions for two members, of both topics the same."""
-    targets = assign_range(GroupSpec({"y": BOTH, "x": BOTH}, {A: 5, B: 5}))
+    targets = at_once(assign_range(GroupSpec({"y": BOTH, "x": BOTH}, {A: 5, B: 5})))
 
     for topic_id in (A, B):
         assert numbers(targets["x"], topic_id) == [0, 1, 2]
@@ -26,7 +27,7 @@ def test_first_members_get_one_more():
 
 def test_members_without_a_partition_get_none():
     """There are more members than partitions, and topics that are not there."""
-    targets = assign_range(GroupSpec({"x": BOTH, "y": BOTH}, {A: 1}))
+    targets = at_once(assign_range(GroupSpec({"x": BOTH, "y": BOTH}, {A: 1})))
 
     assert [len(targets["x"]), len(targets["y"])] == [1, 0]
 
@@ -34,7 +35,7 @@ def test_members_without_a_partition_get_none():
 def test_static_member_keeps_its_place_under_another_member_id():
     """The order is that of the instance ids where there are some."""
     members = {"z": BOTH._replace(instance_id="a"), "y": BOTH._replace(instance_id="b")}
-    targets = assign_range(GroupSpec(members, {A: 2}))
+    targets = at_once(assign_range(GroupSpec(members, {A: 2})))
 
     assert numbers(targets["z"], A) == [0]
 
@@ -43,4 +44,4 @@ def test_topic_that_nobody_reads_stays_out():
     """Its partitions are nobody's."""
     only_a = MemberSpec(frozenset({A}), NO_PARTITIONS)
 
-    assert assign_range(GroupSpec({"x": only_a}, {A: 1, B: 4})) == {"x": {(A, 0)}}
+    assert at_once(assign_range(GroupSpec({"x": only_a}, {A: 1, B: 4}))) == {"x": {(A, 0)}}
