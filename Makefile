@@ -17,7 +17,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 # What is imported is compiled then, and kept: to compile all packages takes longer than a demo.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo site test lint types tidy unit unit-core unit-wings property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy deletions unit unit-core unit-wings property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist docs lock clean
 
 help:  ## what can be made
@@ -56,6 +56,9 @@ lint: $(READY)  ## ruff: style and format
 
 types: $(READY)  ## mypy --strict on src
 	$(NICE) $(VENV)/bin/mypy
+
+deletions: $(READY)  ## each feature deleted from a copy: a broker serves without it, and the core's unit tests pass
+	$(NICE) $(VENV)/bin/pytest tests/deletions
 
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
 	$(NICE) $(VENV)/bin/pytest tests/tidy

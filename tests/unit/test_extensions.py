@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import pytest
 from broker_world import BrokerWorld
 
 from ottla.extensions.audit.audit import Audit
 from ottla.extensions.rights.rights import Rights
 from ottla.extensions.tokens.tokens import Tokens
+from ottla.server.extension import FAMILIES, late_families
 from ottla.server.metric_reporters import MetricsReporter
 
 ME = __name__
@@ -71,3 +74,11 @@ def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings)
 
     assert world.steps == expected
     assert world.broker.replica_manager.is_leaving
+
+
+@pytest.mark.parametrize("place", FAMILIES)
+def test_a_row_names_the_apis_of_its_family(place):
+    """Else an API would be told and not served, or served and not told."""
+    (family,) = [each for each in late_families(MagicMock()) if each._keys == FAMILIES[place]]
+
+    assert family._make().apis().keys() == family.apis().keys()

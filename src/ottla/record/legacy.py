@@ -15,8 +15,6 @@ themselves and magic 1 has them counted from the first one (KIP-31).
 Kafka 0.7 used the numbers 0 and 1 for other layouts: see `legacy_positional`.
 
 A `record_batch.LegacyBatch` shows one of them as a batch.
-
-Wing: attaches to `record_batch`, for message sets of before 0.11; the core works without it.
 """
 
 from __future__ import annotations

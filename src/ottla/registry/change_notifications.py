@@ -3,8 +3,6 @@
 A broker or a tool that changes something writes the change first, and then a notification. Each
 broker reads the notifications in their order. One that has lost its session may have missed some:
 it reads everything again.
-
-Wing: attaches to `server.dynamic_config` and `registry.acl_store`; the core works without it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 What a client that waits for its answer does, and sends no more, is told by epoll as HALF_CLOSED,
 by kqueue as EV_EOF, and by poll where the system has POLLRDHUP. Elsewhere the broker finds a client
 that has gone when its answer is due, as Kafka's does.
-
-Wing: attaches to the runtime's network, for systems without epoll; the core works without it.
 """
 
 from __future__ import annotations

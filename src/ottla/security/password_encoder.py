@@ -5,8 +5,6 @@
 
 A key is derived from `password.encoder.secret` and the salt. What Kafka's tools have written is
 read here, and the other way round.
-
-Wing: attaches to `server.dynamic_config`, for settings that are secrets; the core works without it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Every connection has one from its first byte. It is `User:ANONYMOUS` until the listener has
 authenticated the client, by its certificate or by SASL. `ssl.principal.mapping.rules` make short
 names of those in certificates.
-
-Wing: attaches to `network.connection`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations

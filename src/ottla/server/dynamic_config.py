@@ -3,8 +3,6 @@
 The registry has the truth (/config); a notification under /config/changes says what to read again.
 For one topic the values come, first to last, from: its own overrides, this broker's overrides,
 the overrides of all brokers, the broker's properties file, the defaults.
-
-Wing: attaches to `broker`, for settings that change while it runs; the core works without it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ ME = __name__
 SETTINGS = {
     "zookeeper_connect": "here:2181",
     "broker_id": 0,
-    "delegation_token_secret_key": "secret",
     "metric_reporters": f"{ME}:Keeper",
     "metric_reporters_interval_ms": "1000",
 }
@@ -85,7 +84,6 @@ def test_every_part_of_a_broker_is_shown():
         "ControllerStats",
         "DelayedFetchMetrics",
         "DelayedOperationPurgatory",
-        "DelegationTokens",
         "FetchSessionCache",
         "GroupMetadataManager",
         "KafkaController",

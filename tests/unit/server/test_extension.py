@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from unittest.mock import MagicMock
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.server import extension
-from ottla.server.extension import EXTENSIONS, FAMILIES, Extension, attach, late_families, load
+from ottla.server.extension import EXTENSIONS, Extension, attach, late_families, load
 from ottla.server.parts import Parts
 
 ME = __name__
@@ -83,14 +82,6 @@ def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, mon
 def test_every_row_of_the_table_names_a_setting(setting):
     """A setting of brokers."""
     assert setting in BrokerConfig.keys
-
-
-@pytest.mark.parametrize("place", FAMILIES)
-def test_a_row_names_the_apis_of_its_family(place):
-    """Else an API would be told and not served, or served and not told."""
-    (family,) = [each for each in late_families(MagicMock()) if each._keys == FAMILIES[place]]
-
-    assert family._make().apis().keys() == family.apis().keys()
 
 
 def test_apis_of_a_feature_are_not_told_where_its_folder_is_deleted(monkeypatch):

@@ -3,7 +3,7 @@
     /delegation_token/tokens/<id>                  one token, without its HMAC
     /delegation_token/token_changes/token_change_N   the id of a token that was changed or removed
 
-Whoever reads a node still needs the secret of the brokers to log in by it. Writes are conditional
+A reader of a node still needs the secret of the brokers to log in by it. Writes are conditional
 on the version that was read: a token that is removed meanwhile is not made again by a renewal.
 """
 
