@@ -14,8 +14,8 @@ import time
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.extensions.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
-from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.record import kernel
 from ottla.record.batch_builder import build_batch

@@ -22,9 +22,9 @@ from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkerWrit
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
+from ottla.extensions.cleaner.cleaning import OffsetMap
 from ottla.extensions.rights import access_checks
 from ottla.log import producer_state_manager, recovery
-from ottla.log.cleaning import OffsetMap
 from ottla.log.leader_epoch_cache import LeaderEpochCache
 from ottla.log.log import Log, UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_dir import LogDir

@@ -78,11 +78,11 @@ NOT_AT_THE_START = re.compile(
     # what the broker is not set up for
     r"ottla\.(metrics|registry\.(zookeeper|acl_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
-    r"|ottla\.extensions\."
+    r"|ottla\.extensions\.(?!cleaner(\.(cleaner|log_cleaner))?$)"
     r"|ottla\.server\.(cluster_link|\w+_metrics|remote_\w+)"
     # what nobody has asked it for
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
-    r"|ottla\.log\.cleaning|ottla\.record\.\w+_compaction"
+    r"|ottla\.record\.\w+_compaction"
     r"|ottla\.protocol\.(acls|consumer_\w+|group|log_dirs|sasl|telemetry|topics|transactions)"
     r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|produce)$)"
     # what other libraries do as well, and takes longer to import

@@ -275,6 +275,12 @@ class LogAttachment:
         """The logs that are on their way into a directory."""
         return ()
 
+    async def pause(self, topic_partition: TopicPartition) -> None:
+        """Leave a log alone until `resume`: it moves to another directory."""
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """The log is where it stays."""
+
     async def shutdown(self) -> None:
         """End what is under way, before the logs are closed."""
 
@@ -406,14 +412,14 @@ class LogManager:
         self._to_lower: list[tuple[Log, int]] = []
         self._lowering: asyncio.Task[None] | None = None
         self._loader = LogLoader(runtime, broker_config, topic_configs)
-        self._attached: list[LogAttachment] = []
+        self.attached: list[LogAttachment] = []
         self._has_deleted = False
         self._awaiting_checkpoints: list[Callable[[], object]] = []
         self.is_stopping = False
 
     def attach(self, *attachments: LogAttachment) -> None:
         """Let attachments follow the logs, from `startup` on; the last one is shut down first."""
-        self._attached += attachments
+        self.attached += attachments
 
     @property
     def live_dirs(self) -> list[LogDir]:
@@ -484,7 +490,7 @@ class LogManager:
             ),
             every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
         ]
-        for attachment in self._attached:
+        for attachment in self.attached:
             attachment.on_loaded(loaded)
 
     def _take_loaded(self, contents: DirContents) -> None:
@@ -573,7 +579,7 @@ class LogManager:
         validate_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
-        wanted = (attachment.wanted_dir(topic_partition) for attachment in self._attached)
+        wanted = (attachment.wanted_dir(topic_partition) for attachment in self.attached)
         log_dir = next(filter(None, wanted), None) or with_fewest_logs(self.live_dirs)
         self._put_leftovers_away(topic_partition)
         source = self._loader.source(log_dir, topic_partition, is_clean=True)
@@ -649,7 +655,7 @@ class LogManager:
         self._note_deletion()
 
     def _tell_removal(self, topic_partition: TopicPartition) -> None:
-        for attachment in self._attached:
+        for attachment in self.attached:
             attachment.on_removal(topic_partition)
 
     def _delete_directory(self, log: Log) -> None:
@@ -752,7 +758,7 @@ class LogManager:
         self._loader.update_config(config, self._logs.values())
         for topic in {topic_partition.topic for topic_partition in self._logs}:
             self.update_topic_config(topic)
-        for attachment in self._attached:
+        for attachment in self.attached:
             attachment.update_config(config)
 
     # -- periodic work
@@ -792,7 +798,7 @@ class LogManager:
 
     def _logs_to_come(self, log_dir: LogDir) -> list[Log]:
         """The logs that will be in a directory: its checkpoints hold them already."""
-        return [log for attachment in self._attached for log in attachment.logs_into(log_dir)]
+        return [log for attachment in self.attached for log in attachment.logs_into(log_dir)]
 
     # -- stopping
 
@@ -801,7 +807,7 @@ class LogManager:
         for timer in self._timers:
             timer.cancel()
         self.is_stopping = True
-        for attachment in reversed(self._attached):
+        for attachment in reversed(self.attached):
             await attachment.shutdown()
         for _, logs in self._logs_by_dir():
             await asyncio.gather(*(self._flush_for_good(log) for log in logs))

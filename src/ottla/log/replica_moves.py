@@ -33,7 +33,6 @@ from uuid import UUID
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.log_cleaner import LogCleaner, Throttler
 from ottla.log.log_dir import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -53,6 +52,7 @@ from ottla.log.log_dir import (
 )
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment, delete_directory
+from ottla.log.throttler import Throttler
 from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition, Value
 
@@ -217,7 +217,6 @@ class ReplicaMove:
     def __init__(
         self,
         logs: LogManager,
-        cleaner: LogCleaner | None,
         log: Log,
         target: LogDir,
         throttler: Throttler,
@@ -226,7 +225,6 @@ class ReplicaMove:
         self.target = target
         self.has_swapped = False
         self._logs = logs
-        self._cleaner = cleaner
         self._runtime = logs.runtime
         self._throttler = throttler
         self._is_given_up = False
@@ -295,8 +293,8 @@ class ReplicaMove:
     async def _copy_all(self) -> None:
         self._check()
         self._original = self.log.dir
-        if self._cleaner is not None:
-            await self._cleaner.pause(self.topic_partition)
+        for attachment in self._logs.attached:
+            await attachment.pause(self.topic_partition)
         await self._in_background(self._prepare)
         await self._catch_up(PIECE_BYTES)
         while not self._is_synced:
@@ -507,9 +505,8 @@ class ReplicaMove:
 class ReplicaMoves(LogAttachment):
     """The moves between the directories of one broker, as many at a time as it has directories."""
 
-    def __init__(self, logs: LogManager, cleaner: LogCleaner | None) -> None:
+    def __init__(self, logs: LogManager) -> None:
         self._logs = logs
-        self.cleaner = cleaner
         self._moves: dict[TopicPartition, ReplicaMove] = {}
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
@@ -582,7 +579,7 @@ class ReplicaMoves(LogAttachment):
             move.give_up()
 
     def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._logs, self.cleaner, log, target, self._throttler)
+        move = ReplicaMove(self._logs, log, target, self._throttler)
         before = [
             task
             for each, task in self._tasks.items()
@@ -608,8 +605,9 @@ class ReplicaMoves(LogAttachment):
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
-        if self.cleaner is not None and topic_partition not in self._moves:
-            self.cleaner.resume(topic_partition)
+        if topic_partition not in self._moves:
+            for attachment in self._logs.attached:
+                attachment.resume(topic_partition)
         if not self._logs.is_stopping:
             self._logs.checkpoints.write_all()  # those of the target may know the log
 

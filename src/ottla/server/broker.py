@@ -24,7 +24,6 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.log.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
 from ottla.network.acceptor import UserSettings, network_config, sasl_listener
@@ -173,9 +172,10 @@ class Broker(Parts):
         failures = self.log_dir_failures
         check_adoption(runtime.disk, config, self._adopts_log_dirs)
         self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
-        cleaner = LogCleaner(self.log_manager) if config.log_cleaner_enable else None
-        self.replica_moves = ReplicaMoves(self.log_manager, cleaner)
-        self.log_manager.attach(*filter(None, (cleaner, self.replica_moves)))
+        for extension in self.extensions.values():
+            extension.before_logs()
+        self.replica_moves = ReplicaMoves(self.log_manager)
+        self.log_manager.attach(self.replica_moves)
         owner = self.log_manager.acquire()
         failures.check_registry_dir(self.log_manager)
         await self.registry.start()

@@ -33,7 +33,7 @@ from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
-from ottla.server.log_metrics import of_cleaner, of_log_dirs, of_open_transactions
+from ottla.server.log_metrics import of_log_dirs, of_open_transactions
 from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
@@ -82,8 +82,6 @@ class BrokerMetrics:
             of_partitions(registry, replicas)
         of_fetchers(registry, replicas, parts.config.metrics_partitions_enable)
         of_log_dirs(registry, parts.log_manager)
-        if parts.replica_moves.cleaner is not None:
-            of_cleaner(registry, parts.replica_moves.cleaner, parts.log_manager)
         of_purgatories(registry, replicas.delayed)
         of_fetch_sessions(registry, parts.fetch_sessions)
         of_controller(registry, parts.controller)

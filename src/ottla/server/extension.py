@@ -12,6 +12,7 @@ one, and for the features in the order of the table.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ from ottla.errors import ConfigError
 from ottla.protocol.api_keys import ApiKey
 from ottla.server.apis import LateFamily
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.server.parts import Parts
 
 EXTENSIONS: Final[dict[str, str]] = {
+    "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
     "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
@@ -61,6 +65,9 @@ class Extension:
     def __init__(self, broker: Parts) -> None:
         self.broker = broker
 
+    def before_logs(self) -> None:
+        """Attach to the log manager, which has loaded no log yet."""
+
     async def before_clients(self) -> None:
         """Read from the registry what must be known before the first client comes.
 
@@ -88,7 +95,9 @@ class Extension:
 
 def attach(broker: Parts) -> dict[str, Extension]:
     """The features that the settings of a broker want, by these settings."""
-    return {setting: load(setting)(broker) for setting in wanted(broker.config)}
+    config = broker.config
+    found = {setting: load(setting, config) for setting in wanted(config)}
+    return {setting: cls(broker) for setting, cls in found.items() if cls is not None}
 
 
 def wanted(config: BrokerConfig) -> list[str]:
@@ -100,11 +109,13 @@ def wanted(config: BrokerConfig) -> list[str]:
     return list(found.values())
 
 
-def load(setting: str) -> type[Extension]:
+def load(setting: str, config: BrokerConfig) -> type[Extension] | None:
     """The class of the feature that a setting wants; its module is imported now.
 
+    None where its folder is not there and a default has wanted it.
+
     Raises:
-        ConfigError: the folder of the feature is not there.
+        ConfigError: the folder is not there, and the broker's file asks for the feature.
     """
     place = EXTENSIONS[setting]
     try:
@@ -113,7 +124,11 @@ def load(setting: str) -> type[Extension]:
         module_name = place.partition(":")[0]
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ConfigError(f"{setting} needs {module_name}, which is not installed") from None
+        text = f"{setting} needs {module_name}, which is not installed"
+        if config.is_given(setting):
+            raise ConfigError(text) from None
+        logger.warning("%s", text)
+        return None
     return found
 
 

@@ -1,11 +1,10 @@
-"""Log directories, flushes, compaction, and the transactions in logs, as metrics.
+"""Log directories, flushes, and the transactions in logs, as metrics.
 
-Wing: attaches to `log_manager` and `log_cleaner`, for metrics; the core works without it.
+Wing: attaches to `log_manager`, for metrics; the core works without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
@@ -13,7 +12,6 @@ from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegi
 if TYPE_CHECKING:
     from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
     from ottla.log.log import Log
-    from ottla.log.log_cleaner import LogCleaner
     from ottla.log.log_manager import LogManager
     from ottla.replication.replica_manager import ReplicaManager
 
@@ -47,74 +45,6 @@ def of_log_dirs(registry: MetricsRegistry, logs: LogManager) -> None:
 
     for each in dirs:
         each.on_flush = on_flush
-
-
-def of_cleaner(registry: MetricsRegistry, cleaner: LogCleaner, logs: LogManager) -> None:
-    """How compaction goes."""
-
-    def gauge(type_name: str, name: str, doc: str, read: Callable[[], float]) -> None:
-        registry.gauge(FamilyName(LOG, type_name, name), doc, read)
-
-    gauge(
-        "LogCleaner",
-        "max-clean-time-secs",
-        "How long the last round of compaction took, in seconds.",
-        lambda: cleaner.last_round.took_ms / 1000,
-    )
-    gauge(
-        "LogCleaner",
-        "max-compaction-delay-secs",
-        "By how much the last log was beyond max.compaction.lag.ms, in seconds.",
-        lambda: cleaner.last_round.delay_ms / 1000,
-    )
-    gauge(
-        "LogCleaner",
-        "cleaner-recopy-percent",
-        "The share of what the last round read that it wrote again, in percent.",
-        lambda: 100 * cleaner.last_round.recopied,
-    )
-    gauge(
-        "LogCleanerManager",
-        "max-dirty-percent",
-        "The largest share of a log that is not compacted, in percent.",
-        lambda: 100 * cleaner.max_dirty_ratio,
-    )
-    gauge(
-        "LogCleanerManager",
-        "time-since-last-run-ms",
-        "How long ago the cleaner has last looked for logs to compact, in ms.",
-        lambda: registry.now_ms - cleaner.looked_ms,
-    )
-    registry.meter(
-        FamilyName("kafka.utils", "Throttler", "cleaner-io"),
-        "Bytes that compaction has read and written.",
-        lambda: cleaner.throttler.byte_count,
-        "bytes",
-    )
-    _of_uncleanable(registry, cleaner, logs)
-
-
-def _of_uncleanable(registry: MetricsRegistry, cleaner: LogCleaner, logs: LogManager) -> None:
-    """Logs that cannot be read, and grow until the broker is started again."""
-
-    def given_up(path: str) -> Iterator[Log]:
-        return (log for log in cleaner.uncleanable if log.log_dir.path == path)
-
-    def counts() -> Series:
-        for each in logs.dirs:
-            yield (("logDirectory", each.path),), sum(1 for _ in given_up(each.path))
-
-    def sizes() -> Series:
-        for each in logs.dirs:
-            size = sum(log.size_in_bytes for log in given_up(each.path))
-            yield (("logDirectory", each.path),), size
-
-    for name, doc, read in (
-        ("uncleanable-partitions-count", "Logs that cannot be compacted.", counts),
-        ("uncleanable-bytes", "The bytes of logs that cannot be compacted.", sizes),
-    ):
-        family = FamilyName(LOG, "LogCleanerManager", name)
-        registry.register(Family(family, Kind.GAUGE, doc, read))
 
 
 def of_open_transactions(

@@ -1,7 +1,6 @@
 """A log manager for the tests of the log."""
 
 import pytest
-from cleaner_world import CleanerWorld
 from log_world import LogWorld, write_eventfully
 
 
@@ -9,12 +8,6 @@ from log_world import LogWorld, write_eventfully
 def world() -> LogWorld:
     """A log manager on an empty disk in memory, with small segments and dense indexes."""
     return LogWorld()
-
-
-@pytest.fixture
-def compacted() -> CleanerWorld:
-    """A broker with one compacted topic of small segments, compacted when it is told to be."""
-    return CleanerWorld()
 
 
 @pytest.fixture

@@ -410,6 +410,7 @@ def test_partition_begins_where_it_was_asked_to():
 
 def test_moving_log_is_not_compacted_meanwhile():
     """The cleaner passes it over until it has arrived."""
+    pytest.importorskip("ottla.extensions.cleaner", reason="the cleaner is deleted")
     world = two_dirs(**SLOW)
     world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
     world.append_many(100)

@@ -264,6 +264,7 @@ def test_move_that_is_taken_back_at_once_touches_no_disk():
 
 def test_log_is_not_compacted_while_a_second_move_of_it_is_under_way():
     """The end of the first one does not allow it again."""
+    pytest.importorskip("ottla.extensions.cleaner", reason="the cleaner is deleted")
     world = world_of(A, B, C, rate=1000)
     world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
     world.log().roller.roll()

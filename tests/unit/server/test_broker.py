@@ -71,6 +71,9 @@ class Noted(Extension):
 
     world: BrokerWorld
 
+    def before_logs(self):
+        self.world.note("feature.before_logs")
+
     async def before_clients(self):
         self.world.note("feature.before_clients")
 
@@ -128,6 +131,7 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
     others = [("others", "STARTING")] if settings else []
     last = [("metadata", "STARTING")] if settings else []
     assert world.steps == [
+        ("feature.before_logs", "STARTING"),
         ("registry", "STARTING"),
         ("features.start", "STARTING"),
         ("feature.before_clients", "STARTING"),
@@ -351,14 +355,13 @@ def test_broker_stops_when_the_directory_of_its_registry_fails():
     assert ends == [True]
 
 
-def test_moves_and_compaction_are_asked_after_each_flush_of_a_directory():
-    """Both are attached to the logs; without a cleaner there are moves alone."""
-    for enabled in ("true", "false"):
-        world = BrokerWorld(log_cleaner_enable=enabled).start()
-        assert (world.broker.replica_moves.cleaner is not None) == (enabled == "true")
-        stopped = world.spy(world.broker.replica_moves, "shutdown")
-        world.stop()
-        assert len(stopped) == 1
+def test_moves_end_before_the_logs_are_closed():
+    """They are attached to the logs."""
+    world = BrokerWorld().start()
+    stopped = world.spy(world.broker.replica_moves, "shutdown")
+    world.stop()
+
+    assert len(stopped) == 1
 
 
 # The process

@@ -90,7 +90,6 @@ def test_every_part_of_a_broker_is_shown():
         "KafkaRequestHandlerPool",
         "KafkaServer",
         "Log",
-        "LogCleaner",
         "LogFlushStats",
         "LogManager",
         "Partition",

@@ -9,7 +9,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.server import extension
-from ottla.server.extension import EXTENSIONS, Extension, attach, late_families, load
+from ottla.server.extension import EXTENSIONS, Extension, attach, late_families
 from ottla.server.parts import Parts
 
 ME = __name__
@@ -68,6 +68,14 @@ def test_feature_whose_folder_is_deleted_is_named_by_the_setting_that_wants_it(t
         broker(broker_rack="r1")
 
 
+def test_feature_that_a_default_wants_may_be_deleted(table, caplog):
+    """The broker's file does not ask for it; the log says what is missing."""
+    table["log.cleaner.enable"] = "ottla.extensions.gone.gone:Gone"
+
+    assert broker().extensions == {}
+    assert "log.cleaner.enable needs ottla.extensions.gone.gone" in caplog.text
+
+
 def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, monkeypatch):
     """The error names the package, as it would anywhere else."""
     (tmp_path / "feature_that_needs.py").write_text("import no_such_package\n", encoding="utf-8")
@@ -75,7 +83,7 @@ def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, mon
     table["broker.rack"] = "feature_that_needs:Feature"
 
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        load("broker.rack")
+        broker(broker_rack="r1")
 
 
 @pytest.mark.parametrize("setting", EXTENSIONS)

@@ -21,8 +21,6 @@ Then a swap puts the cleaned segment into the place of its sources:
 
 Steps 2 and 3 are renames on the loop's thread, and what they wait for runs in the background. The
 log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
-
-Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
 
 from __future__ import annotations

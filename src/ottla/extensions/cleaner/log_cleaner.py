@@ -4,8 +4,6 @@ The loop chooses a log and hands over its files and positions as values. The wor
 of about a megabyte, each a job of its own: between two steps the loop sees whether the log is still
 there and lets I/O be throttled, and no worker thread is held for long. A log whose records cannot
 be read is marked as uncleanable; it is tried again later, each time after a longer while.
-
-Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
 
 from __future__ import annotations
@@ -24,71 +22,12 @@ from ottla.log.log import CleaningAbortedError, Log
 from ottla.log.log_dir import FlushJob, FsyncError
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
-from ottla.runtime import Runtime, Timer
+from ottla.log.throttler import Throttler
+from ottla.runtime import Timer
 from ottla.structs import TopicPartition, Value
 
 if TYPE_CHECKING:
-    from ottla.log.cleaning import Cleaning, CleaningPlan, SegmentSwap, Steps
-
-
-class RateLimit:
-    """Says how long to wait so that no more than so many bytes a second are moved on average."""
-
-    __slots__ = ("_free_ms", "bytes_per_second")
-
-    def __init__(self, bytes_per_second: float) -> None:
-        self.bytes_per_second = bytes_per_second
-        self._free_ms = 0.0
-
-    def delay_ms(self, byte_count: int, now_ms: int) -> int:
-        """How long to wait after moving so many bytes before continuing."""
-        cost_ms = 1000.0 * byte_count / self.bytes_per_second
-        self._free_ms = max(self._free_ms, float(now_ms)) + cost_ms
-        return int(self._free_ms - now_ms)
-
-
-class Throttler:
-    """Makes workers wait as long as a throttler says, or until `wake` is called."""
-
-    __slots__ = ("_runtime", "_waits", "byte_count", "limit")
-
-    def __init__(self, runtime: Runtime, bytes_per_second: float) -> None:
-        self._runtime = runtime
-        self._waits: set[asyncio.Future[None]] = set()
-        self.limit = RateLimit(bytes_per_second)
-        self.byte_count = 0
-        """How many bytes were moved."""
-
-    async def throttle(self, byte_count: int) -> None:
-        """Wait for as long as moving so many bytes should take."""
-        self.byte_count += byte_count
-        runtime = self._runtime
-        delay_ms = self.limit.delay_ms(byte_count, runtime.clock.monotonic_ms())
-        if delay_ms <= 0:
-            return
-        wait = asyncio.get_running_loop().create_future()
-        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, wait))
-        self._waits.add(wait)
-        try:
-            await wait
-        finally:
-            timer.cancel()
-            self._waits.discard(wait)
-
-    def change(self, bytes_per_second: float) -> None:
-        """Follow another limit from now on; waits that are still owed are dropped."""
-        self.limit = RateLimit(bytes_per_second)
-        self.wake()
-
-    def wake(self) -> None:
-        """End all waits now; later waits make up for the time that was cut off."""
-        for wait in self._waits:
-            _wake(wait)
-
-
-def _wake(wait: asyncio.Future[None]) -> None:
-    if not wait.done():
-        wait.set_result(None)
+    from ottla.extensions.cleaner.cleaning import Cleaning, CleaningPlan, SegmentSwap, Steps
 
 
 logger = logging.getLogger(__name__)
@@ -393,7 +332,7 @@ class LogCleaner(LogAttachment):
 
     async def _run_round(self, to_clean: LogToClean) -> None:
         # Imported only here and in _plan: many brokers have nothing to compact.
-        from ottla.log.cleaning import Cleaning, SegmentSwap
+        from ottla.extensions.cleaner.cleaning import Cleaning, SegmentSwap
 
         log, runtime = to_clean.log, self._runtime
         began_ms = runtime.clock.monotonic_ms()
@@ -457,7 +396,7 @@ class LogCleaner(LogAttachment):
             raise CleaningAbortedError(f"{log.topic_partition} is gone")
 
     def _plan(self, to_clean: LogToClean) -> CleaningPlan:
-        from ottla.log.cleaning import CleaningPlan, last_records, sources_of
+        from ottla.extensions.cleaner.cleaning import CleaningPlan, last_records, sources_of
         from ottla.record.plain_compaction import SECRET_BYTES
 
         log, config, runtime = to_clean.log, self._config, self._runtime

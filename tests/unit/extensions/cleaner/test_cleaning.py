@@ -7,7 +7,7 @@ from log_world import DIR, NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.cleaning import (
+from ottla.extensions.cleaner.cleaning import (
     CleanedSegment,
     CleanedTransactions,
     OffsetMap,

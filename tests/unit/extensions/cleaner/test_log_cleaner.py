@@ -9,8 +9,8 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.cleaner.log_cleaner import LogToClean
 from ottla.log.index_file import AbortedTxn
-from ottla.log.log_cleaner import LogToClean
 from ottla.log.log_retention import truncate_to
 from ottla.record.compression import CompressionType
 from ottla.runtime.scheduler import at_once

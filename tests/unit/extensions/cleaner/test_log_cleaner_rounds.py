@@ -8,7 +8,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import new_batch
 
-from ottla.log.log_cleaner import LastRound, LogCleaner
+from ottla.extensions.cleaner.log_cleaner import LastRound, LogCleaner
 from ottla.log.log_retention import truncate_to
 from ottla.structs import TopicPartition
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ottla.log.log_cleaner import RateLimit, Throttler
+from ottla.log.throttler import RateLimit, Throttler
 from ottla.testing import mock_runtime
 
 

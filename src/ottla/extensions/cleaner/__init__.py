@@ -1,0 +1,1 @@
+"""The cleaner (`log.cleaner.enable`): of a compacted log the last record of each key stays."""
