@@ -25,8 +25,9 @@ from ottla.errors import ErrorCode
 from ottla.extensions.cleaner.cleaning import OffsetMap
 from ottla.extensions.rights import access_checks
 from ottla.log import producer_state_manager, recovery
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import LeaderEpochCache
-from ottla.log.log import Log, UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.protocol.api_keys import ApiKey
