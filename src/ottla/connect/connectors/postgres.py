@@ -44,7 +44,7 @@ from ottla.connect.connectors.databases import (
     PRECISE,
     Handling,
 )
-from ottla.connect.connectors.postgres_types import BYTEA, FIRST_OWN_TYPE, Column
+from ottla.connect.connectors.postgres_types import BYTEA, FIRST_OWN_TYPE, Column, columns_of
 from ottla.connect.data import INT64, DataError, Schema, SourceRecord, shown, struct_of
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
@@ -179,6 +179,8 @@ class PostgresSource(SourceConnector):
         )
         self._untold: set[str] = set()
         """Tables that have changes without a record, which was logged."""
+        self._other_names: set[str] = set()
+        """Tables that are captured and are not among `tables`, which was logged."""
         self._psycopg = needed("psycopg", "connect-postgres", PostgresSource)
         self._partition: Place = {SLOT: self.settings.slot_name}
         self._offset: dict[str, Any] = dict(self.context.offset(self._partition) or {})
@@ -434,8 +436,10 @@ class PostgresSource(SourceConnector):
     ) -> Iterator[SourceRecord]:
         """The records of a change; one with its error, if it has a value that has no place."""
         relation = change.relation
+        topic = f"{self.settings.topic_prefix}.{relation.namespace}.{relation.table}"
+        self._note_name(f"{relation.namespace}.{relation.table}", topic)
         record = SourceRecord(
-            topic=f"{self.settings.topic_prefix}.{relation.namespace}.{relation.table}",
+            topic=topic,
             source_partition=self._partition,
             source_offset=offset,
         )
@@ -467,6 +471,17 @@ class PostgresSource(SourceConnector):
             yield record
         elif moved is not None and self.settings.tombstones_on_delete:
             yield record.replace(key=moved)
+
+    def _note_name(self, name: str, topic: str) -> None:
+        """Say once that a table has another name than `tables` has for it."""
+        if name not in self.settings.tables and name not in self._other_names:
+            self._other_names.add(name)
+            logger.warning(
+                "%s is in publication %s and not among tables: it was renamed or moved, or is a "
+                "partition; its changes go to the topic %s until the next start, unless tables "
+                "names it",
+                *(name, self.settings.publication_name, topic),
+            )
 
     def _note_untold(self, change: Change, key: dict[str, Any] | None) -> None:
         """Say what rows alone cannot tell: all are gone, or one without a key is."""
@@ -664,6 +679,17 @@ def publish(connection: Any, name: str, tables: Sequence[str]) -> None:
     there = connection.execute(
         f"SELECT {root} FROM pg_publication WHERE pubname = %s", [name]
     ).fetchone()
+    taken_out = connection.execute(
+        "SELECT n.nspname || '.' || c.relname FROM pg_publication p "
+        "JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE p.pubname = %s AND NOT n.nspname || '.' || c.relname = ANY (%s)",
+        [name, list(tables)],
+    ).fetchall()
+    for (table,) in taken_out:
+        logger.warning(
+            "publication %s: %s is not among tables, and not captured from here on", name, table
+        )
     verb = "ALTER PUBLICATION {} SET TABLE {}" if there else "CREATE PUBLICATION {} FOR TABLE {}"
     ending = " WITH (publish_via_partition_root = true)" if has_root and not there else ""
     connection.execute(verb.format(quoted(name), listed) + ending)
@@ -704,39 +730,6 @@ def drop_slot(connection: Any, name: str) -> None:
         "WHERE slot_name = %s AND plugin = 'pgoutput'",
         [name],
     )
-
-
-def columns_of(
-    connection: Any, namespace: str, table: str, handling: Handling
-) -> tuple[Column, ...]:
-    """The columns that changes will have, and which of them are the key; none without a table.
-
-    A domain is the type that it is made of.
-    """
-    rows = connection.execute(
-        """
-        WITH RECURSIVE domains AS (
-            SELECT oid AS domain, typbasetype AS base, typtypmod AS modifier
-            FROM pg_type WHERE typtype = 'd'
-            UNION ALL
-            SELECT d.domain, t.typbasetype, greatest(d.modifier, t.typtypmod)
-            FROM domains d JOIN pg_type t ON t.oid = d.base AND t.typtype = 'd'
-        )
-        SELECT a.attname, coalesce(a.attnum = ANY (i.indkey), false),
-            coalesce(d.base, a.atttypid)::int8, coalesce(d.modifier, a.atttypmod)
-        FROM pg_class c
-        JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-            AND a.attgenerated = ''
-        LEFT JOIN pg_index i ON i.indrelid = c.oid
-            AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
-        LEFT JOIN domains d ON d.domain = a.atttypid
-            AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid = d.base AND t.typtype = 'd')
-        WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum
-        """,
-        [namespace, table],
-    ).fetchall()
-    return tuple(Column(*row)._replace(handling=handling) for row in rows)
 
 
 # The log as the output plug-in pgoutput writes it (protocol version 1).

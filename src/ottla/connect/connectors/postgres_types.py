@@ -122,3 +122,36 @@ def _postgres_numeric(modifier: int, handling: Handling) -> tuple[Schema, Read]:
     bits = (modifier - _NUMERIC_HEADER) & _SCALE_BITS
     scale = bits - 2 * (bits & _SCALE_SIGN)
     return decimal_of(scale), decimal_reader(scale)
+
+
+def columns_of(
+    connection: Any, namespace: str, table: str, handling: Handling
+) -> tuple[Column, ...]:
+    """The columns that changes will have, and which of them are the key; none without a table.
+
+    A domain is the type that it is made of.
+    """
+    rows = connection.execute(
+        """
+        WITH RECURSIVE domains AS (
+            SELECT oid AS domain, typbasetype AS base, typtypmod AS modifier
+            FROM pg_type WHERE typtype = 'd'
+            UNION ALL
+            SELECT d.domain, t.typbasetype, greatest(d.modifier, t.typtypmod)
+            FROM domains d JOIN pg_type t ON t.oid = d.base AND t.typtype = 'd'
+        )
+        SELECT a.attname, coalesce(a.attnum = ANY (i.indkey), false),
+            coalesce(d.base, a.atttypid)::int8, coalesce(d.modifier, a.atttypmod)
+        FROM pg_class c
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+            AND a.attgenerated = ''
+        LEFT JOIN pg_index i ON i.indrelid = c.oid
+            AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
+        LEFT JOIN domains d ON d.domain = a.atttypid
+            AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid = d.base AND t.typtype = 'd')
+        WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum
+        """,
+        [namespace, table],
+    ).fetchall()
+    return tuple(Column(*row)._replace(handling=handling) for row in rows)
