@@ -179,6 +179,7 @@ def turns(monkeypatch):
     turns = Turns()
     monkeypatch.setattr(assignors, "SLICE_STEPS", 1)
     monkeypatch.setattr(consumer_rebalancer, "SLICE_STEPS", 1)
+    monkeypatch.setattr(consumer_rebalancer, "MANY_PARTITIONS", 1)
     monkeypatch.setattr(ConsumerRebalancer, "do", lambda self, work, refuse: turns.do(work, refuse))
     return turns
 

@@ -23,6 +23,7 @@ from ottla.protocol.acls import (
     DescribeAclsRequest,
 )
 from ottla.protocol.configs import DescribeClientQuotasRequest
+from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.protocol.group import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from ottla.protocol.header import encode_request
 from ottla.protocol.metadata import (
@@ -219,3 +220,38 @@ def test_search_for_a_time_takes_the_memory_of_a_piece(broker):
         tracemalloc.stop()
 
     assert most < 2_000_000
+
+
+def heartbeats() -> Iterator[tuple[str, ConsumerGroupHeartbeatRequest]]:
+    """Members of two subscriptions join a group, and one of them leaves."""
+    for number in range(8):
+        yield (
+            f"join {number}",
+            ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=f"m{number}",
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_regex="large|m1.*" if number % 3 else "m.*",
+                topic_partitions=[],
+            ),
+        )
+    leaving = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m0", member_epoch=-1)
+    yield "leave", leaving
+
+
+def test_heartbeat_of_a_large_consumer_group_is_served_in_slices(broker):
+    """Of the first member too, which gets all partitions."""
+    groups = broker.broker.coordinators.groups
+    wait_until(lambda: not groups.availability("g"), "the coordinator")
+    watch, worst = Watch(broker), {}
+    for name, request in heartbeats():
+        watch.worst = 0
+        with steps_measured(watch, calls):
+            watch.send(encode_request(1, 1, "small", request)[4:], ADMIN)
+        worst[name] = watch.worst
+
+    targets = groups.manager.group("g").target
+    assert sorted(targets) == [f"m{number}" for number in range(1, 8)]
+    assert all(len(targets[member]) > 100 for member in targets), targets
+    # The hash of each id counts twice, and is short.
+    assert max(worst.values()) <= 2 * MOST_CALLS, worst

@@ -240,9 +240,9 @@ def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> Work[None]:
                 break
             for topic_id, numbers in numbers_by_topic(mine).items():
                 others = readers[topic_id]
-                if pace.is_over(len(others)):
+                if pace.is_over(len(numbers) + len(others)):
                     yield
-                partitions = [TopicIdPartition(topic_id, number) for number in numbers]
+                partitions = (TopicIdPartition(topic_id, number) for number in numbers)
                 has_moved |= _move_to_fewest(partitions, mine, others, given)
 
 

@@ -90,9 +90,8 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         member = self._take_in(changes, known, attempt, subscription)
         self._rebalancer.keep_alive(group, member)
         yield from self._rebalancer.advance(changes, member)
-        yield from self._rebalancer.ready(changes, member)
         is_same = member is known
-        self._rebalancer.reconcile(
+        yield from self._rebalancer.reconcile(
             changes, member, subscription.owned if is_same else NO_PARTITIONS
         )
         self._rebalancer.expect(group, member, "send SyncGroup")

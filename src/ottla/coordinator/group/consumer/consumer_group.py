@@ -292,6 +292,13 @@ class ConsumerGroup(Group):
         """Whether no other member owns the partition."""
         return self._owners.get(partition, member_id) == member_id
 
+    def free_for(self, partitions: Assignment, member_id: str) -> Assignment:
+        """Those of the partitions that no other member owns."""
+        members = self.members.values()
+        return partitions.difference(
+            *(member.current.owned for member in members if member.member_id != member_id)
+        )
+
     def has_had(self, member: ConsumerMember, partition: TopicPartition, epoch: int) -> bool:
         """Whether the member had the partition in the epoch, and has had it ever since."""
         topic = self.topics.get(partition.topic)
@@ -401,9 +408,10 @@ class ConsumerGroup(Group):
         self._expressions.remove(filter(None, [details.topic_regex]))
 
     def _own(self, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
-        for partition in partitions:
-            assert self.is_free_for(partition, member_id), f"{partition} has an owner already"
-            self._owners[partition] = member_id
+        owners = dict.fromkeys(partitions, member_id)
+        count = len(self._owners) + len(owners)
+        self._owners.update(owners)
+        assert len(self._owners) == count, "a partition has an owner already"
 
     def _free(self, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
         for partition in partitions:
@@ -513,18 +521,20 @@ class GroupChanges:
         self.group.assignment_epoch = epoch
         self.records[target_epoch_key(self.group.group_id)] = target_epoch_value(epoch)
 
-    def set_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """Move a member to its next assignment."""
+    def set_current(
+        self, member: ConsumerMember, current: CurrentAssignment, record: bytes | None = None
+    ) -> None:
+        """Move a member to its next assignment; its record may have been made before."""
         self.group.set_current(member, current)
-        self._note_current(member)
+        self._note_current(member, record)
 
     def _note_details(self, member: ConsumerMember) -> None:
         key = member_key(self.group.group_id, member.member_id)
         self.records[key] = member_value(member.details)
 
-    def _note_current(self, member: ConsumerMember) -> None:
+    def _note_current(self, member: ConsumerMember, record: bytes | None = None) -> None:
         key = current_assignment_key(self.group.group_id, member.member_id)
-        self.records[key] = current_assignment_value(member.current)
+        self.records[key] = record or current_assignment_value(member.current)
 
 
 # A consumer group as its records describe it, built when all have been read.

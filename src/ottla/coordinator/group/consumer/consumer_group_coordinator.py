@@ -220,8 +220,7 @@ class ConsumerGroupCoordinator:
         before = member.current
         self._rebalancer.keep_alive(changes.group, member)
         yield from self._rebalancer.advance(changes, member)
-        yield from self._rebalancer.ready(changes, member)
-        self._rebalancer.reconcile(changes, member, owned_partitions(request))
+        yield from self._rebalancer.reconcile(changes, member, owned_partitions(request))
         settings = self._rebalancer.config_of(request.group_id)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,

@@ -163,6 +163,8 @@ class CurrentAssignment(NamedTuple):
     @property
     def owned(self) -> Assignment:
         """All partitions that no other member may read."""
+        if not self.pending_revocation:
+            return self.assigned
         return self.assigned | self.pending_revocation
 
     def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
@@ -414,28 +416,22 @@ def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
 def _owned_partitions(
     current: CurrentAssignment, partitions: Assignment
 ) -> list[StoredOwnedPartitions]:
+    epochs: dict[UUID, dict[int, int]] = {}
+    for (topic_id, number), epoch in current.assignment_epochs.items():
+        epochs.setdefault(topic_id, {})[number] = epoch
     return [
         StoredOwnedPartitions(
             topic_id=topic_id,
             partitions=numbers,
-            assignment_epochs=_known_epochs(current, topic_id, numbers),
+            assignment_epochs=_known_epochs(epochs.get(topic_id, {}), numbers),
         )
         for topic_id, numbers in numbers_by_topic(partitions).items()
     ]
 
 
-def _known_epochs(
-    current: CurrentAssignment, topic_id: UUID, numbers: list[int]
-) -> list[int] | None:
+def _known_epochs(epochs: Mapping[int, int], numbers: list[int]) -> list[int] | None:
     """The assignment epoch of each partition; None if that of any is unknown."""
-    since = current.assignment_epochs
-    epochs = []
-    for number in numbers:
-        epoch = since.get(TopicIdPartition(topic_id, number))
-        if epoch is None:
-            return None
-        epochs.append(epoch)
-    return epochs
+    return [epochs[number] for number in numbers] if epochs.keys() >= set(numbers) else None
 
 
 def _key(key: Message) -> bytes:

@@ -43,7 +43,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    TopicIdPartition,
+    current_assignment_value,
     look_up,
 )
 from ottla.coordinator.group.group import GroupRebalancer
@@ -117,7 +117,7 @@ def next_assignment(
     current: CurrentAssignment,
     target: Assignment,
     target_epoch: int,
-    is_free: Callable[[TopicIdPartition], bool],
+    free_of: Callable[[Assignment], Assignment],
     owned: Assignment | None,
 ) -> CurrentAssignment:
     """The member's next assignment; `owned` is what it reports to have, None if unchanged."""
@@ -137,7 +137,7 @@ def next_assignment(
             pending_revocation=leaving,
             assignment_epochs=_epochs(current, current.assigned, target_epoch),
         )
-    free = frozenset(filter(is_free, target - kept))
+    free = free_of(target - kept)
     has_all = len(kept) + len(free) == len(target)
     following = CurrentAssignment(
         member_epoch=target_epoch,
@@ -154,7 +154,11 @@ def next_assignment(
 
 def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> AssignmentEpochs:
     """The known epochs; partitions that are new, or whose epoch is unknown, get `epoch`."""
-    return {partition: current.assignment_epochs.get(partition, epoch) for partition in partitions}
+    epochs = dict.fromkeys(partitions, epoch)
+    for partition, since in current.assignment_epochs.items():
+        if partition in epochs:
+            epochs[partition] = since
+    return epochs
 
 
 # The regular expressions that members subscribe to, and the topics that they match.
@@ -462,6 +466,10 @@ def compile_regex(text: str) -> NamePattern:
         raise invalid_regex(text, error) from None
 
 
+MANY_PARTITIONS: Final = 500
+"""A member that is to have so many is told in slices."""
+
+
 class TopicMatches:
     """The topics that expressions match, remembered until topics come, go, or get partitions."""
 
@@ -731,33 +739,42 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             self._manager.store_records(changes.group, changes.records, _nothing_waits)
             changes.records = {}
 
-    def ready(self, changes: GroupChanges, member: ConsumerMember) -> Work[None]:
-        """Pause before the next step of a member that has much."""
-        count = len(changes.group.target[member.member_id] | member.current.owned)
-        if count >= SLICE_STEPS // 4:
-            yield from self._in_slices(changes, _pause(), member)
-
     def reconcile(
         self, changes: GroupChanges, member: ConsumerMember, owned: Assignment | None
-    ) -> None:
-        """The member's next step to its target; `owned` is what it says that it has."""
-        group = changes.group
-        following = next_assignment(
-            member.current,
-            group.target[member.member_id],
-            group.assignment_epoch,
-            lambda partition: group.is_free_for(partition, member.member_id),
-            owned,
-        )
+    ) -> Work[None]:
+        """The member's next step to its target; `owned` is what it says that it has.
+
+        A step of many partitions is made ready in slices, and once more if it is another one after
+        the pauses.
+        """
+        group, record = changes.group, None
+        following = self._following(group, member, owned)
+        while record is None and is_large(following) and following != member.current:
+            work = _record_of(following)
+            record = yield from self._in_slices(changes, work, member)
+            planned, following = following, self._following(group, member, owned)
+            if following != planned:
+                record = None
         if following == member.current:
             return
-        changes.set_current(member, following)
+        changes.set_current(member, following, record)
         if member.is_classic:
             return
         if has_unrevoked(member):
             self._expect_revocation(group, member)
         else:
             member.cancel_rebalance_timer()
+
+    def _following(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None
+    ) -> CurrentAssignment:
+        return next_assignment(
+            member.current,
+            group.target[member.member_id],
+            group.assignment_epoch,
+            lambda partitions: group.free_for(partitions, member.member_id),
+            owned,
+        )
 
     def notice_topics(self, group: ConsumerGroup) -> None:
         """Begin a new epoch if topics have come, gone or grown; no member waits for that."""
@@ -845,6 +862,18 @@ async def _finish(rest: Coroutine[Any, Any, None], refuse: Callable[[KafkaError]
 
 def _pause() -> Work[None]:
     yield
+
+
+def is_large(current: CurrentAssignment) -> bool:
+    """Whether it takes long to tell a member of it."""
+    return len(current.owned) >= MANY_PARTITIONS
+
+
+def _record_of(current: CurrentAssignment) -> Work[bytes]:
+    yield
+    record = current_assignment_value(current)
+    yield
+    return record
 
 
 def _nothing_waits(error: ErrorCode) -> None:

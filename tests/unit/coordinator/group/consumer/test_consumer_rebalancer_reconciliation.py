@@ -20,7 +20,7 @@ REVOKES = CurrentAssignment(5, 5, UNREVOKED, frozenset({P0}), frozenset({P1}), S
 
 
 def step(current, target, owned, free=(P0, P1, P2), epoch=6):
-    return next_assignment(current, frozenset(target), epoch, set(free).__contains__, owned)
+    return next_assignment(current, frozenset(target), epoch, frozenset(free).intersection, owned)
 
 
 def test_member_that_has_its_target_stays():
