@@ -209,17 +209,26 @@ class ClusterMembership:
             self._watch = None
 
     async def _register(self) -> None:
+        while not await self._has_registered():
+            # The predecessor's node is gone; by now another attempt may have made ours.
+            pass
+        self.is_registered = True
+
+    async def _has_registered(self) -> bool:
+        """Whether the node is there; if not, that of a predecessor was, and is gone."""
         try:
             await self._create_node()
         except KafkaError as error:
             if error.error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise
-            # Or by an attempt of this session that failed later, or is under way.
+            # Or by an attempt of this session that failed later, or is under way: now, or when
+            # this one has waited for the session of a predecessor to end.
             if not await self._has_own_node():
-                if not await self._outlives_predecessor():
+                is_gone = await self._outlives_predecessor()
+                if not is_gone and not await self._has_own_node():
                     raise
-                await self._create_node()
-        self.is_registered = True
+                return not is_gone
+        return True
 
     async def _has_own_node(self) -> bool:
         stat = await self.registry.exists(paths.broker(self.broker_id))

@@ -205,6 +205,29 @@ def test_predecessor_whose_node_goes_while_it_is_looked_at_is_not_waited_for(wor
     assert world.controller.is_active
 
 
+def test_attempt_that_another_one_of_the_same_session_has_overtaken_ends_no_broker(
+    world, monkeypatch
+):
+    """The session was renewed while the broker waited for its predecessor's to end."""
+    world.leave_node_of_predecessor()
+    get, path = world.registry.get, paths.broker(0)
+
+    async def overtake(wanted):
+        if wanted == path and world.registry.is_of_predecessor:
+            found = await get(wanted)
+            world.registry.is_of_predecessor = False
+            await world.registry.delete(path)
+            await register_broker(world.registry, 0, [ADDRESS], 0)
+            return found
+        return await get(wanted)
+
+    monkeypatch.setattr(world.registry, "get", overtake)
+    world.run(world.membership.join())
+
+    assert world.membership.is_registered
+    assert world.names() == ["0"]
+
+
 def test_what_a_predecessor_was_waited_for_with_is_given_back(world, monkeypatch):
     """Neither its watch nor its timer outlives the wait."""
     timers, call_later = [], world.runtime.scheduler.call_later
