@@ -828,7 +828,15 @@ class Sqlite(Database):
         """Numbers come before texts, texts before bytes."""
         sql, raw = self.sql, self.raw(column)
         if is_time:
-            return self.place_of(column, is_time=True).is_(None)
+            day = sql.func.substr(raw, 1, 10)
+            is_plain = sql.and_(  # it need not be read by a function, which takes longer
+                raw.op("GLOB")(sql.literal(DAY_FIRST, self.as_given)),
+                sql.func.date(day) == day,
+                sql.func.julianday(raw).is_not(None),
+                sql.not_(raw.op("GLOB")(sql.literal("*[ T]24*", self.as_given))),
+            )
+            is_none = self.place_of(column, is_time=True).is_(None)
+            return sql.and_(sql.func.coalesce(is_plain, sql.false()).is_(sql.false()), is_none)
         is_infinite = sql.func.abs(raw) > sys.float_info.max
         return sql.or_(sql.func.typeof(raw).in_(["blob", "text"]), is_infinite)
 

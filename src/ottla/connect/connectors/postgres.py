@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import select
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -156,6 +156,11 @@ class PostgresSettings(ConfigTable):
     batch_events: int = config_key(
         default=2000, type=INT, rule=at_least(1), importance=LOW, doc="How many are taken at once."
     )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        """A table that is named twice is in the snapshot once."""
+        values["tables"] = tuple(dict.fromkeys(values["tables"]))
 
 
 class PostgresSource(SourceConnector):

@@ -18,8 +18,8 @@ The sink inserts rows, or by their key inserts, replaces and deletes them (a nul
 With keys a record that comes twice changes nothing; a batch is one transaction. Needs the extra
 `connect-sql`, and the driver of the database.
 
-Both describe a table again when its columns change. A row or a record that has no place on the
-other side is reported by itself. What types and times become is in `databases`.
+Both describe a table again when its columns change, and report what has no place on the other
+side by itself. What types become is in `databases`, how times are compared in `column_times`.
 """
 
 from __future__ import annotations
@@ -194,6 +194,11 @@ class SqlSourceSettings(DatabaseSettings):
     task_count: int = config_key(
         default=1, type=INT, importance=LOW, doc="How many tasks there are; set by the connector."
     )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        """A table that is named twice is read once, by one task."""
+        values["tables"] = tuple(dict.fromkeys(values["tables"]))
 
 
 class RowReader:
@@ -565,8 +570,8 @@ class SqlSource(SourceConnector):
         if row is not None:
             self._unordered.add(name)
             logger.warning(
-                "table %s: there are rows in which %s is null, or no finite number or time (such "
-                "as %s): they are never read",
+                "table %s: there are rows in which %s is null, or no finite number or time "
+                "(such as %s): they are never read",
                 name,
                 " or ".join(names),
                 ", ".join(f"{each}={shown(reader.raw(row, each))}" for each in names),
@@ -577,8 +582,7 @@ class SqlSource(SourceConnector):
         if TIMESTAMPED not in self.settings.mode or name in self._mixed:
             return
         sql, key = self._sql, self.settings.timestamp_column
-        column = reader.table.c[key]
-        coarser = self._database.coarser(column)
+        coarser = self._database.coarser(column := reader.table.c[key])
         if coarser is None:
             return
         raw = self._database.raw(column)

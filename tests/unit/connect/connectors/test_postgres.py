@@ -147,3 +147,9 @@ def test_domains_are_the_types_that_they_are_made_of():
 
     assert created.relation.read(created.after) == {"id": 1, "name": Decimal("2.50")}
     assert created.relation.key == struct_of("public.orders.Key", id=INT32)
+
+
+def test_a_table_that_is_named_twice_is_one():
+    """Its snapshot would have each row twice."""
+    given = GIVEN | {"tables": "public.orders,public.orders"}
+    assert PostgresSource.Settings.parse(given).tables == ("public.orders",)

@@ -352,6 +352,16 @@ def test_tasks_share_the_tables(database):
     assert owned == [["a", "c"], ["b"]]
 
 
+@pytest.mark.parametrize("mode", ["bulk", "incrementing"])
+def test_a_table_that_is_named_twice_is_read_once(database, read, mode):
+    """By one of the tasks, and once in each poll."""
+    insert(database, 1)
+    poll = read(tables="orders,orders", mode=mode)
+
+    assert ids(poll()) == [1]
+    assert len(poll.source.tasks(2)) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
