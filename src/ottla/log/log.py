@@ -8,6 +8,7 @@ All methods run on the loop's thread; fsync does not.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -381,7 +382,7 @@ class ReadableLog:
         return (yield from self._search(search))
 
     def _search(self, search: Work[TimedOffset | None]) -> Work[TimedOffset | None]:
-        """Search in slices; files that went meanwhile are not touched."""
+        """Search in slices; a log that others have moved, cleaned or cut meanwhile ends it."""
         while True:
             try:
                 next(search)
@@ -389,15 +390,18 @@ class ReadableLog:
                 found: TimedOffset | None = end.value
                 return found
             except OSError as error:
+                if error.errno == errno.EBADF:  # closed in a pause, as its segment was replaced
+                    raise self._changed() from error
                 raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
-            first, end_offset = self.segments.first, self.log_end_offset
+            before = self.dir, self.segments.first, self.log_end_offset
             yield
             self.check_available()
-            if self.segments.first is not first or self.log_end_offset < end_offset:
-                raise KafkaError.of(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"{self.topic_partition} was shortened while it was searched",
-                )
+            if before[:2] != (self.dir, self.segments.first) or self.log_end_offset < before[2]:
+                raise self._changed()
+
+    def _changed(self) -> KafkaError:
+        text = f"{self.topic_partition} has changed while it was searched"
+        return KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
 
 # Bringing a log to disk without making the loop wait for the disk.

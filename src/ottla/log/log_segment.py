@@ -610,10 +610,11 @@ class LogSegment:
         self, timestamp_ms: int, start_offset: int
     ) -> Work[TimedOffset | None]:
         """The first record at or behind `start_offset` with `timestamp_ms` or a later time."""
-        indexed = self._checked_time_index().lookup(timestamp_ms).offset
+        # One file from first to last: in a pause another may take its path.
+        file, indexed = self.file, self._checked_time_index().lookup(timestamp_ms).offset
         for count, (position, header) in enumerate(self.headers_from(max(indexed, start_offset))):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                for found in read_batch(self.file, position, header).times():
+                for found in read_batch(file, position, header).times():
                     if found is None:
                         yield
                     elif found[0] >= timestamp_ms and found[1] >= start_offset:
@@ -638,7 +639,7 @@ class LogSegment:
         found = yield from self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
         if found is not None:
             return found
-        latest: list[tuple[int, int]] = []
+        file, latest = self.file, list[tuple[int, int]]()
         for count, (position, header) in enumerate(self.headers_from(offset)):
             if header.max_timestamp >= 0 and header.record_count:
                 latest.append((-header.max_timestamp, position))
@@ -649,8 +650,8 @@ class LogSegment:
         for negative_timestamp, position in latest:
             if best is not None and -negative_timestamp < best.timestamp_ms:
                 break
-            _, header = next(read_headers(self.file, position, self.size))
-            batch = read_batch(self.file, position, header)
+            _, header = next(read_headers(file, position, self.size))
+            batch = read_batch(file, position, header)
             for each in batch.times():
                 if each is None:
                     yield

@@ -316,18 +316,26 @@ class Slices:
             await self.pause()
         raise AssertionError("such work ends with its result")
 
-    def begin(self, work: Work[T]) -> T | Coroutine[Any, Any, T]:
-        """The result of work that does not pause, or else what does the rest of it."""
+    def begin(
+        self, work: Work[T], is_wanted: Callable[[], bool] = lambda: True
+    ) -> T | Coroutine[Any, Any, T]:
+        """The result of work that does not pause, or else what does the rest of it.
+
+        The rest ends with KafkaTimeoutError in a pause after which it `is_wanted` no more.
+        """
         try:
             next(work)
         except StopIteration as end:
             result: T = end.value
             return result
-        return self._go_on(work)
+        return self._go_on(work, is_wanted)
 
-    async def _go_on(self, work: Work[T]) -> T:
+    async def _go_on(self, work: Work[T], is_wanted: Callable[[], bool]) -> T:
         while True:
             await self.pause()
+            if not is_wanted():
+                work.close()
+                raise KafkaTimeoutError("nobody waits for it any longer")
             try:
                 next(work)
             except StopIteration as end:

@@ -38,7 +38,8 @@ from ottla.protocol.message import (
 )
 from ottla.protocol.types import UNLIMITED, Array, Buffer, Part
 from ottla.protocol.wire import TooLargeError
-from ottla.runtime import DelayedOperation, Runtime
+from ottla.runtime import DelayedOperation, Runtime, Slices
+from ottla.runtime.scheduler import Work
 from ottla.structs import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     **dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_DELEGATION_TOKEN), 500),
     **dict.fromkeys((ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS), 2_000),
 }
+
+
+def begin(slices: Slices, context: RequestContext, work: Work[Response]) -> Answer:
+    """Answer a request by work in slices; it ends when the client has gone."""
+    return slices.begin(work, lambda: not context.connection.is_closing)
 
 
 class Slicing(NamedTuple):

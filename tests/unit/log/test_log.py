@@ -8,6 +8,7 @@ import pytest
 from log_world import DIR, NOW_MS, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log import log_segment
 from ottla.log.log_retention import delete_old_segments, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
@@ -506,3 +507,36 @@ def test_directory_is_the_one_of_the_partition(world: LogWorld):
 
     assert log.dir == f"{DIR}/topic-0"
     assert world.names() == [f"{0:020d}{suffix}" for suffix in (".index", ".log", ".timeindex")]
+
+
+def close_files(log):
+    """As when a cleaner has replaced the segments, or the broker stops."""
+    for segment in log.segments:
+        segment.close()
+        segment.file.close()
+
+
+def move_away(log):
+    log.dir = "/elsewhere/topic-0"
+
+
+def cut(log):
+    truncate_to(log, log.log_end_offset - 1)
+
+
+@pytest.mark.parametrize("change", [close_files, move_away, cut])
+def test_search_that_others_overtake_ends_and_blames_no_disk(world, monkeypatch, change):
+    """A log that is moved, cleaned, cut or closed in a pause is asked for again by the client."""
+    monkeypatch.setattr(log_segment, "HEADERS_IN_A_SLICE", 1)
+    log = world.log()
+    for number in range(4):
+        data = bytearray(build_batch([(NOW_MS + number, None, b"", ())]))
+        log.append_as_leader(memoryview(data), 3, now_ms=NOW_MS)
+    search = log.fetch_offset_by_timestamp(NOW_MS + 3)
+    next(search)
+    change(log)
+
+    with pytest.raises(KafkaError) as caught:
+        at_once(search)
+    assert caught.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not log.log_dir.is_offline

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime import LoopScheduler, Slices, SystemClock, real_runtime
-from ottla.runtime.scheduler import BusyTime, pause, within
+from ottla.runtime.scheduler import BusyTime, Work, pause, within
 from ottla.testing import MockRuntime, mock_runtime
 
 
@@ -318,3 +318,25 @@ def test_items_are_given_with_a_pause_after_each_slice() -> None:
 
     assert [name for name, _ in seen] == ["a", "a", "b", "b", "a", "a", "b", "b", "a", "b"]
     assert slices.is_idle
+
+
+def test_work_that_nobody_wants_any_longer_ends_in_its_next_pause() -> None:
+    """Its client has gone; what is done already is the first part alone."""
+    slices, done, is_wanted = Slices(), list[int](), [True]
+
+    def work() -> Work[str]:
+        for number in range(5):
+            done.append(number)
+            yield
+        return "all"
+
+    async def run() -> None:
+        rest = slices.begin(work(), lambda: is_wanted[0])
+        assert not isinstance(rest, str)
+        is_wanted[0] = False
+        with pytest.raises(KafkaTimeoutError):
+            await rest
+        assert done == [0]
+        assert await slices.begin(work()) == "all"  # type: ignore[misc]
+
+    asyncio.run(run())

@@ -43,7 +43,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime import Scheduler, Slices
 from ottla.security.acls import GROUP_OPERATIONS
-from ottla.server.apis import Answer, Handler
+from ottla.server.apis import Answer, Handler, begin
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 
@@ -120,7 +120,7 @@ class GroupHandlers:
         return DescribeGroupsResponse(groups=groups)
 
     def handle_list_groups(self, context: RequestContext, body: ListGroupsRequest) -> Answer:
-        return self.slices.begin(self.coordinator.list_groups(body))
+        return begin(self.slices, context, self.coordinator.list_groups(body))
 
     def handle_delete_groups(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
         self.coordinator.delete_groups(body, context.respond)

@@ -60,7 +60,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import OffsetResult
 from ottla.runtime import Clock, Slices
 from ottla.runtime.scheduler import Work
-from ottla.server.apis import Answer, Handler
+from ottla.server.apis import Answer, Handler, begin
 from ottla.structs import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -155,7 +155,7 @@ class OffsetHandlers:
     def handle_offset_fetch(self, context: RequestContext, body: OffsetFetchRequest) -> Answer:
         if context.api_version == REGISTRY_VERSION:
             return self._fetch_from_registry(body)
-        return self.slices.begin(self._fetch_offsets(context, body))
+        return begin(self.slices, context, self._fetch_offsets(context, body))
 
     def _fetch_offsets(
         self, context: RequestContext, body: OffsetFetchRequest
@@ -433,7 +433,7 @@ class ListOffsetsHandler:
         return {ApiKey.LIST_OFFSETS: self.handle_list_offsets}
 
     def handle_list_offsets(self, context: RequestContext, body: ListOffsetsRequest) -> Answer:
-        return self.slices.begin(self._list_offsets(context, body))
+        return begin(self.slices, context, self._list_offsets(context, body))
 
     def _list_offsets(
         self, context: RequestContext, body: ListOffsetsRequest
@@ -449,11 +449,11 @@ class ListOffsetsHandler:
             answer = ListOffsetsTopicResponse(name=topic.name)
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if context.api_version < FIRST_VERSION_WITH_TIMESTAMPS:
-                    answer.partitions.append(self._segment_offsets(topic_partition, partition))
-                    continue
                 if named[topic_partition] > 1:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
+                elif context.api_version < FIRST_VERSION_WITH_TIMESTAMPS:
+                    answer.partitions.append(self._segment_offsets(topic_partition, partition))
+                    continue
                 else:
                     result = yield from self._look_up(topic_partition, partition, body, context)
                 line = partition_response(partition.partition_index, result, context.api_version)

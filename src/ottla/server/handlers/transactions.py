@@ -76,7 +76,7 @@ from ottla.protocol.transactions import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.scheduler import Work
-from ottla.server.apis import Answer, Handler
+from ottla.server.apis import Answer, Handler, begin
 from ottla.structs import (
     BROKER_CLIENT_ID,
     INTERNAL_TOPICS,
@@ -180,7 +180,7 @@ class TransactionViewHandlers:
     def handle_describe_producers(
         self, context: RequestContext, body: DescribeProducersRequest
     ) -> Answer:
-        return self.slices.begin(self._describe_producers(body))
+        return begin(self.slices, context, self._describe_producers(body))
 
     def _describe_producers(
         self, body: DescribeProducersRequest
@@ -209,7 +209,7 @@ class TransactionViewHandlers:
     def handle_list_transactions(
         self, context: RequestContext, body: ListTransactionsRequest
     ) -> Answer:
-        return self.slices.begin(self._list_transactions(context, body))
+        return begin(self.slices, context, self._list_transactions(context, body))
 
     def _list_transactions(
         self, context: RequestContext, body: ListTransactionsRequest
