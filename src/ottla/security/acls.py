@@ -11,9 +11,9 @@ Wing: attaches to `extensions.rights`; the core serves everybody, and works with
 from __future__ import annotations
 
 import ipaddress
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple, Self
@@ -331,6 +331,24 @@ def check_binding(binding: AclBinding) -> None:
         check_host(entry.host)
 
 
+def starts_with_any(prefixes: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name begins with one of these: a search for each name, not a look at each prefix.
+
+    None of those that are kept begins with another: so the last one that is not behind a name is
+    the only one that it may begin with.
+    """
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+
+    def starts(name: str) -> bool:
+        place = bisect_right(kept, name)
+        return place > 0 and name.startswith(kept[place - 1])
+
+    return starts
+
+
 class AclTable:
     """All ACLs of a cluster, and who its super users are. Pure: nothing waits, nothing is read.
 
@@ -525,13 +543,13 @@ class AclTable:
             return False
         if self.allow_everyone_if_no_acl_found:
             return True
-        denied_prefixes = tuple(
+        is_denied = starts_with_any(
             pattern.name for pattern in denied if pattern.pattern_type is PatternType.PREFIXED
         )
         return any(
             pattern == ResourcePattern(type_, WILDCARD)
             or not (
-                pattern.name.startswith(denied_prefixes)
+                is_denied(pattern.name)
                 or (pattern.pattern_type is PatternType.LITERAL and pattern in denied)
             )
             for pattern in self._named(principal, host, operation, type_, AclPermissionType.ALLOW)

@@ -22,6 +22,7 @@ from ottla.security.acls import (
     Resource,
     ResourcePattern,
     ResourceType,
+    starts_with_any,
 )
 from ottla.security.principal import KafkaPrincipal
 
@@ -152,3 +153,13 @@ def test_any_resource_may_be_used_if_one_may(acls, user, host, type_):
     )
 
     assert table.is_allowed_on_any(principal, host, operation, type_) is expected
+
+
+words = st.text("ab\uffff", max_size=5)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(words, max_size=8), words)
+def test_name_begins_with_one_of_many_prefixes(prefixes, name):
+    """As if each were looked at."""
+    assert starts_with_any(prefixes)(name) is any(map(name.startswith, prefixes))
