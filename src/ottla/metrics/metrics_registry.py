@@ -150,9 +150,10 @@ class MetricsRegistry:
         self.max_series = max_series
         self.families: dict[FamilyName, Family] = {}
         self.dropped_count = 0
+        """How many series the last reading left out because of `max_series`, up to a limit."""
         self.series_counts: dict[FamilyName, int] = {}
-        """How many series a family had when all of them were last read."""
-        """How many series the last reading left out because of `max_series`."""
+        """How many series the last reading met in each family; it may have ended before the last.
+        """
         self._ticked: dict[Meter | Timer, None] = {}
         self._before_read: list[Callable[[], object]] = []
         self._on_tick: list[Callable[[], object]] = []
@@ -281,7 +282,8 @@ class MetricsRegistry:
             if wanted is not None and not wanted(family):
                 continue
             count = 0
-            for count, (tags, value) in enumerate(family.read(), 1):  # noqa: B007  # noted below
+            for tags, value in family.read():
+                count += 1
                 if family.unbounded:
                     if left <= 0:
                         dropped += 1
