@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import itertools
+import logging
 import os
 import signal
 import sys
@@ -83,12 +84,22 @@ def limit_time(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Limit the time of a test from its first fixture to the end of its teardown."""
+    """Limit the time of a test from its first fixture to the end of its teardown.
+
+    A command that it runs in this process sets up logging as for a process of its own.
+    """
+    root = logging.root
+    level, handlers = root.level, [*root.handlers]
     limit_time(item)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        for handler in root.handlers:
+            if handler not in handlers:
+                handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)

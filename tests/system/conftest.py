@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import StringIO
 from pathlib import PurePath
 
@@ -42,18 +42,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SessionsT
 
 
 @pytest.fixture
-def lent_session(spark: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def lent_session(spark: object, monkeypatch: pytest.MonkeyPatch) -> object:
     """The tests' session for what would start one of its own, and stop it.
 
     A program has a JVM of its own, which takes ten seconds of a core to start and to become fast.
     """
-    level, handlers = logging.root.level, []
-    monkeypatch.setattr(logging.root, "handlers", handlers)  # it says where warnings go
+    logging.root.handlers.clear()  # what runs says where warnings go
     monkeypatch.setattr(type(spark), "stop", lambda session: None)
-    yield spark
-    logging.root.setLevel(level)
-    for handler in handlers:
-        handler.close()
+    return spark
 
 
 @pytest.fixture

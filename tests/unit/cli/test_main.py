@@ -10,7 +10,7 @@ import pytest
 
 from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.command_error import CommandError
-from ottla.cli.main import set_up_logging
+from ottla.cli.main import LineFormatter, set_up_logging
 from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.version import __version__
@@ -166,3 +166,16 @@ def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
     assert "denied: x\\x0a[2026-11-26] INFO allowed \\x1b[2J\\x9b1m\\u2028\\u202e (test." in first
     assert " ERROR failed (test.lines)" in second
     assert traceback[-1] == "ValueError: bad"
+
+
+@pytest.mark.parametrize("level", ["CRITICAL", "DEBUG"])
+def test_logging_of_a_command_ends_with_its_test(level):
+    """A command that a test runs in this process changes nothing of what later tests log."""
+    terminal = Terminal(err=io.StringIO())
+    assert logging.root.level == logging.WARNING
+    assert not any(isinstance(each.formatter, LineFormatter) for each in logging.root.handlers)
+
+    set_up_logging(level, terminal)
+
+    assert logging.root.level == getattr(logging, level)
+    assert any(isinstance(each.formatter, LineFormatter) for each in logging.root.handlers)
