@@ -160,6 +160,7 @@ def partitions_given_away_before_they_are_revoked(patch: pytest.MonkeyPatch) -> 
                 del self._owners[partition]
 
     patch.setattr(ConsumerGroup, "is_free_for", lambda self, partition, member_id: True)
+    patch.setattr(ConsumerGroup, "free_for", lambda self, partitions, member_id: partitions)
     patch.setattr(ConsumerGroup, "_free", free)
 
 
