@@ -568,8 +568,8 @@ class Processor:
             if used + RECEIVE_BYTES > TURN_RECEIVE_BYTES or self._large_bytes_left <= 0:
                 break
             count += 1
-            if connection.muted or connection.is_ready:
-                continue  # whole requests of an earlier turn come first
+            if connection.muted or connection.is_ready or connection.is_queued_to_send:
+                continue  # what an earlier turn has left comes first, also before its end
             try:
                 used += self._receive_from(connection, used)
             except BlockingIOError:

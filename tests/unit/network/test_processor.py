@@ -14,8 +14,16 @@ from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import MAX_POOLED_BYTES, Connection, lasting
-from ottla.network.processor import MOST_UNLOOKED, TURN_NS, TURNS_AT_ONCE, Turns
+from ottla.network.processor import (
+    MOST_UNLOOKED,
+    TURN_LARGE_SENDS,
+    TURN_NS,
+    TURNS_AT_ONCE,
+    Turns,
+)
 from ottla.network.transport import PROBE_SECONDS
+from ottla.runtime import FileRegion
+from ottla.testing import MemoryDisk
 
 MANY = [f"request {number}".encode() for number in range(40)]
 
@@ -379,6 +387,24 @@ def test_nothing_is_sent_ahead_of_a_request_that_has_no_answer(world: NetworkWor
     assert world.receive(client, 1) == b"\0"
     world.connections[0].send([frame(b"heard")])
     assert world.receive(client, 8) == frame(b"heard")[1:]
+
+
+@pytest.mark.parametrize("client_count", [1, 2 * TURN_LARGE_SENDS + 1])
+def test_half_closed_clients_get_answers_of_many_turns(new_world: object, client_count) -> None:
+    """The end of a client is not taken for its going away while parts of its answer wait."""
+    world = new_world(turn_max_send_bytes_per_connection=32 * 1024)
+    answer = frame(bytes(200_000))
+    file = MemoryDisk().open("/segment", create=True)
+    file.pwrite(answer, 0)
+    world.respond_with([FileRegion(file, 0, len(answer))])
+    clients = [world.connect() for _ in range(client_count)]
+    for client in clients:
+        client.send(frame(b"one"))
+        client.shutdown(socket.SHUT_WR)
+
+    for client in clients:
+        assert world.receive(client, len(answer)) == answer
+    world.until(lambda: not world.processor.connections)
 
 
 def test_half_closed_client_of_an_answer_that_begins_otherwise_is_closed(
