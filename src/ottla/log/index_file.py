@@ -16,6 +16,7 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
 from ottla.runtime import Disk
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_TIMESTAMP
 
 
@@ -247,6 +248,9 @@ class OffsetIndex(IndexFile):
 # offsets never fall.
 
 
+ENTRIES_IN_A_SLICE: Final = 10_000
+
+
 class TimestampOffset(NamedTuple):
     """A timestamp and the offset of the batch that it came with."""
 
@@ -255,9 +259,13 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeIndex(IndexFile):
-    """Timestamp to offset, for one segment."""
+    """Timestamp to offset, for one segment.
 
-    __slots__ = ()
+    Invariant: the first `_ordered_count` entries in memory were seen to be in order.
+    """
+
+    __slots__ = ("_ordered_count",)
+    _ordered_count: int
 
     ENTRY: ClassVar[Struct] = Struct(">qi")
 
@@ -290,12 +298,33 @@ class TimeIndex(IndexFile):
         """Drop the entries at or behind an offset."""
         self.truncate_entries(bisect_right(range(len(self)), offset - 1, key=self._offset))
 
-    def check_order(self) -> None:
-        """CorruptIndexError unless timestamps grow and offsets do not fall."""
-        entries = list(self.ENTRY.iter_unpack(self.raw_entries()))
-        for (timestamp, offset), (next_timestamp, next_offset) in pairwise(entries):
-            if timestamp >= next_timestamp or offset > next_offset:
-                raise CorruptIndexError(f"{self.path}: its entries are not in order")
+    def check_order(self) -> Work[None]:
+        """CorruptIndexError unless timestamps grow and offsets do not fall.
+
+        Entries are looked at once while they are in memory, in slices: a segment of 1 GiB has a
+        quarter of a million.
+        """
+        while (start := self._ordered_count) < self._count:
+            end = min(start + ENTRIES_IN_A_SLICE, self._count)
+            size = self.ENTRY.size
+            raw = self.raw_entries()[max(0, start - 1) * size : end * size]
+            for (timestamp, offset), (next_timestamp, next_offset) in pairwise(
+                self.ENTRY.iter_unpack(raw)
+            ):
+                if timestamp >= next_timestamp or offset > next_offset:
+                    raise CorruptIndexError(f"{self.path}: its entries are not in order")
+            self._ordered_count = end
+            if end < self._count:
+                yield
+
+    def release(self) -> None:
+        """Free the memory; the file is not trusted more for what was read from it before."""
+        super().release()
+        self._ordered_count = 0
+
+    def _set_count(self, count: int) -> None:
+        super()._set_count(count)
+        self._ordered_count = 0
 
     def _before(self, index: int) -> TimestampOffset:
         if index == 0:

@@ -611,7 +611,8 @@ class LogSegment:
     ) -> Work[TimedOffset | None]:
         """The first record at or behind `start_offset` with `timestamp_ms` or a later time."""
         # One file from first to last: in a pause another may take its path.
-        file, indexed = self.file, self._checked_time_index().lookup(timestamp_ms).offset
+        file, time_index = self.file, (yield from self._checked_time_index())
+        indexed = time_index.lookup(timestamp_ms).offset
         for count, (position, header) in enumerate(self.headers_from(max(indexed, start_offset))):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
                 for found in read_batch(file, position, header).times():
@@ -623,9 +624,9 @@ class LogSegment:
                 yield
         return None
 
-    def _checked_time_index(self) -> TimeIndex:
+    def _checked_time_index(self) -> Work[TimeIndex]:
         try:
-            self.time_index.check_order()
+            yield from self.time_index.check_order()
         except CorruptIndexError as error:
             self._mend_indexes(error)
         return self.time_index

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.index_file import CorruptIndexError, TimeIndex, TimestampOffset
+from ottla.log.index_file import (
+    ENTRIES_IN_A_SLICE,
+    CorruptIndexError,
+    TimeIndex,
+    TimestampOffset,
+)
+from ottla.runtime.scheduler import at_once
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000100.timeindex"
@@ -92,12 +98,58 @@ def test_check_order_refuses_damage_in_the_middle(damage):
     index.open()
 
     with pytest.raises(CorruptIndexError, match="order"):
-        index.check_order()
+        at_once(index.check_order())
 
 
 def test_check_order_accepts_what_was_appended():
     """A batch may bring two of the times that are noted."""
     index = new_index()
     index.maybe_append(4000, 120)
-    index.check_order()
+    at_once(index.check_order())
     assert index.last_entry() == (4000, 120)
+
+
+@pytest.mark.parametrize("count", [1, ENTRIES_IN_A_SLICE, ENTRIES_IN_A_SLICE + 1, 25_000])
+def test_order_is_checked_in_slices_and_once(count):
+    """A search does not look at a quarter of a million entries each time, nor in one step."""
+    index = TimeIndex(MemoryDisk(), PATH, 100, 10**6)
+    index.create()
+    for number in range(count):
+        index.maybe_append(1000 + number, 100 + number)
+
+    assert len(list(index.check_order())) == (count - 1) // ENTRIES_IN_A_SLICE
+    assert not list(index.check_order())
+    index.write_out()
+    index.release()
+    assert len(list(index.check_order())) == (count - 1) // ENTRIES_IN_A_SLICE
+
+
+@pytest.mark.parametrize("place", [1, ENTRIES_IN_A_SLICE, ENTRIES_IN_A_SLICE + 1])
+def test_damage_at_the_border_of_a_slice_is_seen(place):
+    """Also the first entry of a slice is compared with the one before it."""
+    disk = MemoryDisk()
+    index = TimeIndex(disk, PATH, 100, 10**6)
+    index.create()
+    for number in range(ENTRIES_IN_A_SLICE + 2):
+        index.maybe_append(1000 + number, 100 + number)
+    index.write_out()
+    disk.open(PATH).pwrite(TimeIndex.ENTRY.pack(0, 0), place * TimeIndex.ENTRY.size)
+    index.release()
+
+    with pytest.raises(CorruptIndexError, match="order"):
+        at_once(index.check_order())
+
+
+def test_index_that_is_cut_in_a_pause_of_the_check_is_checked_to_its_new_end():
+    """The entries that follow the cut are looked at like all others."""
+    index = TimeIndex(MemoryDisk(), PATH, 100, 10**6)
+    index.create()
+    for number in range(2 * ENTRIES_IN_A_SLICE):
+        index.maybe_append(1000 + number, 100 + number)
+    check = index.check_order()
+    next(check)
+    index.truncate_to(103)
+    index.maybe_append(5000, 110)
+
+    assert not list(check)
+    assert list(index.entries())[-2:] == [(1002, 102), (5000, 110)]
