@@ -20,6 +20,7 @@ from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
+from ottla.runtime.scheduler import at_once
 from ottla.structs import MS_PER_MINUTE, TopicPartition, TxnProducer
 
 GROUPS = st.sampled_from(["g", "h"])
@@ -118,7 +119,7 @@ class OffsetSequences(RuleBasedStateMachine):
     @rule(minutes=st.sampled_from([1, RETENTION_MINUTES]))
     def expire(self, minutes: int) -> None:
         self.world.advance(minutes * MS_PER_MINUTE)
-        self.manager.expire_offsets(RETENTION_MINUTES * MS_PER_MINUTE)
+        at_once(self.manager.expire_offsets(RETENTION_MINUTES * MS_PER_MINUTE))
 
     @rule(error=ERRORS)
     def set_error(self, error: ErrorCode) -> None:

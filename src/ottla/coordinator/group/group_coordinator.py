@@ -11,6 +11,7 @@ members were told survives a crash of this broker, because it is in the log firs
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -242,8 +243,9 @@ class GroupCoordinator:
         }
         self._commits = OffsetCommits(config, self.manager, self._requests)
         self._config = config
-        self._scheduler = runtime.scheduler
+        self._scheduler, self._slices = runtime.scheduler, runtime.slices
         self._expiry: Timer | None = None
+        self._expiring: asyncio.Task[int] | None = None
         self._is_active = False
 
     def startup(self) -> None:
@@ -495,7 +497,12 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
 
     def _expire_offsets(self) -> None:
-        self.manager.expire_offsets(self._config.offsets_retention_minutes * MS_PER_MINUTE)
+        if self._expiring is not None and not self._expiring.done():
+            return
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        rest = self._slices.begin(self.manager.expire_offsets(retention_ms))
+        if not isinstance(rest, int):
+            self._expiring = self._scheduler.spawn(rest, "the expiry of offsets")
 
     def _describe(self, group_id: str) -> DescribedGroup:
         error = self.availability(group_id, may_be_empty=True)

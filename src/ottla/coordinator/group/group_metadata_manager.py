@@ -195,6 +195,7 @@ def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMe
 
 
 GROUPS_IN_A_STEP: Final = 500
+OFFSETS_IN_A_SLICE: Final = 10_000
 
 
 class PartitionLoader(StepwiseLoader):
@@ -639,9 +640,9 @@ class GroupMetadataManager:
         assert group.is_empty, f"group {group.group_id} still has members"
         self._delete(group, group.offsets.known() | group.offsets.owed_tombstones, on_stored)
 
-    def expire_offsets(self, retention_ms: int) -> int:
-        """Delete expired offsets, and groups that have nothing left (KIP-211)."""
-        count = 0
+    def expire_offsets(self, retention_ms: int) -> Work[int]:
+        """Delete expired offsets, and groups that have nothing left (KIP-211); in slices."""
+        count = seen = 0
 
         def expire(group: Group) -> None:
             nonlocal count
@@ -649,7 +650,15 @@ class GroupMetadataManager:
             count += len(expired)
             self._drop_offsets(group, expired)
 
-        for_each((group for group in self._groups.values() if not group.is_dying), expire)
+        for group_id in list(self._groups):
+            group = self._groups.get(group_id)
+            if group is None or group.is_dying:
+                continue
+            seen += 1 + len(group.offsets)
+            for_each((group,), expire)
+            if seen >= OFFSETS_IN_A_SLICE:
+                seen = 0
+                yield
         if count:
             self.counts.expirations += count
             logger.info("%d committed offsets have expired", count)

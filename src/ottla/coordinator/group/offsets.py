@@ -263,13 +263,13 @@ class GroupOffsets:
                 return now_ms >= value.expire_timestamp_ms
             return now_ms - idle_since_ms(value) >= retention_ms
 
-        under_way = {partition for write in self._writes for partition in write.offsets}
+        pending = {partition for write in self._writes for partition in write.offsets}
+        pending.update(*self._staged.values())
         return [
             partition
             for partition, applied in self._applied.items()
             if partition.topic not in subscribed_topics
-            and partition not in under_way
-            and not self.is_unstable(partition)
+            and partition not in pending
             and is_expired(applied.value)
         ]
 

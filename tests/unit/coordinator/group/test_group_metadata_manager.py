@@ -6,10 +6,12 @@ import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
+from ottla.coordinator.group import group_metadata_manager
 from ottla.coordinator.group.group import NOBODY, GroupState, group_key
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS, offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
 
 T0 = TopicPartition("t", 0)
@@ -233,10 +235,43 @@ def test_offsets_of_topics_that_members_read_do_not_expire(world):
     (member,) = group.members
     world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
     world.commit(CommittedOffset(6, commit_timestamp_ms=0), member, 1, topic="left")
-    count = world.coordinator.manager.expire_offsets(WEEK_MS)
+    count = at_once(world.coordinator.manager.expire_offsets(WEEK_MS))
 
     assert count == 1
     assert (world.committed(), world.committed(topic="left")) == (5, None)
+
+
+def test_offsets_of_many_groups_expire_in_slices(world, monkeypatch):
+    """Groups may go, and others commit, between two slices; what is left is expired."""
+    monkeypatch.setattr(group_metadata_manager, "OFFSETS_IN_A_SLICE", 4)
+    for number in range(6):
+        world.commit(CommittedOffset(5, commit_timestamp_ms=0), group=f"g{number}")
+    manager = world.coordinator.manager
+    expiry = manager.expire_offsets(WEEK_MS)
+    next(expiry)
+    left = [group.group_id for group in manager.groups() if not group.is_dying]
+    assert len(left) == 4
+    world.commit(
+        CommittedOffset(6, commit_timestamp_ms=world.runtime.clock.now_ms()), group=left[0]
+    )
+    manager.delete_group(manager.group(left[1]), lambda error: None)
+
+    assert at_once(expiry) == 4
+    assert world.listed() == restarted(world).listed() == [left[0]]
+
+
+def test_offsets_in_open_transactions_do_not_expire(world):
+    """Neither those that wait for its end nor older ones of the same partitions."""
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0))
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0), topic="quiet")
+    group, producer = world.group(), TxnProducer("x", 7, 0, 1)
+    staged = {T0: CommittedOffset(6, commit_timestamp_ms=0)}
+    world.coordinator.manager.store_offsets_in_transaction(
+        group, producer, staged, lambda error: None
+    )
+
+    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 1
+    assert (world.committed(), world.committed(topic="quiet")) == (5, None)
 
 
 def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world):
@@ -245,7 +280,7 @@ def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world)
     (member,) = world.group().members
     world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
 
-    assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
+    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 0
 
 
 def test_retention_time_of_a_client_is_kept_over_a_restart(world):
@@ -265,7 +300,7 @@ def test_offset_with_a_commit_under_way_does_not_expire(world):
     world.log.hold = True
     world.commit(6)
 
-    assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
+    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 0
 
 
 def test_offsets_of_deleted_topics_are_dropped(world):
@@ -431,7 +466,7 @@ def test_group_is_gone_when_its_deletion_is_replicated_in_the_end(world):
 def test_group_that_is_waiting_for_members_is_no_leftover(world):
     """A first rebalance that takes its time is not swept away."""
     reply = world.join()
-    world.coordinator.manager.expire_offsets(WEEK_MS)
+    at_once(world.coordinator.manager.expire_offsets(WEEK_MS))
     world.advance(INITIAL_DELAY_MS)
 
     assert reply.error is ErrorCode.NONE
