@@ -119,7 +119,7 @@ class OffsetSequences(RuleBasedStateMachine):
     @rule(minutes=st.sampled_from([1, RETENTION_MINUTES]))
     def expire(self, minutes: int) -> None:
         self.world.advance(minutes * MS_PER_MINUTE)
-        at_once(self.manager.expire_offsets(RETENTION_MINUTES * MS_PER_MINUTE))
+        at_once(self.world.coordinator.expire_offsets())
 
     @rule(error=ERRORS)
     def set_error(self, error: ErrorCode) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
-from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
 from ottla.coordinator.group.classic_group_coordinator import ClassicGroupCoordinator
 from ottla.coordinator.group.consumer.classic_members import ClassicMembers
 from ottla.coordinator.group.consumer.consumer_group_coordinator import (
@@ -208,6 +208,7 @@ logger = logging.getLogger(__name__)
 
 
 GROUPS_IN_A_SLICE: Final = 1000
+OFFSETS_IN_A_SLICE: Final = 10_000
 
 
 class GroupCoordinator:
@@ -252,7 +253,7 @@ class GroupCoordinator:
         """Begin to answer, and to expire offsets periodically."""
         self._is_active = True
         self._expiry = self._scheduler.call_every(
-            self._config.offsets_retention_check_interval_ms, self._expire_offsets
+            self._config.offsets_retention_check_interval_ms, self._begin_expiry
         )
 
     def shutdown(self) -> None:
@@ -496,13 +497,33 @@ class GroupCoordinator:
             return error, {}
         return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
 
-    def _expire_offsets(self) -> None:
-        if self._expiring is not None and not self._expiring.done():
-            return
+    def _begin_expiry(self) -> None:
+        if self._expiring is None or self._expiring.done():
+            rest = self._slices.begin(self.expire_offsets())
+            if not isinstance(rest, int):
+                self._expiring = self._scheduler.spawn(rest, "the expiry of offsets")
+
+    def expire_offsets(self) -> Work[int]:
+        """Delete the expired offsets of all groups, in slices; returns how many they are."""
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
-        rest = self._slices.begin(self.manager.expire_offsets(retention_ms))
-        if not isinstance(rest, int):
-            self._expiring = self._scheduler.spawn(rest, "the expiry of offsets")
+        count = seen = 0
+
+        def expire(group: Group) -> None:
+            nonlocal count
+            count += self.manager.expire_offsets(group, retention_ms)
+
+        for group_id in [group.group_id for group in self.manager.groups()]:
+            group = self.manager.group(group_id)
+            if group is None or group.is_dying:
+                continue
+            seen += 1 + len(group.offsets)
+            for_each((group,), expire)
+            if seen >= OFFSETS_IN_A_SLICE:
+                seen = 0
+                yield
+        if count:
+            logger.info("%d committed offsets have expired", count)
+        return count
 
     def _describe(self, group_id: str) -> DescribedGroup:
         error = self.availability(group_id, may_be_empty=True)

@@ -195,7 +195,6 @@ def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMe
 
 
 GROUPS_IN_A_STEP: Final = 500
-OFFSETS_IN_A_SLICE: Final = 10_000
 
 
 class PartitionLoader(StepwiseLoader):
@@ -640,29 +639,12 @@ class GroupMetadataManager:
         assert group.is_empty, f"group {group.group_id} still has members"
         self._delete(group, group.offsets.known() | group.offsets.owed_tombstones, on_stored)
 
-    def expire_offsets(self, retention_ms: int) -> Work[int]:
-        """Delete expired offsets, and groups that have nothing left (KIP-211); in slices."""
-        count = seen = 0
-
-        def expire(group: Group) -> None:
-            nonlocal count
-            expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
-            count += len(expired)
-            self._drop_offsets(group, expired)
-
-        for group_id in list(self._groups):
-            group = self._groups.get(group_id)
-            if group is None or group.is_dying:
-                continue
-            seen += 1 + len(group.offsets)
-            for_each((group,), expire)
-            if seen >= OFFSETS_IN_A_SLICE:
-                seen = 0
-                yield
-        if count:
-            self.counts.expirations += count
-            logger.info("%d committed offsets have expired", count)
-        return count
+    def expire_offsets(self, group: Group, retention_ms: int) -> int:
+        """Delete its expired offsets, and the group if nothing else is left (KIP-211)."""
+        expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
+        self.counts.expirations += len(expired)
+        self._drop_offsets(group, expired)
+        return len(expired)
 
     def drop_topics(self, topics: Collection[str]) -> None:
         """Delete the offsets of deleted topics; a new topic of the same name begins without any."""

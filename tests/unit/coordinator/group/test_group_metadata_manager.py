@@ -6,7 +6,7 @@ import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
 from ottla.coordinator.coordinator_log import SETTLE_MS
-from ottla.coordinator.group import group_metadata_manager
+from ottla.coordinator.group import group_coordinator
 from ottla.coordinator.group.group import NOBODY, GroupState, group_key
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS, offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
@@ -235,7 +235,7 @@ def test_offsets_of_topics_that_members_read_do_not_expire(world):
     (member,) = group.members
     world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
     world.commit(CommittedOffset(6, commit_timestamp_ms=0), member, 1, topic="left")
-    count = at_once(world.coordinator.manager.expire_offsets(WEEK_MS))
+    count = at_once(world.coordinator.expire_offsets())
 
     assert count == 1
     assert (world.committed(), world.committed(topic="left")) == (5, None)
@@ -243,11 +243,11 @@ def test_offsets_of_topics_that_members_read_do_not_expire(world):
 
 def test_offsets_of_many_groups_expire_in_slices(world, monkeypatch):
     """Groups may go, and others commit, between two slices; what is left is expired."""
-    monkeypatch.setattr(group_metadata_manager, "OFFSETS_IN_A_SLICE", 4)
+    monkeypatch.setattr(group_coordinator, "OFFSETS_IN_A_SLICE", 4)
     for number in range(6):
         world.commit(CommittedOffset(5, commit_timestamp_ms=0), group=f"g{number}")
     manager = world.coordinator.manager
-    expiry = manager.expire_offsets(WEEK_MS)
+    expiry = world.coordinator.expire_offsets()
     next(expiry)
     left = [group.group_id for group in manager.groups() if not group.is_dying]
     assert len(left) == 4
@@ -270,7 +270,7 @@ def test_offsets_in_open_transactions_do_not_expire(world):
         group, producer, staged, lambda error: None
     )
 
-    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 1
+    assert at_once(world.coordinator.expire_offsets()) == 1
     assert (world.committed(), world.committed(topic="quiet")) == (5, None)
 
 
@@ -280,7 +280,7 @@ def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world)
     (member,) = world.group().members
     world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
 
-    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 0
+    assert at_once(world.coordinator.expire_offsets()) == 0
 
 
 def test_retention_time_of_a_client_is_kept_over_a_restart(world):
@@ -300,7 +300,7 @@ def test_offset_with_a_commit_under_way_does_not_expire(world):
     world.log.hold = True
     world.commit(6)
 
-    assert at_once(world.coordinator.manager.expire_offsets(WEEK_MS)) == 0
+    assert at_once(world.coordinator.expire_offsets()) == 0
 
 
 def test_offsets_of_deleted_topics_are_dropped(world):
@@ -466,7 +466,7 @@ def test_group_is_gone_when_its_deletion_is_replicated_in_the_end(world):
 def test_group_that_is_waiting_for_members_is_no_leftover(world):
     """A first rebalance that takes its time is not swept away."""
     reply = world.join()
-    at_once(world.coordinator.manager.expire_offsets(WEEK_MS))
+    at_once(world.coordinator.expire_offsets())
     world.advance(INITIAL_DELAY_MS)
 
     assert reply.error is ErrorCode.NONE
