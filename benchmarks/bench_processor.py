@@ -23,9 +23,9 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import cast
 
-from ottla.network.acceptor import SocketConfig
 from ottla.network.connection import Connection
 from ottla.network.processor import Processor
+from ottla.network.socket_config import SocketConfig
 from ottla.runtime import real_runtime
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))

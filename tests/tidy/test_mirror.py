@@ -93,6 +93,11 @@ ELSEWHERE = (
         "notifications of settings, which are followed, cleared away and missed",
         "registry/change_notifications",
     ),
+    Elsewhere(
+        "tests/unit/network",
+        "a processor with real sockets tests what it lets in, and their handshakes",
+        "network/connection_rates network/handshakes",
+    ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
         "tests/unit/extensions/rights/test_access_checks.py",

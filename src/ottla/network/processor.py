@@ -39,7 +39,7 @@ from functools import partial
 from typing import Final
 
 from ottla.errors import ConfigError, RemoteProtocolError
-from ottla.network.acceptor import Acceptor, Handshakes, Listener, SocketConfig
+from ottla.network.acceptor import Acceptor, Listener
 from ottla.network.connection import (
     BLOCKED,
     CLOSING,
@@ -50,6 +50,8 @@ from ottla.network.connection import (
     Connection,
     FrameBuffer,
 )
+from ottla.network.handshakes import Handshakes
+from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import (
     ALL,
     COLD,

@@ -6,8 +6,6 @@ seconds. What cannot be used changes nothing: connections are made with what was
 Keys that are given as text reach OpenSSL, which reads files only, through a file in memory, so that
 they are never on a disk. Where a system has no such files, it is one that only this user can read,
 and that goes once OpenSSL has read it.
-
-Wing: attaches to `transport`, for TLS listeners; the core works without it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.config_type import Password
-from ottla.config.network_config import is_sasl, is_tls
 from ottla.config.ssl_config import (
     HTTPS,
     PKCS12,
@@ -32,6 +29,7 @@ from ottla.config.ssl_config import (
     ssl_settings,
 )
 from ottla.errors import ConfigError
+from ottla.network.listener_security import LAYERS
 from ottla.runtime import Background, Runtime, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
 from ottla.structs import Value
@@ -299,9 +297,9 @@ class BrokerTls:
         """TLS of the listeners that are not there yet; ConfigError where keys cannot be used."""
         for end_point in config.listeners:
             name = end_point.listener_name
-            if name in self.listeners or not is_tls(end_point.security_protocol):
+            if name in self.listeners or not LAYERS[end_point.security_protocol].has_tls:
                 continue
-            has_login = is_sasl(end_point.security_protocol)
+            has_login = bool(LAYERS[end_point.security_protocol].login)
             try:
                 yield (
                     name,
@@ -472,7 +470,7 @@ def client_context(settings: SslSettings) -> ssl.SSLContext:
 
 def client_tls(config: ClientConfig) -> ClientTls | None:
     """What a client connects with; None where security.protocol is without SSL."""
-    return ClientTls(ssl_settings(config)) if is_tls(config.security_protocol) else None
+    return ClientTls(ssl_settings(config)) if LAYERS[config.security_protocol].has_tls else None
 
 
 def _restrict(context: ssl.SSLContext, settings: SslSettings) -> None:

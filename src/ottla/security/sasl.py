@@ -198,6 +198,10 @@ class SaslListener(Value, frozen=True):
     """What the mechanisms need to have started with the broker."""
     counts: LoginCounts = field(default_factory=LoginCounts)
 
+    def authenticator(self, clock: Clock) -> SaslAuthenticator:
+        """What judges the frames of a new client."""
+        return SaslAuthenticator(self, clock)
+
 
 # A connection
 

@@ -26,9 +26,10 @@ from ottla.controller.broker_registration import (
 from ottla.controller.controller import Controller
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
-from ottla.network.acceptor import UserSettings, network_config, sasl_listener
 from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
+from ottla.network.listener_security import BrokerLogins, UserSettings
 from ottla.network.processor import Processor
+from ottla.network.socket_config import network_config
 from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
@@ -57,7 +58,6 @@ from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
-    from ottla.security.sasl import SaslListener
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.metric_reporters import MetricReporters
     from ottla.server.metrics_listener import MetricsListener
@@ -101,15 +101,12 @@ class Broker(Parts):
         self._request_log_switch: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.extensions = attach(self)
-        self._network_config = network_config(config, self.tls, self._users())
+        self.logins = BrokerLogins(config, self._users())
 
     @property
     def end_points(self) -> list[EndPoint]:
         """What the broker advertises, with real ports."""
         return self.listeners.end_points
-
-    def _sasl_listener(self, config: BrokerConfig, listener_name: str) -> SaslListener:
-        return sasl_listener(config, listener_name, self._users())
 
     def _users(self) -> UserSettings:
         """Quotas and credentials of users, as they are at each look."""
@@ -214,9 +211,7 @@ class Broker(Parts):
         self.apis.quotas = self.quotas
         self._listen()
         await self._join_cluster()
-        for listener in self._network_config.sasl.values():
-            for start in listener.on_start:
-                start(runtime)
+        self.logins.start(runtime)
         self.processor.start()
         self.tls.start(runtime)
         if self.link is not None:
@@ -224,13 +219,13 @@ class Broker(Parts):
 
     def _listen(self) -> None:
         """Open the listeners; clients wait there until all parts are made."""
-        network = self._network_config
+        network = network_config(self.config, self.tls, self.logins)
         self.processor = self._make_processor(
             self.runtime, network, self.apis.on_request, self.replica_manager.complete_delayed
         )
         self.processor.max_frame_bytes = self.apis.max_frame_bytes
         self.listeners = BrokerListeners(
-            self.runtime, self.processor, network, self.tls, self._sasl_listener
+            self.runtime, self.processor, network, self.tls, self.logins
         )
         self.listeners.open(self.config)
         if not self.config.is_given("listeners") and self.config.listeners[0].host == LOOPBACK_NAME:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.config.place import found_at, is_there, wanted_by
 from ottla.errors import ConfigError
 from ottla.protocol.api_keys import ApiKey
 from ottla.server.apis import LateFamily
@@ -41,6 +40,14 @@ EXTENSIONS: Final[dict[str, str]] = {
 """The setting that wants a feature, and its class."""
 
 FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
+    "ottla.extensions.logins.sasl_handlers:new_sasl_handlers": (
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+    ),
+    "ottla.extensions.logins.sasl_handlers:new_scram_users_handler": (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ),
     "ottla.extensions.rights.rights:new_acls_handler": (
         ApiKey.DESCRIBE_ACLS,
         ApiKey.CREATE_ACLS,
@@ -117,17 +124,12 @@ def load(setting: str, config: BrokerConfig) -> type[Extension] | None:
     Raises:
         ConfigError: the folder is not there, and the broker's file asks for the feature.
     """
-    place = EXTENSIONS[setting]
     try:
-        found: type[Extension] = named(place)
-    except ModuleNotFoundError as error:
-        module_name = place.partition(":")[0]
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        text = f"{setting} needs {module_name}, which is not installed"
+        found: type[Extension] = wanted_by(setting, EXTENSIONS[setting])
+    except ConfigError as error:
         if config.is_given(setting):
-            raise ConfigError(text) from None
-        logger.warning("%s", text)
+            raise
+        logger.warning("%s", error.message)
         return None
     return found
 
@@ -135,16 +137,10 @@ def load(setting: str, config: BrokerConfig) -> type[Extension] | None:
 def late_families(broker: Parts) -> Iterator[LateFamily]:
     """The families of APIs of all features that are there."""
     for place, keys in FAMILIES.items():
-        if find_spec(place.rpartition(".")[0]) is not None:
+        if is_there(place):
             yield LateFamily(partial(make, place, broker), *keys)
 
 
 def make(place: str, broker: Parts) -> Any:
     """What the function of this place makes for a broker."""
-    return named(place)(broker)
-
-
-def named(place: str) -> Any:
-    """The class or function of a place in the tables, as `module:name`."""
-    module_name, name = place.split(":")
-    return getattr(import_module(module_name), name)
+    return found_at(place)(broker)

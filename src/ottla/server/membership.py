@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, register_broker
@@ -19,8 +19,9 @@ from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.network.acceptor import SocketConfig, connection_limits
+from ottla.network.listener_security import BrokerLogins
 from ottla.network.processor import Processor
+from ottla.network.socket_config import SocketConfig, connection_limits
 from ottla.network.tls_context import BrokerTls, ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
@@ -37,9 +38,6 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.runtime.network import canonical_host_name
 from ottla.structs import NO_EPOCH, EndPoint, replace
-
-if TYPE_CHECKING:
-    from ottla.security.sasl import SaslListener
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +82,12 @@ class BrokerListeners:
         processor: Processor,
         network: SocketConfig,
         tls: BrokerTls,
-        new_sasl: Callable[[BrokerConfig, str], SaslListener],
+        logins: BrokerLogins,
     ) -> None:
         self.end_points: list[EndPoint] = []
         """What is advertised, with real hosts and ports; the same list all the time."""
         self._runtime, self._processor = runtime, processor
-        self._network, self._tls, self._new_sasl = network, tls, new_sasl
+        self._network, self._tls, self._logins = network, tls, logins
         self._ports: dict[str, int] = {}
 
     def open(self, config: BrokerConfig) -> None:
@@ -106,14 +104,9 @@ class BrokerListeners:
         removed = self._ports.keys() - wanted.keys()
         added = wanted.keys() - self._ports.keys()
         if removed or added:
-            self._tls.follow_listeners(config)
-            self._tls.start(self._runtime)
-            sasl = {k: v for k, v in self._network.sasl.items() if k not in removed}
-            for name in added.intersection(config.sasl_listeners):
-                sasl[name] = self._new_sasl(config, name)
-                for start in sasl[name].on_start:
-                    start(self._runtime)
-            self._network = replace(self._network, sasl=sasl)
+            for layer in (self._tls, self._logins):
+                layer.follow_listeners(config)
+                layer.start(self._runtime)
         self._processor.update_config(self._network)
         for name in removed:
             del self._ports[name]

@@ -12,8 +12,9 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener, SocketConfig
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
 from ottla.network.processor import RECEIVE_BYTES
+from ottla.network.socket_config import SocketConfig
 
 NewWorld = Callable[..., NetworkWorld]
 

@@ -13,7 +13,7 @@ import pytest
 from network_world import PATIENCE_S, NetworkWorld, frame
 from tls_world import TlsClient, listening, trusting
 
-from ottla.network.acceptor import TURN_STEPS
+from ottla.network.handshakes import TURN_STEPS
 from ottla.runtime import FileRegion, LocalDisk
 
 

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from broker_world import LOG_DIR, BrokerWorld
@@ -17,6 +17,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
+from ottla.network.listener_security import LAYERS, Layers
 from ottla.network.tls_context import BrokerTls
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server import broker as broker_module
@@ -27,7 +28,7 @@ from ottla.server.extension import Extension
 from ottla.server.handlers.api_versions import Features
 from ottla.server.membership import BrokerState
 from ottla.server.metric_reporters import MetricsReporter
-from ottla.structs import TopicPartition, replace
+from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 
 ME = __name__
@@ -328,16 +329,17 @@ def test_broker_that_only_this_machine_can_reach_says_so(caplog, listeners, is_t
     assert ("This machine alone is served" in caplog.text) is is_told
 
 
+def new_login(config, listener_name, users):
+    """Stands for a login of a listener, and notes its start."""
+    return SimpleNamespace(on_start=[started.append])
+
+
+started: list[Any] = []
+
+
 def test_logins_that_need_a_start_are_started(monkeypatch):
     """Keys of an identity provider are fetched before the first client comes."""
-    started = []
-    made = broker_module.network_config
-
-    def with_login(*arguments):
-        login = SimpleNamespace(on_start=[started.append])
-        return replace(made(*arguments), sasl={"PLAINTEXT": login})
-
-    monkeypatch.setattr(broker_module, "network_config", with_login)
+    monkeypatch.setitem(LAYERS, "PLAINTEXT", Layers(login=f"{__name__}:new_login"))
     world = BrokerWorld().start()
 
     assert started == [world.runtime]

@@ -9,7 +9,8 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.acceptor import network_config
+from ottla.network.listener_security import LAYERS, BrokerLogins, Layers
+from ottla.network.socket_config import network_config
 from ottla.runtime.network import canonical_host_name
 from ottla.server.membership import BrokerListeners, LogDirFailureHandler
 from ottla.structs import TopicPartition
@@ -28,6 +29,17 @@ def settings(listeners, **others):
             **{name.replace("_", "."): value for name, value in others.items()},
         }
     )
+
+
+def new_login(config, name, started):
+    """Stands for a login of a listener, and notes its start."""
+    return SimpleNamespace(on_start=[lambda runtime: started.append((name, runtime))])
+
+
+@pytest.fixture(autouse=True)
+def login(monkeypatch):
+    """The listeners S and R have the login of this file."""
+    monkeypatch.setitem(LAYERS, "SASL_PLAINTEXT", Layers(login=f"{__name__}:new_login"))
 
 
 class Client:
@@ -89,14 +101,10 @@ class World:
         self.runtime, self.processor, self.tls = mock_runtime(), Processor(), Tls()
         self.started = []
         config = settings(listeners)
-        network = network_config(config, SimpleNamespace(listeners={}))
-        self.listeners = BrokerListeners(
-            self.runtime, self.processor, network, self.tls, self.new_sasl
-        )
+        logins = BrokerLogins(config, self.started)
+        network = network_config(config, SimpleNamespace(listeners={}), logins)
+        self.listeners = BrokerListeners(self.runtime, self.processor, network, self.tls, logins)
         self.listeners.open(config)
-
-    def new_sasl(self, config, name):
-        return SimpleNamespace(on_start=[lambda runtime: self.started.append((name, runtime))])
 
     def follow(self, listeners, **others):
         """Whether what is advertised has changed."""

@@ -143,32 +143,14 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
 
 
 def of_users(has: Parts) -> tuple[ApiFamily, ...]:
-    """The rows of how users log in, what they may do, and how much."""
-
-    def sasl() -> WholeFamily:
-        from ottla.server.handlers.sasl import SaslHandlers
-
-        return SaslHandlers()
-
-    def scram_users() -> WholeFamily:
-        from ottla.server.handlers.sasl import ScramUsersHandler
-
-        return ScramUsersHandler(has.dynamic_config, lambda: has.controller.is_active)
+    """The rows of how much users may do."""
 
     def client_quotas() -> WholeFamily:
         from ottla.server.handlers.client_quotas import ClientQuotasHandler
 
         return ClientQuotasHandler(has.dynamic_config, has.apis.slices)
 
-    return (
-        LateFamily(sasl, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
-        LateFamily(
-            scram_users,
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ),
-        LateFamily(client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
-    )
+    return (LateFamily(client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),)
 
 
 def registry_offsets(has: Parts) -> RegistryOffsets:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.acceptor import Listener, SocketConfig
+from ottla.network.acceptor import Listener
 from ottla.network.connection import (
     IN_FLIGHT,
     STOPPING,
@@ -18,6 +18,7 @@ from ottla.network.connection import (
     Connection,
     FrameBuffer,
 )
+from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import send_read
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import SIZE, SIZE_BYTES

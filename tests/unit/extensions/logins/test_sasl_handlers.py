@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.extensions.logins.sasl_handlers import SaslHandlers, ScramUsersHandler
 from ottla.protocol.header import encode_request
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.sasl import (
@@ -24,7 +25,6 @@ from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener
 from ottla.security.scram import ScramCredential, salted_password
 from ottla.server.apis import Apis
-from ottla.server.handlers.sasl import SaslHandlers, ScramUsersHandler
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 

@@ -9,11 +9,12 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.acceptor import NO_LIMIT, network_config
+from ottla.network.listener_security import BrokerLogins
+from ottla.network.socket_config import NO_LIMIT, network_config
 from ottla.network.tls_context import BrokerTls
 from ottla.testing import mock_runtime
 
-NO_TLS = BrokerTls(BrokerConfig())
+NO_TLS, NO_LOGINS = BrokerTls(BrokerConfig()), BrokerLogins(BrokerConfig())
 TWO = {"listeners": "PLAINTEXT://:9092,SSL://:9093"}
 
 
@@ -29,8 +30,8 @@ def test_backlog_is_the_systems_unless_it_is_set() -> None:
     """Kafka's default of 50 made 3,000 clients that came back wait for 40 seconds."""
     given = BrokerConfig.parse({"socket.listen.backlog.size": "50"})
 
-    assert network_config(BrokerConfig(), NO_TLS).socket_listen_backlog_size == NO_LIMIT
-    assert network_config(given, NO_TLS).socket_listen_backlog_size == 50
+    assert network_config(BrokerConfig(), NO_TLS, NO_LOGINS).socket_listen_backlog_size == NO_LIMIT
+    assert network_config(given, NO_TLS, NO_LOGINS).socket_listen_backlog_size == 50
 
 
 @pytest.mark.parametrize(
@@ -72,30 +73,11 @@ def test_listeners_may_limit_how_fast_clients_come() -> None:
     key = "listener.name.client.max.connection.creation.rate"
     config = BrokerConfig.parse({key: "5", "max.connection.creation.rate": "9"})
     changed = config.with_listener_settings({"listener.name.b.max.connection.creation.rate": "7"})
-    assert network_config(config, BrokerTls(config)).connection_creation_rates == {"CLIENT": 5}
-    assert network_config(config, BrokerTls(config)).max_connection_creation_rate == 9
-    assert network_config(changed, BrokerTls(changed)).connection_creation_rates == {
-        "CLIENT": 5,
-        "B": 7,
-    }
+    network = network_config(config, NO_TLS, NO_LOGINS)
+    later = network_config(changed, NO_TLS, NO_LOGINS)
+    assert network.connection_creation_rates == {"CLIENT": 5}
+    assert network.max_connection_creation_rate == 9
+    assert later.connection_creation_rates == {"CLIENT": 5, "B": 7}
     assert changed.replace(num_partitions=3).connection_creation_rates == {"CLIENT": 5, "B": 7}
     with pytest.raises(ConfigError, match=f"{key}=0: must be at least 1"):
         BrokerConfig.parse({key: "0"})
-
-
-@pytest.mark.parametrize(
-    ("limit_ms", "is_too_short"), [("1000", True), ("1500", False), ("0", False)]
-)
-def test_session_that_is_too_short_to_be_renewed_is_warned_of(limit_ms, is_too_short, caplog):
-    """A client may log in again once a second, and does so after 85 % of its session."""
-    config = BrokerConfig.parse(
-        {
-            "listeners": "SASL_PLAINTEXT://:0",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-            "connections.max.reauth.ms": limit_ms,
-        }
-    )
-    network_config(config, BrokerTls(config))
-
-    assert ("connections.max.reauth.ms=1000" in caplog.text) is is_too_short
-    assert ("SCRAM-SHA-256 of listener SASL_PLAINTEXT" in caplog.text) is is_too_short

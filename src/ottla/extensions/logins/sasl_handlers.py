@@ -7,8 +7,6 @@ ILLEGAL_SASL_STATE (34).
 DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), v0, show and change the
 credentials in the registry (KIP-554). A credential holds at the next login, on every broker that
 has heard of it. A refused entry refuses that user only; the controller alone makes changes.
-
-Wing: attaches to `handlers`, for SASL; the core works without it.
 """
 
 from __future__ import annotations
@@ -44,6 +42,7 @@ from ottla.security.scram import (
 )
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.parts import Parts
 from ottla.structs import ClientEntity
 
 MECHANISMS: Final = {number: name for name, number in MECHANISM_NUMBERS.items()}
@@ -152,6 +151,16 @@ class ScramUsersHandler:
         except KafkaError as error:
             return error
         return None
+
+
+def new_sasl_handlers(broker: Parts) -> SaslHandlers:
+    """The handlers of the steps of a login, where none is under way."""
+    return SaslHandlers()
+
+
+def new_scram_users_handler(broker: Parts) -> ScramUsersHandler:
+    """The handlers of the users of SCRAM."""
+    return ScramUsersHandler(broker.dynamic_config, lambda: broker.controller.is_active)
 
 
 def _check_pair(name: str, mechanism: int, count: int) -> None:

@@ -1,0 +1,150 @@
+"""Clients whose TLS handshake is under way: they are not connections yet.
+
+Nobody waits for them. A step is taken when bytes have come, a bounded number of them in a turn,
+for the signature of one costs as much as hundreds of requests; a client that is not done in time
+is closed, however slowly it sends.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ottla.network.acceptor import Listener
+from ottla.network.tls_context import ListenerTls
+from ottla.network.transport import TlsSide, TlsTransport, Transport
+from ottla.runtime import Runtime, Timer
+from ottla.runtime.network import READABLE, WRITABLE, Poller
+from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
+from ottla.structs import Value
+
+logger = logging.getLogger(__name__)
+
+TURN_STEPS: Final = 16
+OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
+"""Takes over a client whose handshake is done, under the name of its certificate."""
+
+
+class Handshake(Value):
+    """One client, and what the poller watches for."""
+
+    transport: TlsTransport
+    tls: ListenerTls
+    listener: Listener
+    client: tuple[str, int]
+    on_done: OnAuthenticated
+    timer: Timer
+    interest: int = READABLE
+
+
+class Handshakes:
+    """All handshakes of a processor; `on_gone` is called for those that did not finish.
+
+    A connection whose handshake is done stays registered with the poller, for reading.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        poller: Poller,
+        timeout_ms: int,
+        on_gone: Callable[[str], object],
+    ) -> None:
+        self.side = TlsSide()
+        self._scheduler = runtime.scheduler
+        self._poller = poller
+        self._timeout_ms = timeout_ms
+        self._on_gone = on_gone
+        self._by_fd: dict[int, Handshake] = {}
+        self._steps_left = TURN_STEPS
+
+    def __len__(self) -> int:
+        return len(self._by_fd)
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._by_fd
+
+    def begin(
+        self,
+        endpoint: socket.socket,
+        tls: ListenerTls,
+        listener: Listener,
+        client: tuple[str, int],
+        on_done: OnAuthenticated,
+    ) -> None:
+        """Await the first bytes of a client; when all is done, `on_done` takes it over.
+
+        The poller watches for its bytes already.
+        """
+        transport = TlsTransport(endpoint, tls.context, self.side)
+        fd = transport.fileno()
+        expire = partial(self._end, fd, f"not done within {self._timeout_ms} ms")
+        timer = self._scheduler.call_later(self._timeout_ms, expire)
+        self._by_fd[fd] = Handshake(transport, tls, listener, client, on_done, timer)
+
+    def begin_turn(self) -> None:
+        self._steps_left = TURN_STEPS
+
+    def step(self, fd: int) -> None:
+        """Continue one that the poller has reported; not in this turn if its steps are used up."""
+        if not self._steps_left:
+            return
+        self._steps_left -= 1
+        handshake = self._by_fd[fd]
+        try:
+            is_done = handshake.transport.handshake()
+        except ssl.SSLError as error:
+            self._end(fd, error.reason or error.strerror or str(error))
+            return
+        except OSError as error:
+            self._end(fd, error.strerror)
+            return
+        self._watch(fd, handshake)
+        if is_done:
+            self._authenticate(fd, handshake)
+
+    def _authenticate(self, fd: int, handshake: Handshake) -> None:
+        """Name the client after its certificate, and hand it over; close it without a name."""
+        try:
+            principal = handshake.tls.principal_of(handshake.transport.peer_certificate)
+        except (NoMatchingRuleError, ValueError) as error:
+            self._end(fd, error)
+            return
+        handshake.timer.cancel()
+        del self._by_fd[fd]
+        handshake.on_done(handshake.transport, principal)
+
+    def close(self) -> None:
+        """The processor stops."""
+        for fd in list(self._by_fd):
+            self._end(fd, "the broker is stopping")
+
+    def close_listener(self, name: str) -> None:
+        """A listener is no more."""
+        for fd in [fd for fd, each in self._by_fd.items() if each.listener.name == name]:
+            self._end(fd, "the listener was removed")
+
+    def _watch(self, fd: int, handshake: Handshake) -> None:
+        wanted = WRITABLE if handshake.transport.wants_to_send else READABLE
+        if handshake.interest != wanted:
+            handshake.interest = wanted
+            self._poller.modify(fd, wanted)
+
+    def _end(self, fd: int, why: object) -> None:
+        handshake = self._by_fd.pop(fd)
+        handshake.timer.cancel()
+        self._poller.unregister(fd)
+        handshake.transport.close()
+        host, port = handshake.client
+        logger.info(
+            "TLS handshake of %s:%d on listener %s failed: %s",
+            host,
+            port,
+            handshake.listener.name,
+            why,
+        )
+        self._on_gone(host)
