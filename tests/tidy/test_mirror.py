@@ -106,8 +106,38 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/system/cluster/test_moving_partitions.py",
-        "elections need several brokers",
-        "cli/leader_election",
+        "elections and reassignments need several brokers",
+        "cli/leader_election cli/reassign_partitions cli/replica_dirs",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_acls.py",
+        "each action of the command works on the same ACLs",
+        "cli/acl_decisions cli/acl_source",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_connect.py",
+        "dead letters are those of connectors that the same command has made",
+        "cli/connect_redrive",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_doctor.py",
+        "each planted fault is found, and explained, by the command",
+        "cli/cluster_checks cli/finding cli/host_checks cli/machine cli/setting_checks",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_perf_tests.py",
+        "the three tools measure one broker, which is filled once",
+        "cli/consumer_perf_test cli/end_to_end_latency cli/producer_perf_test",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_transactions.py",
+        "each action of the command works on the same transactions",
+        "cli/hanging_transactions",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_users.py",
+        "two commands write the same users",
+        "cli/scram_users",
     ),
     Elsewhere(
         "tests/unit/connect/test_connect_worker.py",
@@ -123,7 +153,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
-        "cli/zookeeper_shell cli/znode_commands",
+        "cli/four_letter_words cli/znode_commands cli/zookeeper cli/zookeeper_shell",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_acls.py",
@@ -138,7 +168,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/cli",
         "parts of commands, tested through the command as a person types it",
-        "cli/command cli/partition_dump cli/registry_files cli/topic_views",
+        "cli/command cli/consumer_group_listing cli/log_dump cli/registry_files "
+        "cli/segment_conversion cli/segment_file cli/topic_views",
     ),
     Elsewhere(
         "tests/system/test_spark_sink.py",

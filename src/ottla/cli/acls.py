@@ -6,11 +6,10 @@ are Ottla's own: they read all ACLs, and decide by them as a broker does.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
+from ottla.cli.acl_decisions import explain, test, who_can
+from ottla.cli.acl_source import RESOURCES, AclSource, named, open_source, parsed
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
@@ -18,47 +17,32 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     add_repeated,
-    add_zookeeper_security,
-    bootstrap_server,
-    command_settings,
     forbid_with,
     given,
-    key_values,
     only_with,
     require,
-    zookeeper_settings,
 )
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import add_zookeeper_security
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla import Admin
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Mapping
+
+    from ottla.cli.terminal import Terminal
     from ottla.security.acls import (
         AccessControlEntry,
         AclBinding,
-        AclBindingFilter,
         AclOperation,
-        AclTable,
-        Named,
         PatternType,
-        Resource,
         ResourcePattern,
         ResourceType,
     )
-    from ottla.security.principal import KafkaPrincipal
 
-N = TypeVar("N", bound="Named")
 
 ACTIONS: Final = ("explain", "who-can", "test")
 CHANGES: Final = ("--add", "--remove", "--list")
-RESOURCES: Final = {
-    "topic": "TOPIC",
-    "group": "GROUP",
-    "transactional_id": "TRANSACTIONAL_ID",
-    "delegation_token": "DELEGATION_TOKEN",
-    "user_principal": "USER",
-}
 RESOURCE_OPTIONS: Final = tuple(f"--{name.replace('_', '-')}" for name in RESOURCES)
 ANY_RESOURCE: Final = "--topic <topic> or --cluster or --group <group> or --transactional-id <id>"
 PRINCIPALS_AND_HOSTS: Final = (
@@ -67,19 +51,6 @@ PRINCIPALS_AND_HOSTS: Final = (
     "--deny-principal",
     "--deny-host",
 )
-VERDICTS: Final = {"allow": True, "deny": False}
-
-
-class AclSource(Protocol):
-    """What reads and writes ACLs: an admin client, or ZooKeeper."""
-
-    def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]: ...
-
-    def create_acls(self, bindings: Iterable[AclBinding]) -> None: ...
-
-    def delete_acls(
-        self, filters: Iterable[AclBindingFilter]
-    ) -> Mapping[AclBindingFilter, list[AclBinding]]: ...
 
 
 class AclsCommand(Command):
@@ -229,13 +200,13 @@ def check_who(arguments: Namespace) -> None:
     from ottla.security.acls import check_host
     from ottla.security.principal import USER_TYPE, KafkaPrincipal
 
-    for option, named, parse in (
+    for option, principals_or_hosts, parse in (
         ("--allow-principal", arguments.allow_principal, KafkaPrincipal.parse),
         ("--deny-principal", arguments.deny_principal, KafkaPrincipal.parse),
         ("--allow-host", arguments.allow_host, check_host),
         ("--deny-host", arguments.deny_host, check_host),
     ):
-        for text in named:
+        for text in principals_or_hosts:
             try:
                 found = parse(text.strip())
             except ValueError as error:
@@ -260,36 +231,6 @@ def check_question(arguments: Namespace) -> None:
         require(arguments, "--principal")
     if len(named(arguments)) + arguments.cluster != 1:
         raise UsageError(f"{arguments.action} needs exactly one resource: {ANY_RESOURCE}")
-
-
-def named(arguments: Namespace) -> list[tuple[str, str]]:
-    """The types and names of the resources that the options name, but for the cluster."""
-    return [
-        (type_, name.strip())
-        for option, type_ in RESOURCES.items()
-        for name in getattr(arguments, option)
-    ]
-
-
-@contextmanager
-def open_source(arguments: Namespace, terminal: Terminal) -> Iterator[AclSource]:
-    """The admin client, or ZooKeeper where --authorizer-properties names one."""
-    if not arguments.authorizer_properties:
-        servers = bootstrap_server(arguments)
-        with terminal.admin(servers, command_settings(arguments)) as admin:
-            yield admin
-        return
-    properties = key_values(arguments.authorizer_properties)
-    connect = properties.get("zookeeper.connect")
-    if not connect:
-        raise UsageError("--authorizer-properties needs zookeeper.connect=HOST:PORT/PATH")
-    from ottla.cli.zookeeper_acls import stored_acls
-
-    with stored_acls(zookeeper_settings(connect, arguments)) as stored:
-        yield stored
-
-
-# --add, --remove, --list
 
 
 def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
@@ -417,14 +358,6 @@ def parse_pattern_type(arguments: Namespace) -> PatternType:
     return parsed(PatternType, arguments.resource_pattern_type, "--resource-pattern-type")
 
 
-def parsed(table: type[N], word: str, option: str) -> N:
-    """The member that the word of an option names."""
-    try:
-        return table.parse(word)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
 def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
     """The patterns of the resources that the options name."""
     from ottla.security.acls import CLUSTER_NAME, PatternType, ResourcePattern, ResourceType
@@ -489,155 +422,3 @@ def entries(arguments: Namespace, operations: Iterable[AclOperation]) -> list[Ac
         for host in hosts or ["*"]
         for operation in operations
     ]
-
-
-# What follows from the ACLs
-
-
-def explain(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
-    """Say for each operation whether it is allowed, and which ACL decided; 1 if one is not."""
-    table = load_table(source, terminal)
-    resource, host = asked_resource(arguments), arguments.host or "*"
-    status = 0
-    for who in arguments.principal:
-        for operation in asked_operations(arguments):
-            decision = table.decide(principal(who), host, operation, resource)
-            verdict = "ALLOWED" if decision.is_allowed else "DENIED"
-            status = status if decision.is_allowed else 1
-            terminal.print(
-                f"{who} {verdict} {operation.title} on {resource.type.title}:{resource.name}"
-                + (f" from {arguments.host}" if arguments.host else "")
-            )
-            terminal.print(f"  because {decision.reason}")
-            if decision.binding is not None:
-                terminal.print(f"  {decision.binding.pattern} {decision.binding.entry}")
-    return status
-
-
-def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
-    """List who may do all the operations: principals that ACLs name, and super users."""
-    from ottla.security.acls import WILDCARD_PRINCIPAL
-
-    table = load_table(source, terminal)
-    resource, host = asked_resource(arguments), arguments.host or "*"
-    operations = asked_operations(arguments)
-    known = {entry.principal for _, entry in table} | {str(each) for each in table.super_users}
-    for who in sorted(known | {WILDCARD_PRINCIPAL}):
-        decisions = [table.decide(principal(who), host, each, resource) for each in operations]
-        if not all(decision.is_allowed for decision in decisions):
-            continue
-        binding = decisions[0].binding
-        why = decisions[0].reason if binding is None else f"{binding.pattern} {binding.entry}"
-        others = " (everybody else)" if who == WILDCARD_PRINCIPAL else ""
-        terminal.print(f"{who}{others}: {why}")
-    return 0
-
-
-def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
-    """Check the expectations of a file; a line for each that fails, and 1 if there is one."""
-    table = load_table(source, terminal)
-    count = failed = 0
-    try:
-        with open(arguments.file, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise CommandError(f"{arguments.file}: {error.strerror}") from error
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        place = f"{arguments.file}:{number}"
-        expected, who, host, operation, resource = expectation(place, words)
-        decision = table.decide(principal(who), host, operation, resource)
-        count += 1
-        if decision.is_allowed is not expected:
-            failed += 1
-            why = decision.reason if decision.binding is None else str(decision.binding)
-            terminal.print(f"{place}: not so: {' '.join(words)}: {why}")
-    terminal.print(f"{count} expectations, {failed} not met")
-    return 1 if failed else 0
-
-
-def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperation, Resource]:
-    """What a line of the file says: verdict, principal, host, operation and resource."""
-    from ottla.security.acls import AclOperation, Resource, ResourceType
-
-    host = "*"
-    if len(words) > 2 and words[-2] == "from":
-        *words, _, host = words
-    if len(words) == 4 and words[3].lower() == "cluster":
-        words = [*words, "kafka-cluster"]
-    if len(words) != 5 or words[0].lower() not in VERDICTS:
-        raise CommandError(
-            f"{place}: a line is `allow|deny PRINCIPAL OPERATION TYPE NAME [from HOST]`, not "
-            f"`{' '.join(words)}`"
-        )
-    verdict, who, operation, type_, name = words
-    return (
-        VERDICTS[verdict.lower()],
-        who,
-        host,
-        parsed(AclOperation, operation, place),
-        Resource(parsed(ResourceType, type_, place), name),
-    )
-
-
-def principal(text: str) -> KafkaPrincipal:
-    from ottla.security.principal import KafkaPrincipal
-
-    try:
-        return KafkaPrincipal.parse(text)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def asked_operations(arguments: Namespace) -> list[AclOperation]:
-    from ottla.security.acls import AclOperation
-
-    return [parsed(AclOperation, word, "--operation") for word in arguments.operation]
-
-
-def asked_resource(arguments: Namespace) -> Resource:
-    from ottla.security.acls import CLUSTER, Resource, ResourceType
-
-    if arguments.cluster:
-        return CLUSTER
-    ((type_, name),) = named(arguments)
-    return Resource(ResourceType[type_], name)
-
-
-def load_table(source: AclSource, terminal: Terminal) -> AclTable:
-    """All ACLs, and what the brokers' files say of super users and of what has no ACL."""
-    from ottla.security.acls import AclTable, parse_super_users
-
-    settings = broker_settings(source)
-    if settings is None:
-        terminal.note(
-            "super.users and allow.everyone.if.no.acl.found are not known here: it is assumed "
-            "that there are no super users, and that what has no ACL is denied"
-        )
-        settings = {}
-    table = AclTable(
-        parse_super_users(settings.get("super.users") or ""),
-        (settings.get("allow.everyone.if.no.acl.found") or "false").lower() == "true",
-    )
-    table.add(source.describe_acls())
-    return table
-
-
-def broker_settings(source: AclSource) -> dict[str, str | None] | None:
-    """The settings of a broker; None where they cannot be read."""
-    describe = getattr(source, "describe_configs", None)
-    if describe is None:
-        return None
-    from ottla.clients.admin.descriptions import ConfigResource
-    from ottla.protocol.configs import ConfigResourceType
-
-    admin: Admin = source  # type: ignore[assignment]  # it has an admin client's methods
-    try:
-        broker = str(admin.describe_cluster().nodes[0].id)
-        resource = ConfigResource(ConfigResourceType.BROKER, broker)
-        entries = admin.describe_configs([resource])[resource]
-    except KafkaError:
-        return None
-    return {name: entry.value for name, entry in entries.items()}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import logging
 import resource
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.options import add_overrides, add_property_file, server_settings
-from ottla.cli.terminal import TURNING, Terminal
+from ottla.cli.json_log import log_as_json
+from ottla.cli.property_files import add_overrides, add_property_file, server_settings
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+
+    from ottla.cli.terminal import Terminal
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +50,7 @@ class BrokerCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         with collector_paused():
-            from ottla.cli.doctor import warn_at_start
+            from ottla.cli.host_checks import warn_at_start
             from ottla.config.broker_config import BrokerConfig
             from ottla.config.known_keys import shown
             from ottla.runtime.disk import claim_shared_folder
@@ -69,7 +73,7 @@ class BrokerCommand(Command):
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            from ottla.cli.local_servers import in_use
+            from ottla.cli.local_ports import in_use
 
             raise in_use(error) from error
 
@@ -97,40 +101,3 @@ def raise_open_files_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:  # macOS allows less than its hard limit says
         logger.warning("at most %d open files: the limit cannot be raised: %s", soft, error)
-
-
-# A log as a line of JSON for each event, for programs that collect logs: `ottla.log.format=json`.
-
-
-CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), *map(ord, TURNING))}
-"""What JSON does not ask to be escaped, but a terminal may act on."""
-
-
-class JsonFormatter(logging.Formatter):
-    """Writes `timestamp` (UTC), `level`, `logger`, `message`, and what else an event has.
-
-    An event with `fields`, as one of the request log, has them beside these; then its message is
-    its text without them.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        from datetime import UTC, datetime
-
-        moment = datetime.fromtimestamp(record.created, UTC)
-        fields = getattr(record, "fields", None)
-        line = {
-            "timestamp": moment.isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage() if fields is None else str(record.msg).partition(":")[0],
-            **(fields or {}),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str).translate(CONTROLS_IN_JSON)
-
-
-def log_as_json() -> None:
-    """Have every handler of the root write JSON from now on."""
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(JsonFormatter())

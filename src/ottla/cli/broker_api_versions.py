@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.options import (
-    add_bootstrap_server,
-    add_command_config,
-    bootstrap_server,
-    command_settings,
-)
-from ottla.cli.terminal import Terminal
+from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server
+from ottla.cli.property_files import command_settings
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping
+
+    from ottla.cli.terminal import Terminal
     from ottla.structs import Node
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import add_overrides, overrides, whole_number
+from ottla.cli.options import whole_number
+from ottla.cli.property_files import add_overrides, overrides
 from ottla.cli.terminal import DEFAULT_PORT, Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.cluster_servers import Child, ClusterLayout, Server
+    from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.cluster_servers import ClusterLayout, Server
+    from ottla.cli.server_process import Child
 
 
 DEFAULT_DATA_DIR: Final = Path(tempfile.gettempdir()) / "ottla-cluster"
@@ -70,7 +73,7 @@ class ClusterCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.cli.cluster_servers import ClusterLayout, lock
-        from ottla.cli.zookeeper import java, zookeeper_jars
+        from ottla.cli.zookeeper_server import java, zookeeper_jars
 
         layout = ClusterLayout(
             arguments.data_dir.absolute(),
@@ -106,7 +109,7 @@ class ClusterRun:
             self._stop()
 
     def _start(self) -> None:
-        from ottla.cli.cluster_servers import Child
+        from ottla.cli.server_process import Child
 
         self.children.append(Child(self.layout.zookeeper))
         self._welcome(self.children[0])

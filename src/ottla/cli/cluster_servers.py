@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import fcntl
-import re
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.local_servers import require_free
+from ottla.cli.local_ports import require_free
 from ottla.errors import ConfigError
 from ottla.runtime.disk import claim_folder
 from ottla.runtime.network import free_port
 from ottla.structs import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 # A property file and a data directory for each server.
 
@@ -152,118 +147,3 @@ def lock(data_dir: Path) -> IO[str]:
         file.close()
         raise CommandError(f"--data-dir {data_dir}: another cluster runs on it") from error
     return file
-
-
-# A server as a child process: started, waited for, watched, stopped.
-
-
-# Child processes that end when the process that started them ends, so none is left behind.
-
-
-DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
-
-
-def die_with_parent() -> None:
-    """To be called in the child, before it becomes another program."""
-    with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
-
-
-READY: Final = re.compile(r" ready at ")
-STARTUP_TIMEOUT_S: Final = 60.0
-PATIENCE_S: Final = 10.0
-STOP_TIMEOUT_S: Final = 120.0
-"""A broker brings every log to disk: with thousands of them that takes more than a moment."""
-OWN_ERROR: Final = re.compile(r"^ottla \w+: (.*)$", re.MULTILINE)
-TAIL: Final = 4096
-
-
-class Child:
-    """One process; what it logs is appended to its file."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        with server.log.open("ab") as log:
-            self._log_start = log.tell()
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                # Ctrl-C comes to the whole process group; the order of stopping is ours.
-                process_group=0,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
-            )
-
-    @property
-    def command(self) -> list[str]:
-        """What the process runs."""
-        return [
-            sys.executable,
-            "-P",
-            "-m",
-            "ottla",
-            self.server.command,
-            str(self.server.properties),
-        ]
-
-    @property
-    def is_running(self) -> bool:
-        return self.process.poll() is None
-
-    @property
-    def start_command(self) -> str:
-        """What starts this server again by hand."""
-        return f"ottla {self.server.command} {self.server.properties}"
-
-    def wait_until_ready(self) -> None:
-        """Return when the server serves; CommandError when it ended or takes too long."""
-        killer = threading.Timer(STARTUP_TIMEOUT_S, self.process.kill)
-        killer.start()
-        try:
-            assert self.process.stdout is not None, "it is a pipe"
-            for line in self.process.stdout:
-                if READY.search(line):
-                    return
-        finally:
-            killer.cancel()
-        self.process.wait()
-        raise CommandError(f"{self.server.name} did not start: {self.last_words()}")
-
-    def last_words(self) -> str:
-        """Why it has ended, as far as it could say, and where to read on."""
-        with self.server.log.open("rb") as log:
-            log.seek(0, 2)
-            log.seek(max(self._log_start, log.tell() - TAIL))
-            text = log.read().decode("utf-8", "replace")
-        said = OWN_ERROR.findall(text)
-        return f"{said[-1] if said else f'status {self.process.poll()}'} (see {self.server.log})"
-
-    def stop(
-        self,
-        on_delay: Callable[[], object],
-        patience_s: float = PATIENCE_S,
-        timeout_s: float = STOP_TIMEOUT_S,
-    ) -> bool:
-        """End the process in order, and by force if it takes too long: then False.
-
-        `on_delay` is called when a user who waits may wonder why.
-        """
-        self.process.send_signal(signal.SIGTERM)
-        # A process that was stopped by SIGSTOP handles SIGTERM only after this.
-        self.process.send_signal(signal.SIGCONT)
-        for limit_s, act in ((patience_s, on_delay), (timeout_s - patience_s, self.kill)):
-            try:
-                self.process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                act()
-            else:
-                return True
-        return False
-
-    def kill(self) -> None:
-        """End the process at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()

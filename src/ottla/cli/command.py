@@ -12,10 +12,28 @@ from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ottla.cli.terminal import Terminal
-
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.terminal import Terminal
+
+
+class Command(ABC):
+    """One subcommand: its name, one line of help, its options, and what it does."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]] = ()
+    default_log_level: ClassVar[str] = "WARN"
+
+    @abstractmethod
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options; argparse keeps them under their names with underscores."""
+
+    @abstractmethod
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        """Do the work and return the exit status."""
+
 
 COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": (
@@ -94,9 +112,9 @@ COMMANDS: Final[dict[str, str]] = {
     "connect-distributed": "ottla.cli.connect:ConnectDistributedCommand",
     "mirror-maker": "ottla.cli.mirror:MirrorMakerCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",
-    "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",
-    "consumer-perf-test": "ottla.cli.perf_tests:ConsumerPerfTestCommand",
-    "e2e-latency": "ottla.cli.perf_tests:EndToEndLatencyCommand",
+    "producer-perf-test": "ottla.cli.producer_perf_test:ProducerPerfTestCommand",
+    "consumer-perf-test": "ottla.cli.consumer_perf_test:ConsumerPerfTestCommand",
+    "e2e-latency": "ottla.cli.end_to_end_latency:EndToEndLatencyCommand",
     "replica-verification": "ottla.cli.replica_verification:ReplicaVerificationCommand",
     "verifiable-producer": "ottla.cli.verifiable_clients:VerifiableProducerCommand",
     "verifiable-consumer": "ottla.cli.verifiable_clients:VerifiableConsumerCommand",
@@ -113,23 +131,6 @@ COMMANDS: Final[dict[str, str]] = {
     "completion": "ottla.cli.completion:CompletionCommand",
     "version": "ottla.cli.main:VersionCommand",
 }
-
-
-class Command(ABC):
-    """One subcommand: its name, one line of help, its options, and what it does."""
-
-    name: ClassVar[str]
-    help: ClassVar[str]
-    examples: ClassVar[tuple[str, ...]] = ()
-    default_log_level: ClassVar[str] = "WARN"
-
-    @abstractmethod
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options; argparse keeps them under their names with underscores."""
-
-    @abstractmethod
-    def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        """Do the work and return the exit status."""
 
 
 def load_command(name: str) -> Command:

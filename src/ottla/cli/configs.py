@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,26 +16,29 @@ from ottla.cli.options import (
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     check_brokers,
-    command_settings,
     given,
     one_of,
     only_with,
 )
-from ottla.cli.output import TEXT, Row, add_format, show_rows
-from ottla.cli.terminal import Terminal
-from ottla.cli.users import (
-    MECHANISMS,
+from ottla.cli.property_files import command_settings
+from ottla.cli.scram_users import (
     alter_scram,
     describe_scram,
     scram_changes,
     scram_stored,
     without_keys,
 )
+from ottla.cli.table import TEXT, Row, add_format, show_rows
+from ottla.cli.users import MECHANISMS
 from ottla.config.config_type import DOUBLE
 from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Container, Iterable, Mapping
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
     from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource
 
 LONG_MAX: Final = 2**63 - 1
@@ -287,7 +288,7 @@ class Changes(NamedTuple):
 
     @classmethod
     def of(cls, arguments: Namespace) -> Changes:
-        from ottla.cli.options import load_properties
+        from ottla.cli.property_files import load_properties
 
         added = load_properties(arguments.add_config_file) if arguments.add_config_file else {}
         added |= parse_added(arguments.add_config or "")
@@ -393,7 +394,7 @@ def in_words(name: str, value: str | None) -> str | None:
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
     """Print what ZooKeeper has of the entity, or of all that it has, a line for each."""
-    from ottla.cli.zookeeper_nodes import configured, settings_of
+    from ottla.cli.zookeeper_configs import configured, settings_of
     from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:
@@ -472,7 +473,7 @@ def _alter_scram(
         raise CommandError("SCRAM credentials are of users, each by its own --entity-name")
     changes = scram_changes(wanted.added, wanted.deleted)
     if arguments.zookeeper and not arguments.bootstrap_server:
-        from ottla.cli.zookeeper_nodes import change_client
+        from ottla.cli.zookeeper_configs import change_client
         from ottla.cli.zookeeper_session import session
 
         target = ClientEntity(user=user)
@@ -524,7 +525,7 @@ def in_nodes(
     terminal: Terminal,
 ) -> None:
     """Describe or change client entities in ZooKeeper itself, as Kafka 2.3's tool does."""
-    from ottla.cli.zookeeper_nodes import change_client, client_entities, client_settings
+    from ottla.cli.zookeeper_configs import change_client, client_entities, client_settings
     from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:

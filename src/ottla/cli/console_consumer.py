@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -19,18 +17,21 @@ from ottla.cli.options import (
     bootstrap_server,
     did_you_mean,
     key_values,
-    load_properties,
     one_of,
     require,
     topic_pattern,
 )
 from ottla.cli.output import MessageFormatter, formatter
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import load_properties
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Mapping, Sequence
+
     from ottla import Consumer, ConsumerRecord
+    from ottla.cli.terminal import Terminal
 
     Follow = Callable[[], None]
 

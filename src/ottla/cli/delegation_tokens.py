@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -18,15 +16,19 @@ from ottla.cli.options import (
     add_integer,
     add_repeated,
     bootstrap_server,
-    command_settings,
     given,
     require,
 )
-from ottla.cli.output import TEXT, add_format, show_rows
-from ottla.cli.terminal import Terminal, moment_text
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, add_format, show_rows
+from ottla.cli.times import moment_text
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Sequence
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
     from ottla.security.delegation_tokens import DelegationToken
     from ottla.security.principal import KafkaPrincipal
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import (
-    add_bootstrap_server,
-    add_command_config,
-    bootstrap_server,
-    command_settings,
-    require,
-)
+from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
 from ottla.cli.partition_files import read_document, rows_of
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import command_settings
 from ottla.cli.topic_views import leaders_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
 
 
 class DeleteRecordsCommand(Command):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_flag, add_integer, require
-from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.partition_dump import RecordParser, SegmentConversion
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+
+    from ottla.cli.log_dump import RecordParser
+    from ottla.cli.segment_conversion import SegmentConversion
+    from ottla.cli.terminal import Terminal
 
     Dump = Callable[[Path, Namespace, Terminal], bool]
 
@@ -124,7 +126,7 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
     """The parser of keys and values; None where neither is asked for."""
-    from ottla.cli.partition_dump import decoding_parser, parse_offsets
+    from ottla.cli.log_dump import decoding_parser, parse_offsets
 
     if arguments.offsets_decoder:
         return parse_offsets
@@ -136,31 +138,31 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
 
 def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
     """The conversion that --convert-to asks for; None without it."""
-    from ottla.cli.partition_dump import SegmentConversion
+    from ottla.cli.segment_conversion import SegmentConversion
 
     return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None
 
 
 def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
     """The dump for a file of this name; it returns whether all was sound."""
-    from ottla.cli import partition_dump
+    from ottla.cli import index_dump, state_dump
 
     if is_positional:
         return _dump_positional if path.suffix == ".kafka" else None
     if path.name == "leader-epoch-checkpoint":
-        return partition_dump.dump_leader_epochs
+        return state_dump.dump_leader_epochs
     dumps: dict[str, Dump] = {
         ".log": _dump_log,
-        ".index": partition_dump.dump_offset_index,
-        ".timeindex": partition_dump.dump_time_index,
-        ".txnindex": partition_dump.dump_transaction_index,
-        ".snapshot": partition_dump.dump_producer_snapshot,
+        ".index": index_dump.dump_offset_index,
+        ".timeindex": index_dump.dump_time_index,
+        ".txnindex": state_dump.dump_transaction_index,
+        ".snapshot": state_dump.dump_producer_snapshot,
     }
     return dumps.get(path.suffix)
 
 
 def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.partition_dump import LogDump
+    from ottla.cli.log_dump import LogDump
 
     parser = record_parser(arguments)
     deep = arguments.deep_iteration or parser is not None
@@ -169,6 +171,6 @@ def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
 
 
 def _dump_positional(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.partition_dump import PositionalDump
+    from ottla.cli.positional_dump import PositionalDump
 
     return PositionalDump(path, record_parser(arguments), arguments.conversion, terminal).run()

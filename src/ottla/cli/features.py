@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -14,14 +13,16 @@ from ottla.cli.options import (
     add_repeated,
     bootstrap_server,
     check_action,
-    command_settings,
     key_values,
 )
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import command_settings
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
 
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "describe": (),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -14,20 +13,22 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     bootstrap_server,
-    command_settings,
     forbid_with,
     integers,
-    moment_ms,
     topic_pattern,
 )
-from ottla.cli.output import TEXT, add_format, show_rows
-from ottla.cli.terminal import Terminal, moment_text
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, add_format, show_rows
+from ottla.cli.times import moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
 
 TIMES: Final = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 LIKELY_MS: Final = 100_000_000_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.command import Command
@@ -14,17 +12,20 @@ from ottla.cli.options import (
     add_integer,
     add_zookeeper,
     bootstrap_server,
-    load_properties,
     one_of,
     require,
 )
 from ottla.cli.partition_files import read_partitions
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import load_properties
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
     from ottla.structs import ElectionType
 
 
@@ -99,7 +100,7 @@ class PreferredReplicaElectionCommand(Command):
 
         path = arguments.path_to_json_file
         if arguments.zookeeper and not arguments.bootstrap_server:
-            from ottla.cli.zookeeper_nodes import start_preferred_election
+            from ottla.cli.zookeeper_election import start_preferred_election
 
             partitions = None if path is None else read_partitions(path)
             start_preferred_election(arguments.zookeeper, arguments.log_level, partitions, terminal)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +13,17 @@ from ottla.cli.options import (
     add_flag,
     bootstrap_server,
     check_brokers,
-    command_settings,
     integers,
     require,
 )
-from ottla.cli.output import TEXT, add_format, show_rows
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, add_format, show_rows
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator, Mapping
+
+    from ottla.cli.terminal import Terminal
     from ottla.clients.admin.configs import LogDirDescription, LogDirs
 
 

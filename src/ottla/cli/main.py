@@ -150,9 +150,6 @@ def _stop(signum: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signum)
 
 
-# `ottla version`.
-
-
 class VersionCommand(Command):
     """Prints the version of Ottla."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.output import JSON, TEXT, Row, add_format, show_rows
-from ottla.cli.terminal import Terminal
+from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.terminal import Terminal
 
 DEFAULT_URL: Final = "http://127.0.0.1:9404"
 PASSWORD_VARIABLE: Final = "OTTLA_METRICS_PASSWORD"

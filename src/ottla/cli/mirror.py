@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import add_flag, add_integer, load_properties, one_of, require
-from ottla.cli.output import Row, add_format, show_rows
+from ottla.cli.options import add_flag, add_integer, one_of, require
+from ottla.cli.property_files import load_properties
+from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, interruptible, without_servers
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla import Producer
     from ottla.mirror.failover import Rehearsed, Returned
     from ottla.mirror.flow import Flow, MirrorPlan

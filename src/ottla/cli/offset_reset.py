@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import csv
-from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
-from ottla.cli.options import (
-    bootstrap_server,
-    command_settings,
-    duration_ms,
-    integers,
-    timestamp_ms,
-)
-from ottla.cli.output import TEXT, Row, cell, show_rows
-from ottla.cli.terminal import Terminal, age_text, moment_text
+from ottla.cli.options import bootstrap_server, integers
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, Row, cell, show_rows
+from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.cli.topic_views import with_leaders
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Mapping, Sequence
+
     from ottla import Admin, Consumer
+    from ottla.cli.terminal import Terminal
 
 LONG_MAX: Final = 2**63 - 1
 

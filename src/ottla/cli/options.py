@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NoReturn
+from argparse import Namespace
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.terminal import USUAL_WIDTH, with_port
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ottla.cli.command import Command
 
 SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
@@ -24,15 +27,6 @@ LONG_DASH: Final = "^[–—](?=[a-z])"
 CHOICE: Final = r"invalid choice: '(.*)' \(choose from (.*)\)"
 Options = argparse._ActionsContainer
 """A parser, or one group of its options under a title of its own."""
-_NUMBER = r"[-+]?\d+"
-_DURATION: Final = (
-    rf"(?i)(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
-    rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
-    rf"(?:(?P<seconds>{_NUMBER}(?:\.\d{{0,9}})?)S)?)?"
-)
-_AGO: Final = r"(?i)(?P<number>\d+) *(?P<unit>[smhd])(?: +ago)?"
-_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
@@ -214,7 +208,7 @@ def bootstrap_server_or_zookeeper(
     """The brokers to ask; with --zookeeper those that are registered there."""
     if not arguments.zookeeper or arguments.bootstrap_server:
         return bootstrap_server(arguments)
-    from ottla.cli.zookeeper_nodes import registered_brokers
+    from ottla.cli.zookeeper_brokers import registered_brokers
 
     protocol = settings.get("security.protocol", "PLAINTEXT")
     return registered_brokers(arguments.zookeeper, protocol, arguments.log_level)
@@ -320,117 +314,8 @@ def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
         raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
 
 
-# Property files on the command line.
-
-
-def load_properties(path: str) -> dict[str, str]:
-    """The settings in a property file."""
-    from pathlib import Path
-
-    from ottla.config.properties import parse_properties
-
-    try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CommandError(f"cannot read the property file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"the property file {path} is not UTF-8 text: {error.reason}") from error
-
-
-def command_settings(arguments: Namespace) -> dict[str, str]:
-    """The settings of the file that --command-config names; none without it."""
-    return load_properties(arguments.command_config) if arguments.command_config else {}
-
-
-def add_zookeeper_security(parser: ArgumentParser) -> None:
-    """`--zk-tls-config-file`, as Kafka calls it, for tools that open the brokers' registry."""
-    parser.add_argument(
-        "--zk-tls-config-file",
-        metavar="FILE",
-        help="How ZooKeeper is connected to: a file with the brokers' zookeeper.ssl.*, "
-        "zookeeper.sasl.*, zookeeper.digest.* and zookeeper.set.acl, as a broker's own file.",
-    )
-
-
-def zookeeper_settings(connect: str, arguments: Namespace) -> dict[str, str]:
-    """The settings of a registry in ZooKeeper, for a command with these options."""
-    named = arguments.zk_tls_config_file
-    settings = load_properties(named) if named else {}
-    of_zookeeper = {name: text for name, text in settings.items() if name.startswith("zookeeper.")}
-    return of_zookeeper | {"zookeeper.connect": connect}
-
-
-# The settings of a server: a property file, and single ones that override it.
-
-
-def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> None:
-    """The property file, as an argument like that of Kafka's start scripts, or `--config`."""
-    parser.add_argument("file", metavar=metavar, nargs="?", help=help_text)
-    parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
-
-
-def add_overrides(parser: ArgumentParser, help_text: str) -> None:
-    """`--override key=value`, as often as wanted."""
-    add_repeated(parser, "--override", "KEY=VALUE", help_text)
-
-
-def server_settings(arguments: Namespace) -> dict[str, str]:
-    """The property file's settings with the overrides on top."""
-    if arguments.file and arguments.config:
-        raise UsageError("the property file is given twice, by place and with --config")
-    path = arguments.config or arguments.file
-    return (load_properties(path) if path else {}) | overrides(arguments)
-
-
-def overrides(arguments: Namespace) -> dict[str, str]:
-    """The settings of `--override`; each needs its equals sign."""
-    for pair in arguments.override:
-        if "=" not in pair:
-            raise UsageError(f"--override takes key=value, not '{pair}'")
-    return key_values(arguments.override)
-
-
-# Times and durations as users write them: Kafka's forms of ISO 8601, or `1h ago`.
-
-
-def timestamp_ms(text: str) -> int:
-    """`YYYY-MM-DDTHH:mm:SS.sss` as milliseconds since 1970; without a zone it is UTC."""
-    from datetime import UTC, datetime
-
-    try:
-        if "T" not in text:
-            raise ValueError(text)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--to-datetime takes YYYY-MM-DDTHH:mm:SS.sss with an optional zone, not '{text}'"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
-
-
-def duration_ms(text: str) -> int:
-    """`PnDTnHnMnS` in milliseconds."""
-    match = re.fullmatch(_DURATION, text)
-    parts = {} if match is None else {name: match[name] for name in _MS if match[name]}
-    if match is None or not parts or (match["time"] or "").upper() == "T":
-        raise UsageError(f"--by-duration takes a duration like P7D or PT1H30M, not '{text}'")
-    total = sum(round(float(number) * _MS[name]) for name, number in parts.items())
-    return -total if match["sign"] == "-" else total
-
-
-def moment_ms(text: str, now_ms: int) -> int | None:
-    """A date, a date with a time (UTC without a zone), or `1h ago`; None for anything else."""
-    from datetime import UTC, datetime
-
-    ago = re.fullmatch(_AGO, text.strip())
-    if ago:
-        return now_ms - int(ago["number"]) * _UNIT_MS[ago["unit"].lower()]
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+def single_word(arguments: Namespace, what: str, position: int = 0) -> str:
+    words: list[str] = arguments.words
+    if len(words) != position + 1:
+        raise UsageError(f"{arguments.action} takes {what}")
+    return words[position]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +10,13 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
-from ottla.cli.output import TEXT, Row, add_format, show_rows
+from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator, Sequence
+
     from ottla.cli.pipeline_run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
     from ottla.pipelines.pipeline import Feed, Pipeline, PipelineError

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from ottla.pipelines.topics import LogFeed, LogPublication
 
 
-# What a run says on the terminal: its steps, and its micro-batches.
-
-
 class PipelineRun:
     """Runs a plan; `outcome` has the results afterwards."""
 
@@ -316,9 +313,6 @@ class BatchLines(Value):
         self.terminal.out.flush()
 
 
-# The run itself.
-
-
 BROKER_DATA = "broker"
 REPORT = "report.html"
 READ = "read"
@@ -517,9 +511,6 @@ def versions() -> str:
 
     python = platform.python_version()
     return f"Ottla {__version__}, Spark {pyspark.__version__}, Python {python}"
-
-
-# `ottla pipeline reset`: the pipeline starts from scratch, over the same input.
 
 
 def reset(pipeline: Pipeline, output: Path, servers: str | None, terminal: Terminal) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
@@ -17,7 +14,6 @@ from ottla.cli.options import (
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     check_brokers,
-    command_settings,
     forbid_with,
     integers,
     one_of,
@@ -31,86 +27,18 @@ from ottla.cli.partition_files import (
     read_log_dirs,
     read_topics,
 )
-from ottla.cli.terminal import Terminal
-from ottla.errors import ErrorCode
+from ottla.cli.property_files import command_settings
+from ottla.cli.reassignment_throttle import ReassignmentThrottle
+from ottla.cli.replica_dirs import COMPLETED, IN_PROGRESS, ReplicaDirs, TargetDirs
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Mapping
+
     from ottla import Admin
-    from ottla.clients.admin.configs import LogDirs
-    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+    from ottla.cli.terminal import Terminal
     from ottla.clients.admin.topics import PartitionReassignment
-
-
-# Moves of replicas between log directories of a broker, for `reassign-partitions`.
-
-
-Replica = tuple[TopicPartition, int]
-TargetDirs = Mapping[Replica, str]
-
-
-class ReplicaDirs:
-    """The log directories that the replicas of a plan are in, and move to."""
-
-    def __init__(self, admin: Admin) -> None:
-        self.admin = admin
-
-    def move(self, wanted: TargetDirs) -> list[str]:
-        """Start the moves and return the names of the replicas that move.
-
-        A replica that its broker does not have yet will be created in its directory.
-        """
-        from ottla.clients.admin.configs import TopicPartitionReplica
-
-        targets = {
-            TopicPartitionReplica(partition.topic, partition.partition, broker): path
-            for (partition, broker), path in wanted.items()
-        }
-        outcomes = self.admin.alter_replica_log_dirs(targets)
-        for replica, error in outcomes.items():
-            if error is not None and error.error is not ErrorCode.REPLICA_NOT_AVAILABLE:
-                raise CommandError(f"{replica} cannot move to {targets[replica]}: {error}")
-        return sorted(str(replica) for replica, error in outcomes.items() if error is None)
-
-    def current(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
-        """The directories that replicas are in now, of those that can be found."""
-        wanted = set(replicas)
-        return {
-            (partition, broker): path
-            for broker, log_dirs in self._described(wanted).items()
-            for path, log_dir in log_dirs.items()
-            for partition, replica in log_dir.replicas.items()
-            if not replica.is_future and (partition, broker) in wanted
-        }
-
-    def statuses(self, wanted: TargetDirs) -> dict[str, str]:
-        """The state of each replica's move, by the name of the replica."""
-        described = self._described(wanted)
-        return {
-            f"{partition}-{broker}": _status(described.get(broker, {}), partition, path)
-            for (partition, broker), path in sorted(wanted.items())
-        }
-
-    def _described(self, replicas: Iterable[Replica]) -> dict[int, LogDirs]:
-        alive = {node.id for node in self.admin.describe_cluster().nodes}
-        brokers = {broker for _, broker in replicas} & alive
-        return self.admin.describe_log_dirs(sorted(brokers)) if brokers else {}
-
-
-IN_PROGRESS = "is still in progress"
-COMPLETED = "completed successfully"
-
-
-def _status(log_dirs: LogDirs, partition: TopicPartition, path: str) -> str:
-    found = {
-        each: described.replicas[partition]
-        for each, described in log_dirs.items()
-        if partition in described.replicas
-    }
-    wanted = path.rstrip("/") or "/"
-    if wanted in found:
-        return IN_PROGRESS if found[wanted].is_future else COMPLETED
-    return "failed"
 
 
 THROTTLE_WARNING = (
@@ -252,7 +180,7 @@ def execute(
     if not dirs and wanted.items() <= targets.items():
         terminal.print("There is an existing assignment running.")
         if throttle is not None:
-            Throttle(admin).change_rate(throttle)
+            ReassignmentThrottle(admin).change_rate(throttle)
             terminal.print(rate_line(throttle))
         return
     current = _checked(admin, wanted)  # before anything is changed, also the throttle
@@ -269,7 +197,7 @@ def execute(
         limit(admin, throttle, current, wanted, under_way)
         terminal.print(rate_line(throttle))
     if dir_throttle is not None:
-        Throttle(admin).limit_log_dirs(dir_throttle, {broker for _, broker in dirs})
+        ReassignmentThrottle(admin).limit_log_dirs(dir_throttle, {broker for _, broker in dirs})
         terminal.print(f"The replica-alter-dir throttle limit was set to {dir_throttle} B/s")
     # The directories come first, so that a new replica is created in its own.
     moving = replica_dirs.move(dirs) if dirs else []
@@ -301,7 +229,7 @@ def limit(
     topics = topics_of(wanted)
     others = {each: target_of(under_way[each]) for each in under_way if each.topic in topics}
     before = current | {each: source_of(under_way[each]) for each in under_way}
-    Throttle(admin).limit(bytes_per_s, before, others | wanted)
+    ReassignmentThrottle(admin).limit(bytes_per_s, before, others | wanted)
 
 
 def rate_line(bytes_per_s: int) -> str:
@@ -340,7 +268,7 @@ def verify(
     for replica, status in statuses.items():
         terminal.print(f"Reassignment of replica {replica} {status}")
     is_done = IN_PROGRESS not in statuses.values() and not under_way
-    if is_done and not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
+    if is_done and not keep_throttle and ReassignmentThrottle(admin).remove(topics_of(wanted)):
         terminal.print("Throttle was removed.")
 
 
@@ -369,7 +297,7 @@ def cancel(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttl
         terminal.print(f"Successfully cancelled partition reassignments for: {names}")
     else:
         terminal.print("None of the specified partition moves are active.")
-    if not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
+    if not keep_throttle and ReassignmentThrottle(admin).remove(topics_of(wanted)):
         terminal.print("Throttle was removed.")
 
 
@@ -389,114 +317,3 @@ def topics_of(assignment: Mapping[TopicPartition, Replicas]) -> list[str]:
 
 def _ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers))
-
-
-# The throttle of moves: settings of brokers and topics.
-
-
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADERS = "leader.replication.throttled.replicas"
-FOLLOWERS = "follower.replication.throttled.replicas"
-
-LIMIT_S = 10.0
-PAUSE_S = 0.02
-
-ReplicasOf = Mapping[TopicPartition, Iterable[int]]
-
-
-class Throttle:
-    """Throttles the replicas that are read and those that are new; all brokers get the rate."""
-
-    def __init__(self, admin: Admin) -> None:
-        self.admin = admin
-
-    def limit(self, bytes_per_s: int, before: ReplicasOf, after: ReplicasOf) -> None:
-        """Limit the moves from `before` to `after` to this rate.
-
-        The limit is in force on all brokers when this returns. Each applies changes in their
-        order, so one that has the rate has the throttled replicas, too.
-        """
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-
-        changes: dict[ConfigResource, list[AlterConfigOp]] = {}
-        for topic in sorted({partition.topic for partition in after}):
-            mine = [partition for partition in sorted(after) if partition.topic == topic]
-            new = {
-                each: [broker for broker in after[each] if broker not in set(before[each])]
-                for each in mine
-            }
-            changes[ConfigResource.topic(topic)] = [
-                AlterConfigOp(LEADERS, _replica_list(mine, before)),
-                AlterConfigOp(FOLLOWERS, _replica_list(mine, new)),
-            ]
-        self.admin.incremental_alter_configs(changes)
-        self.change_rate(bytes_per_s)
-
-    def change_rate(self, bytes_per_s: int) -> None:
-        """Set the rate of the throttled replicas; it is in force when this returns."""
-        from ottla.clients.admin.descriptions import AlterConfigOp
-
-        rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
-        self.admin.incremental_alter_configs(dict.fromkeys(self._brokers(), rates))
-        self._wait_for(str(bytes_per_s))
-
-    def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
-        """Limit what these brokers copy between their log directories."""
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-
-        change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]
-        changes = {ConfigResource.broker(broker): change for broker in brokers}
-        if changes:
-            self.admin.incremental_alter_configs(changes)
-
-    def _wait_for(self, rate: str) -> None:
-        deadline_s = time.monotonic() + LIMIT_S
-        while True:
-            described = self.admin.describe_configs(self._brokers())
-            late = [
-                broker.name
-                for broker, entries in described.items()
-                if any(entries[key].value != rate for key in RATES)
-            ]
-            if not late:
-                return
-            if time.monotonic() > deadline_s:
-                raise CommandError(f"brokers {', '.join(late)} do not know of the throttle yet")
-            time.sleep(PAUSE_S)
-
-    def remove(self, topics: Iterable[str]) -> bool:
-        """Remove the limit from these topics and all brokers; returns whether there was one."""
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-        from ottla.protocol.configs import ConfigOperation
-
-        existing = self.admin.list_topics()
-        keys_of_brokers = (*RATES, LOG_DIR_RATE)
-        names: dict[ConfigResource, tuple[str, ...]]
-        names = dict.fromkeys(self._brokers(), keys_of_brokers)
-        for topic in topics:
-            if topic in existing:
-                names[ConfigResource.topic(topic)] = (LEADERS, FOLLOWERS)
-        described = self.admin.describe_configs(names)
-        changes = {}
-        for resource, keys in names.items():
-            known = described[resource]
-            own = [key for key in keys if key in known and not known[key].is_default]
-            if own:
-                removal = ConfigOperation.DELETE
-                changes[resource] = [AlterConfigOp(key, None, removal) for key in own]
-        if changes:
-            self.admin.incremental_alter_configs(changes)
-        return bool(changes)
-
-    def _brokers(self) -> list[ConfigResource]:
-        from ottla.clients.admin.descriptions import ConfigResource
-
-        return [ConfigResource.broker(node.id) for node in self.admin.describe_cluster().nodes]
-
-
-def _replica_list(partitions: Iterable[TopicPartition], replicas: ReplicasOf) -> str:
-    """Replicas as the settings of throttled ones list them, partition:broker."""
-    return ",".join(
-        f"{each.partition}:{broker}" for each in partitions for broker in replicas[each]
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,15 @@ from ottla.cli.options import (
     add_command_config,
     add_flag,
     bootstrap_server,
-    command_settings,
     require,
 )
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import command_settings
 from ottla.streams.naming import STATE_DIR
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.terminal import Terminal
     from ottla.streams.reset import Reset
 
 ACTIONS = ("reset",)

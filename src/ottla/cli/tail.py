@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
@@ -19,16 +17,20 @@ from ottla.cli.options import (
     add_integer,
     add_repeated,
     bootstrap_server,
-    command_settings,
-    moment_ms,
 )
-from ottla.cli.output import JSON, TEXT, visible
-from ottla.cli.terminal import Terminal, age_text, moment_text
+from ottla.cli.output import visible
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import JSON, TEXT
+from ottla.cli.times import age_text, moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from ottla import Consumer, ConsumerRecord
+    from ottla.cli.terminal import Terminal
 
     Filter = Callable[[ConsumerRecord], bool]
 

@@ -13,13 +13,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.times import age_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from ottla import Admin, Consumer, Producer
 
 
@@ -334,9 +336,6 @@ def host_and_port(server: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-# Turns Ctrl-C and SIGTERM into an event, so that work under way is finished first.
-
-
 @contextmanager
 def interruptible(is_over: threading.Event) -> Iterator[None]:
     """The first signal sets the event; a second one ends the process at once."""
@@ -352,34 +351,3 @@ def interruptible(is_over: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-# Times as a person reads them.
-
-
-CALENDAR_YEARS: Final = 400
-CALENDAR_MS: Final = 146_097 * 86_400_000
-"""The calendar repeats itself after this many years, or milliseconds."""
-
-
-def moment_text(timestamp: int) -> str:
-    """`2026-03-02T08:00:00.000Z` for milliseconds since 1970.
-
-    Clients write any number of 64 bits as a timestamp, but `datetime` ends with the year 9999.
-    Later years have a sign, as Java and ISO 8601 write them: `+292278994-08-17T07:12:55.807Z`.
-    """
-    from datetime import UTC, datetime, timedelta
-
-    cycles, rest = divmod(timestamp, CALENDAR_MS)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=rest)
-    year = moment.year + cycles * CALENDAR_YEARS
-    shown = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
-    return f"{shown}-{moment:%m-%dT%H:%M:%S}.{rest % 1000:03}Z"
-
-
-def age_text(ms: int) -> str:
-    """How long ago in its largest unit: `3 s`, `5 min`, `2 h`, `12 days`."""
-    for unit, length in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
-        if ms >= 2 * length:
-            return f"{ms // length} {unit}"
-    return f"{max(0, ms) // 1000} s"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import did_you_mean, topic_pattern
-from ottla.cli.output import show_rows
-from ottla.cli.terminal import Terminal
+from ottla.cli.table import show_rows
 from ottla.structs import EARLIEST_TIMESTAMP, INTERNAL_TOPICS, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
     from ottla import Admin
-    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
+    from ottla.cli.terminal import Terminal
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
     from ottla.clients.admin.descriptions import ConfigEntry, TopicDescription, TopicPartitionInfo
 
     PartitionFilter = Callable[[TopicPartitionInfo, int], bool]
@@ -176,9 +177,6 @@ def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))
 
 
-# `ottla topics --list`.
-
-
 def list_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Print a topic name per line."""
     for name in matching_topics(
@@ -194,9 +192,6 @@ def list_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal)
         nodes.list_topics(), arguments.topic, exclude_internal=arguments.exclude_internal
     ):
         terminal.print(f"{name} - marked for deletion" if name in marked else name)
-
-
-# With --format: sizes, ends and readers of topics.
 
 
 RATE_MS: Final = 60_000

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from collections import deque
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -18,7 +16,6 @@ from ottla.cli.options import (
     add_zookeeper,
     bootstrap_server,
     bootstrap_server_or_zookeeper,
-    command_settings,
     forbid_with,
     given,
     key_values,
@@ -26,17 +23,21 @@ from ottla.cli.options import (
     only_with,
     require,
 )
-from ottla.cli.output import TEXT, add_format
-from ottla.cli.terminal import Progress, Terminal
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, add_format
 from ottla.cli.topic_views import existing_topics
 from ottla.cli.zookeeper_session import session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Collection
+
     from ottla import Admin, NewTopic, Producer
     from ottla.cli.tail import Tail
-    from ottla.cli.zookeeper_nodes import ZooKeeperTopics
+    from ottla.cli.terminal import Progress, Terminal
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
     from ottla.clients.producer.producer_batch import RecordFuture
 
 
@@ -74,7 +75,7 @@ class TopicsCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = check(arguments)
         if arguments.zookeeper and not arguments.bootstrap_server and action in ZOOKEEPER_ACTIONS:
-            from ottla.cli.zookeeper_nodes import ZooKeeperTopics
+            from ottla.cli.zookeeper_topics import ZooKeeperTopics
 
             with session(arguments.zookeeper, arguments.log_level) as client:
                 run_in_zookeeper(action, ZooKeeperTopics(client), arguments, terminal)
@@ -269,9 +270,6 @@ def check(arguments: Namespace) -> str:
     return action
 
 
-# `ottla topics --create`.
-
-
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
     "could collide. To avoid issues it is best to use either, but not both."
@@ -335,9 +333,6 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
 def _or_default(count: int | None) -> int:
     """-1 leaves the choice to the broker (KIP-464)."""
     return -1 if count is None else count
-
-
-# `ottla topics --copy`.
 
 
 READER_SETTINGS: Final = {
@@ -416,9 +411,6 @@ def _send_copies(producer: Producer, target: str, tail: Tail, progress: Progress
         ) from error
 
 
-# `ottla topics --delete`.
-
-
 def delete_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Delete the topics that match and print each; a person confirms what a pattern matches."""
     names = chosen_topics(admin.list_topics(), arguments.topic, if_exists=arguments.if_exists)
@@ -485,9 +477,6 @@ def delete_nodes(
             f"Topic {name} is marked for deletion.\n"
             "Note: This will have no impact if delete.topic.enable is not set to true."
         )
-
-
-# `ottla topics --alter`.
 
 
 CONFIGS_WARNING: Final = (

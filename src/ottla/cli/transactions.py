@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.hanging_transactions import find_hanging
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
     add_integer,
     bootstrap_server,
     check_action,
-    command_settings,
     given,
     require,
 )
-from ottla.cli.output import TEXT, add_format, print_table, show_rows
-from ottla.cli.terminal import Terminal
+from ottla.cli.property_files import command_settings
+from ottla.cli.table import TEXT, add_format, print_table, show_rows
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
     from ottla import Admin
+    from ottla.cli.terminal import Terminal
     from ottla.clients.admin.transactions import (
         HangingTransaction,
-        ProducerDescription,
-        TransactionDescription,
     )
 
 
@@ -191,9 +191,6 @@ def _check_find_hanging(arguments: Namespace) -> None:
             raise UsageError("find-hanging needs --topic or --broker-id, which say where to search")
 
 
-# `ottla transactions abort` and `force-terminate`: end stuck transactions.
-
-
 def abort_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Write an abort marker into one partition, without the coordinator."""
     partition = TopicPartition(arguments.topic, arguments.partition)
@@ -232,9 +229,6 @@ def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransactio
         arguments.producer_epoch,
         arguments.coordinator_epoch,
     )
-
-
-# `ottla transactions list`, `describe` and `describe-producers`.
 
 
 NONE: Final = "None"
@@ -337,112 +331,3 @@ def _show(
 
 def _or_none(value: object) -> object:
     return None if value == NONE else value
-
-
-# `ottla transactions find-hanging`: transactions that only a partition has as open.
-#
-# A transaction hangs when a partition has it as open and its coordinator does not know it: it never
-# ends, and read_committed consumers cannot read past it. Only producers that have written nothing
-# for the maximum transaction timeout are considered, as younger transactions may be about to begin
-# or end.
-
-
-MINUTE_MS: Final = 60_000
-DEFAULT_TIMEOUT_MINUTES: Final = 15
-HANGING: Final = (
-    "Topic",
-    "Partition",
-    "ProducerId",
-    "ProducerEpoch",
-    "CoordinatorEpoch",
-    "StartOffset",
-    "LastTimestamp",
-    "Duration(min)",
-)
-
-
-class OpenTransaction(NamedTuple):
-    """A producer with an open transaction in a partition."""
-
-    partition: TopicPartition
-    producer: ProducerDescription
-
-
-def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Print a line for each hanging transaction of the searched partitions."""
-    now_ms = terminal.now_ms()
-    minutes = arguments.max_transaction_timeout
-    limit_ms = (DEFAULT_TIMEOUT_MINUTES if minutes is None else minutes) * MINUTE_MS
-    partitions = searched(admin, arguments)
-    candidates = [
-        OpenTransaction(partition, producer)
-        for partition, producers in sorted(
-            admin.describe_producers(partitions, arguments.broker_id).items()
-        )
-        for producer in producers
-        if producer.transaction_start_offset is not None
-        and now_ms - producer.last_timestamp_ms > limit_ms
-    ]
-    rows = [
-        (
-            *partition,
-            producer.producer_id,
-            producer.producer_epoch,
-            producer.coordinator_epoch,
-            producer.transaction_start_offset,
-            producer.last_timestamp_ms,
-            (now_ms - producer.last_timestamp_ms) // MINUTE_MS,
-        )
-        for partition, producer in unknown_to_coordinators(admin, candidates)
-    ]
-    print_table(HANGING, rows, terminal)
-
-
-def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:
-    """The partitions that the options name."""
-    if arguments.partition is not None:
-        return [TopicPartition(arguments.topic, arguments.partition)]
-    names = sorted(admin.list_topics()) if arguments.topic is None else [arguments.topic]
-    return [
-        TopicPartition(name, each.partition)
-        for name, topic in admin.describe_topics(names).items()
-        for each in topic.partitions
-        if arguments.broker_id is None or arguments.broker_id in each.replicas
-    ]
-
-
-def unknown_to_coordinators(
-    admin: Admin, candidates: list[OpenTransaction]
-) -> list[OpenTransaction]:
-    """The open transactions that no coordinator knows."""
-    if not candidates:
-        return []
-    ids = {each.producer.producer_id for each in candidates}
-    names = {
-        listing.producer_id: listing.transactional_id
-        for listing in admin.list_transactions(producer_ids=sorted(ids))
-    }
-    described = {
-        producer_id: _description(admin, names[producer_id])
-        for producer_id in ids
-        if producer_id in names
-    }
-    return [each for each in candidates if not is_known(each, described)]
-
-
-def is_known(
-    candidate: OpenTransaction, described: dict[int, TransactionDescription | None]
-) -> bool:
-    """Whether the coordinator has the partition in an open transaction of the producer."""
-    known = described.get(candidate.producer.producer_id)
-    return known is not None and candidate.partition in known.partitions
-
-
-def _description(admin: Admin, name: str) -> TransactionDescription | None:
-    """The coordinator's description; None if the id has expired since it was listed."""
-    try:
-        return admin.describe_transactions([name])[name]
-    except KafkaError as error:
-        if error.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return None
-        raise

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
-from ottla.cli.options import (
-    add_bootstrap_server,
-    add_flag,
-    add_integer,
-    bootstrap_server,
-    load_properties,
-    require,
-)
-from ottla.cli.perf_tests import Throttle
+from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
+from ottla.cli.producer_perf_test import Throttle
+from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
     from ottla import Consumer, ConsumerRecord, Producer, RecordMetadata
 
 POLL_MS: Final = 200

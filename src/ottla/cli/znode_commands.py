@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo import exceptions as kazoo_errors
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.four_letter_words import WORDS
 from ottla.cli.options import OptionParser
-from ottla.cli.zookeeper import WORDS
 from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Iterator, Sequence
 
 ANY_VERSION: Final = -1
 

@@ -1,4 +1,12 @@
-"""Sessions with the ZooKeeper that a command names, or one clear line why there is none."""
+"""Sessions with the ZooKeeper that a command names, or one clear line why there is none.
+
+Kafka 2.3's tools with `--zookeeper` wrote orders for the controller into ZooKeeper. Today the
+brokers change topics and replicas, with the same outcome and with a response: the commands find
+them in ZooKeeper and send them requests. Listings need no live broker here either, so topics that
+are marked for deletion are shown, and entities whose settings were all removed. Settings of users,
+client ids and addresses are written into the nodes; a preferred election is started by a node,
+without a response.
+"""
 
 from __future__ import annotations
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 from argparse import REMAINDER, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.terminal import Terminal
 from ottla.cli.zookeeper_session import address, connect, reachable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.cli.terminal import Terminal
     from ottla.cli.znode_commands import ZnodeCommands
 
 WORD: Final = re.compile(r"\"(.*?)\"|'(.*?)'|(\S+)")
@@ -54,8 +55,8 @@ class ZooKeeperShellCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         if os.path.isdir(arguments.server):
             return self._show_files(arguments, terminal)
+        from ottla.cli.four_letter_words import WORDS, ask
         from ottla.cli.znode_commands import ZnodeCommands
-        from ottla.cli.zookeeper import WORDS, ask
 
         servers, chroot = address(arguments.server)
         host, port = reachable(servers)

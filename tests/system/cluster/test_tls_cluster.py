@@ -8,7 +8,7 @@ import pytest
 
 from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.cli.command_error import CommandError
-from ottla.cli.zookeeper_nodes import registered_brokers
+from ottla.cli.zookeeper_brokers import registered_brokers
 from ottla.testing.processes import ClusterProcess
 
 LIMIT_S = 60

@@ -9,8 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ottla.cli import doctor
-from ottla.cli.doctor import DoctorCommand, Machine, Space
+from ottla.cli import cluster_checks, host_checks, machine, setting_checks
+from ottla.cli.doctor import DoctorCommand
+from ottla.cli.machine import Machine, Space
 from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -358,20 +359,20 @@ def test_records_of_the_future_are_found(examine, cluster):
 
 def test_many_names_are_cut():
     """The first five, and how many more."""
-    assert doctor.some([str(number) for number in range(9)]) == "0, 1, 2, 3, 4 and 4 more"
+    assert cluster_checks.some([str(number) for number in range(9)]) == "0, 1, 2, 3, 4 and 4 more"
 
 
 def test_a_start_warns_in_one_line(host, properties, caplog):
     """What the quick checks find; nothing on a healthy host, and nothing is written or resolved."""
     config = BrokerConfig.parse({"log.dirs": str(properties.parent / "data")})
     host.flush_ms = host.addresses = None
-    doctor.warn_at_start(config, host)
+    host_checks.warn_at_start(config, host)
     assert caplog.messages == []
 
     plant_open_files(host, properties)
     plant_swapping(host, properties)
     plant_full_disk(host, properties)
-    doctor.warn_at_start(config, host)
+    host_checks.warn_at_start(config, host)
     (line,) = caplog.messages
     assert "the limit is 4096, should be at least 100000" in line
     assert "swappiness" not in line
@@ -383,13 +384,15 @@ def test_real_host_can_be_asked(tmp_path):
     host = Machine()
     taken = host.flush_ms(str(tmp_path))
 
-    assert len(taken) == doctor.FLUSHES
+    assert len(taken) == machine.FLUSHES
     assert not list(tmp_path.iterdir())
     assert 0 <= host.space(str(tmp_path / "not" / "there")).bytes_free <= 1
     assert host.addresses("localhost")
     assert host.refusal("127.0.0.1", 1)
     assert host.number("/proc/no/such/file") is None
-    found = doctor.examine(host, BrokerConfig.parse({"log.dirs": str(tmp_path)}), doctor.AT_START)
+    found = host_checks.examine(
+        host, BrokerConfig.parse({"log.dirs": str(tmp_path)}), host_checks.AT_START
+    )
     assert all(each.mend for each in found)
 
 
@@ -397,7 +400,7 @@ def test_misspelt_settings_are_named_with_the_right_ones():
     """Fifty settings, each with a letter left out, are all recognized."""
     names = [name for name in sorted(BrokerConfig.keys) if len(name) > 15][:50]
     wrong = {name[:8] + name[9:]: name for name in names}
-    found = list(doctor.misspelt_settings(dict.fromkeys(wrong, "1")))
+    found = list(setting_checks.misspelt_settings(dict.fromkeys(wrong, "1")))
 
     assert len(found) == 50
     assert [each.found.partition("did you mean ")[2] for each in found] == [

@@ -6,14 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.cli.perf_tests import (
-    ConsumerStats,
-    ProducerStats,
-    Throttle,
-    date_format,
-    percentile,
-    text_payloads,
-)
+from ottla.cli.consumer_perf_test import ConsumerStats, date_format
+from ottla.cli.producer_perf_test import ProducerStats, Throttle, percentile, text_payloads
 from ottla.cli.terminal import Clients
 
 SENT = (

@@ -6,7 +6,7 @@ from io import BytesIO, StringIO
 import pytest
 from fake_consumer import FakeConsumer
 
-from ottla.cli.console_producer import JsonReader
+from ottla.cli.line_reader import JsonReader
 from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition
 

@@ -9,13 +9,7 @@ import pytest
 
 from ottla.cli import terminal as terminal_module
 from ottla.cli.command_error import CommandError
-from ottla.cli.terminal import (
-    Terminal,
-    check_reachable,
-    host_and_port,
-    moment_text,
-    without_servers,
-)
+from ottla.cli.terminal import Terminal, check_reachable, host_and_port, without_servers
 from ottla.runtime.network import free_port
 
 
@@ -172,21 +166,3 @@ def test_names_of_clients_do_not_act_on_the_terminal(name, shown):
 
     assert out.getvalue() == f"group {shown}\n"
     assert err.getvalue() == f"Error: {shown}\n"
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "text"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (1_772_438_400_007, "2026-03-02T08:00:00.007Z"),
-        (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
-        (253_402_300_800_000, "+10000-01-01T00:00:00.000Z"),
-        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),
-        (-1, "1969-12-31T23:59:59.999Z"),
-        (-(2**63), "-292275055-05-16T16:47:04.192Z"),
-    ],
-)
-def test_each_timestamp_of_64_bits_has_a_text(timestamp, text):
-    """A client may write any number as its record's timestamp; the tools show each as Java does."""
-    assert moment_text(timestamp) == text

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from ottla.cli.broker import JsonFormatter, log_as_json
+from ottla.cli.json_log import JsonFormatter, log_as_json
 
 
 def line_of(message, *arguments, exc_info=None, fields=None):

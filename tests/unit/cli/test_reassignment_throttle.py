@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.cli import reassign_partitions
+from ottla.cli import reassignment_throttle
 from ottla.cli.command_error import CommandError
-from ottla.cli.reassign_partitions import FOLLOWERS, LEADERS, RATES, Throttle
+from ottla.cli.reassignment_throttle import FOLLOWERS, LEADERS, RATES, ReassignmentThrottle
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.structs import TopicPartition
 
@@ -44,9 +44,9 @@ class SlowCluster:
 def test_old_replicas_give_and_new_ones_take(monkeypatch):
     """Every broker has the rate when it returns."""
     pauses = []
-    monkeypatch.setattr(reassign_partitions.time, "sleep", pauses.append)
+    monkeypatch.setattr(reassignment_throttle.time, "sleep", pauses.append)
     cluster = SlowCluster(late_answers=2)
-    Throttle(cluster).limit(500, {T0: (1,), T1: (1, 2)}, {T0: (2,), T1: (2, 1)})
+    ReassignmentThrottle(cluster).limit(500, {T0: (1,), T1: (1, 2)}, {T0: (2,), T1: (2, 1)})
 
     assert cluster.changes == {
         ConfigResource.topic("t"): {LEADERS: "0:1,1:1,1:2", FOLLOWERS: "0:2"},
@@ -58,7 +58,7 @@ def test_old_replicas_give_and_new_ones_take(monkeypatch):
 
 def test_broker_that_does_not_hear_of_it_is_named(monkeypatch):
     """Nothing begins to move without a limit."""
-    monkeypatch.setattr(reassign_partitions, "LIMIT_S", 0.0)
-    monkeypatch.setattr(reassign_partitions.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(reassignment_throttle, "LIMIT_S", 0.0)
+    monkeypatch.setattr(reassignment_throttle.time, "sleep", lambda seconds: None)
     with pytest.raises(CommandError, match="brokers 2 do not know of the throttle yet"):
-        Throttle(SlowCluster(float("inf"))).limit(500, {T0: (1,)}, {T0: (2,)})
+        ReassignmentThrottle(SlowCluster(float("inf"))).limit(500, {T0: (1,)}, {T0: (2,)})

@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from ottla.cli.output import show_rows
+from ottla.cli.table import show_rows
 from ottla.cli.terminal import Terminal
 
 ROWS = [

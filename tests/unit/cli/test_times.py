@@ -3,8 +3,7 @@
 import pytest
 
 from ottla.cli.command_error import UsageError
-from ottla.cli.options import duration_ms, moment_ms, timestamp_ms
-from ottla.cli.terminal import age_text, moment_text
+from ottla.cli.times import age_text, duration_ms, moment_ms, moment_text, timestamp_ms
 
 
 @pytest.mark.parametrize(
@@ -77,3 +76,21 @@ def test_moments_and_ages_are_written_for_people():
     assert moment_text(1999) == "1970-01-01T00:00:01.999Z"
     ages = [0, 3999, 120_000, 7_200_000, 12 * 86_400_000]
     assert [age_text(ms) for ms in ages] == ["0 s", "3 s", "2 min", "2 h", "12 days"]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_772_438_400_007, "2026-03-02T08:00:00.007Z"),
+        (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "+10000-01-01T00:00:00.000Z"),
+        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (-(2**63), "-292275055-05-16T16:47:04.192Z"),
+    ],
+)
+def test_each_timestamp_of_64_bits_has_a_text(timestamp, text):
+    """A client may write any number as its record's timestamp; the tools show each as Java does."""
+    assert moment_text(timestamp) == text

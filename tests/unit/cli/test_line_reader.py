@@ -6,7 +6,7 @@ from io import BytesIO, StringIO
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.console_producer import CHUNK_BYTES, JsonReader, LineReader, LineRecord
+from ottla.cli.line_reader import CHUNK_BYTES, JsonReader, LineReader, LineRecord
 
 EVERYTHING = {"parse.key": "true", "parse.headers": "true"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.zookeeper_nodes import registered_brokers
+from ottla.cli.zookeeper_brokers import registered_brokers
 from ottla.registry.znodes import BrokerNode
 
 

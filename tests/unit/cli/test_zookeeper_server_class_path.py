@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.zookeeper import JARS_VARIABLE, class_path
+from ottla.cli.zookeeper_server import JARS_VARIABLE, class_path
 
 NAMES = ("zookeeper-3.9.5.jar", "zookeeper-jute-3.9.5.jar", "slf4j-api-2.0.17.jar")
 

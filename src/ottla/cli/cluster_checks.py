@@ -1,0 +1,113 @@
+"""Checks of a running cluster: clocks of its records, replication and leaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cli.finding import ERROR, WARNING, Finding
+from ottla.cli.host_checks import unreachable
+from ottla.structs import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ottla import Admin
+    from ottla.cli.machine import Machine
+    from ottla.clients.admin.descriptions import TopicDescription
+
+
+def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
+    """What a running cluster tells about its brokers and partitions."""
+    nodes = admin.describe_cluster().nodes
+    for node in nodes:
+        refusal = host.refusal(node.host, node.port)
+        if refusal:
+            yield unreachable(f"broker {node.id} advertises {node.host}:{node.port}: {refusal}")
+    topics = admin.describe_topics(sorted(admin.list_topics()))
+    leaderless, behind, single = [], [], []
+    for name, topic in topics.items():
+        for each in topic.partitions:
+            if each.leader < 0:
+                leaderless.append(f"{name}-{each.partition}")
+            elif len(each.isr) < len(each.replicas):
+                behind.append(f"{name}-{each.partition}")
+        is_single = any(len(each.replicas) == 1 for each in topic.partitions)
+        if is_single and name in INTERNAL_TOPICS and len(nodes) > 1:
+            single.append(name)
+    yield from replication(leaderless, behind, single)
+    yield from future_records(admin, topics, host.now_s())
+
+
+def future_records(
+    admin: Admin, topics: Mapping[str, TopicDescription], now_s: float
+) -> Iterator[Finding]:
+    """Records that say they are of a time to come, which no retention by time deletes."""
+    from ottla.clients.admin.admin_client import BulkError
+    from ottla.clients.topic_offsets import ListOffsetsResult
+    from ottla.log.log_retention import FUTURE_MS
+    from ottla.structs import TopicPartition
+
+    future_ms = int(now_s * 1000) + FUTURE_MS
+    led = {
+        TopicPartition(name, each.partition): future_ms
+        for name, topic in topics.items()
+        for each in topic.partitions
+        if each.leader >= 0
+    }
+    try:
+        answers: Mapping[TopicPartition, object] = admin.list_offsets(led)
+    except BulkError as error:  # a partition whose broker is gone is told of above
+        answers = error.results
+    found = [
+        partition
+        for partition, each in answers.items()
+        if isinstance(each, ListOffsetsResult) and each.offset >= 0
+    ]
+    if found:
+        yield Finding(
+            "records",
+            WARNING,
+            f"records with timestamps of the future: {some([str(each) for each in found])}",
+            "timestamps in milliseconds, of now or of the past",
+            "retention.ms deletes neither their segments nor those behind them until that time",
+            "mend the producer's clock, and set message.timestamp.after.max.ms for the topic; "
+            "what is there goes by retention.bytes, or when its offsets are deleted",
+        )
+
+
+def replication(leaderless: list[str], behind: list[str], single: list[str]) -> Iterator[Finding]:
+    """The findings about partitions without a leader, replicas that lag, and lone copies."""
+    describe = "ottla topics --describe"
+    if leaderless:
+        yield Finding(
+            "replication",
+            ERROR,
+            f"partitions without a leader: {some(leaderless)}",
+            "each partition has a leader",
+            "nobody can write or read them",
+            f"start the brokers that have their replicas: {describe} --unavailable-partitions",
+        )
+    if behind:
+        yield Finding(
+            "replication",
+            WARNING,
+            f"partitions with replicas out of sync: {some(behind)}",
+            "all replicas are in sync",
+            "the next broker that dies may take the last copy of records with it",
+            f"look at the brokers that are missing: {describe} --under-replicated-partitions",
+        )
+    for name in single:
+        yield Finding(
+            "replication",
+            WARNING,
+            f"{name} has partitions with one replica",
+            "as many replicas as the topics of users, 3 at best",
+            "offsets of groups, or transactions, are gone with one broker",
+            "ottla reassign-partitions --execute with a plan of more replicas",
+        )
+
+
+def some(names: list[str], most: int = 5) -> str:
+    """The first of the names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

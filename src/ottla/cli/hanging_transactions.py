@@ -1,0 +1,123 @@
+"""`ottla transactions find-hanging`: transactions that only a partition has as open.
+
+A transaction hangs when a partition has it as open and its coordinator does not know it: it never
+ends, and read_committed consumers cannot read past it. Only producers that have written nothing
+for the maximum transaction timeout are considered, as younger transactions may be about to begin
+or end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.cli.table import print_table
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ottla import Admin
+    from ottla.cli.terminal import Terminal
+    from ottla.clients.admin.transactions import ProducerDescription, TransactionDescription
+
+
+MINUTE_MS: Final = 60_000
+DEFAULT_TIMEOUT_MINUTES: Final = 15
+HANGING: Final = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+)
+
+
+class OpenTransaction(NamedTuple):
+    """A producer with an open transaction in a partition."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+
+def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Print a line for each hanging transaction of the searched partitions."""
+    now_ms = terminal.now_ms()
+    minutes = arguments.max_transaction_timeout
+    limit_ms = (DEFAULT_TIMEOUT_MINUTES if minutes is None else minutes) * MINUTE_MS
+    partitions = searched(admin, arguments)
+    candidates = [
+        OpenTransaction(partition, producer)
+        for partition, producers in sorted(
+            admin.describe_producers(partitions, arguments.broker_id).items()
+        )
+        for producer in producers
+        if producer.transaction_start_offset is not None
+        and now_ms - producer.last_timestamp_ms > limit_ms
+    ]
+    rows = [
+        (
+            *partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.transaction_start_offset,
+            producer.last_timestamp_ms,
+            (now_ms - producer.last_timestamp_ms) // MINUTE_MS,
+        )
+        for partition, producer in unknown_to_coordinators(admin, candidates)
+    ]
+    print_table(HANGING, rows, terminal)
+
+
+def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:
+    """The partitions that the options name."""
+    if arguments.partition is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    names = sorted(admin.list_topics()) if arguments.topic is None else [arguments.topic]
+    return [
+        TopicPartition(name, each.partition)
+        for name, topic in admin.describe_topics(names).items()
+        for each in topic.partitions
+        if arguments.broker_id is None or arguments.broker_id in each.replicas
+    ]
+
+
+def unknown_to_coordinators(
+    admin: Admin, candidates: list[OpenTransaction]
+) -> list[OpenTransaction]:
+    """The open transactions that no coordinator knows."""
+    if not candidates:
+        return []
+    ids = {each.producer.producer_id for each in candidates}
+    names = {
+        listing.producer_id: listing.transactional_id
+        for listing in admin.list_transactions(producer_ids=sorted(ids))
+    }
+    described = {
+        producer_id: _description(admin, names[producer_id])
+        for producer_id in ids
+        if producer_id in names
+    }
+    return [each for each in candidates if not is_known(each, described)]
+
+
+def is_known(
+    candidate: OpenTransaction, described: dict[int, TransactionDescription | None]
+) -> bool:
+    """Whether the coordinator has the partition in an open transaction of the producer."""
+    known = described.get(candidate.producer.producer_id)
+    return known is not None and candidate.partition in known.partitions
+
+
+def _description(admin: Admin, name: str) -> TransactionDescription | None:
+    """The coordinator's description; None if the id has expired since it was listed."""
+    try:
+        return admin.describe_transactions([name])[name]
+    except KafkaError as error:
+        if error.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        raise

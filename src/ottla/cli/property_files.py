@@ -1,0 +1,75 @@
+"""Property files on the command line, and single settings that override one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import add_repeated, key_values
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """The settings in a property file."""
+    from pathlib import Path
+
+    from ottla.config.properties import parse_properties
+
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"cannot read the property file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"the property file {path} is not UTF-8 text: {error.reason}") from error
+
+
+def command_settings(arguments: Namespace) -> dict[str, str]:
+    """The settings of the file that --command-config names; none without it."""
+    return load_properties(arguments.command_config) if arguments.command_config else {}
+
+
+def add_zookeeper_security(parser: ArgumentParser) -> None:
+    """`--zk-tls-config-file`, as Kafka calls it, for tools that open the brokers' registry."""
+    parser.add_argument(
+        "--zk-tls-config-file",
+        metavar="FILE",
+        help="How ZooKeeper is connected to: a file with the brokers' zookeeper.ssl.*, "
+        "zookeeper.sasl.*, zookeeper.digest.* and zookeeper.set.acl, as a broker's own file.",
+    )
+
+
+def zookeeper_settings(connect: str, arguments: Namespace) -> dict[str, str]:
+    """The settings of a registry in ZooKeeper, for a command with these options."""
+    named = arguments.zk_tls_config_file
+    settings = load_properties(named) if named else {}
+    of_zookeeper = {name: text for name, text in settings.items() if name.startswith("zookeeper.")}
+    return of_zookeeper | {"zookeeper.connect": connect}
+
+
+def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> None:
+    """The property file, as an argument like that of Kafka's start scripts, or `--config`."""
+    parser.add_argument("file", metavar=metavar, nargs="?", help=help_text)
+    parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
+
+
+def add_overrides(parser: ArgumentParser, help_text: str) -> None:
+    """`--override key=value`, as often as wanted."""
+    add_repeated(parser, "--override", "KEY=VALUE", help_text)
+
+
+def server_settings(arguments: Namespace) -> dict[str, str]:
+    """The property file's settings with the overrides on top."""
+    if arguments.file and arguments.config:
+        raise UsageError("the property file is given twice, by place and with --config")
+    path = arguments.config or arguments.file
+    return (load_properties(path) if path else {}) | overrides(arguments)
+
+
+def overrides(arguments: Namespace) -> dict[str, str]:
+    """The settings of `--override`; each needs its equals sign."""
+    for pair in arguments.override:
+        if "=" not in pair:
+            raise UsageError(f"--override takes key=value, not '{pair}'")
+    return key_values(arguments.override)
