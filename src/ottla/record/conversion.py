@@ -255,7 +255,11 @@ def down_convert(data: memoryview, magic: int, start_offset: int, max_bytes: int
 def _down_convert_batch(
     batch: RecordBatch, magic: int, start_offset: int
 ) -> Iterator[bytes | memoryview]:
-    """The messages of a batch; the answer may end after any of them."""
+    """The messages of a batch; the answer may end after any of them.
+
+    Compressed ones come in sets of some records, so that a small batch of very many does not take
+    a hundred times its size.
+    """
     if batch.magic <= magic:
         yield batch.view
         return
@@ -268,16 +272,15 @@ def _down_convert_batch(
             f"{batch.compression.label}, which messages of magic {magic} cannot be",
         )
     batch.verify()
-    records = list(batch.records())
-    append_time = batch.is_log_append_time
-    if batch.compression is not CompressionType.NONE:
-        if records:
-            codec = batch.compression
-            yield build_message_set(records, magic, codec, is_log_append_time=append_time)
-        return
-    for record in records:
-        if record.offset >= start_offset:
-            yield build_message_set([record], magic, is_log_append_time=append_time)
+    codec, append_time = batch.compression, batch.is_log_append_time
+    for records in batch.record_slices():
+        if codec is not CompressionType.NONE:
+            if records[-1].offset >= start_offset:
+                yield build_message_set(records, magic, codec, is_log_append_time=append_time)
+            continue
+        for record in records:
+            if record.offset >= start_offset:
+                yield build_message_set([record], magic, is_log_append_time=append_time)
 
 
 def needs_down_conversion(data: memoryview, magic: int) -> bool:

@@ -137,7 +137,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+def decode_varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """An int32 and the position after it; IndexError where the data end too early."""
     raw = data[position]
     if raw < 0x80:
@@ -153,7 +153,7 @@ def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
     return _decode(data, position, VARLONG_MAX_BYTES, 64)
 
 
-def _decode(data: bytes, position: int, max_bytes: int, bits: int) -> tuple[int, int]:
+def _decode(data: bytes | bytearray, position: int, max_bytes: int, bits: int) -> tuple[int, int]:
     raw = 0
     for shift in range(0, 7 * max_bytes, 7):
         byte = data[position]

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from copy import copy
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.record import kernel
@@ -82,7 +84,7 @@ _MAX_TIMESTAMP_POSITION = 35
 _MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
 _MIN_MESSAGE_LENGTH = 14
 _MAX_HEAD_BYTES = 21  # of a record: length, attributes, and the deltas of timestamp and offset
-TIMES_IN_A_SLICE: Final = 1000
+RECORDS_IN_A_SLICE: Final = 1000
 # Only this broker's own old segments hold compressed sets. Recovery must not take one for damaged
 # and cut it off because it is large.
 _MAX_EXTENT_BYTES = 1 << 30
@@ -183,6 +185,21 @@ class RecordBatch(BatchHeader):
         """Every record, control markers included; raises before the first or not at all."""
         return iter(kernel.decode_records(self, self.payload(max_bytes)))
 
+    def record_slices(self) -> Iterator[list[Record]]:
+        """Every record, some at a time: they are decompressed piece by piece and not kept."""
+        head, left, data = copy(self), self.record_count, bytearray()
+        for piece in decompress_in_pieces(self.compression, self._section()):
+            data += piece
+            while left:
+                head.record_count, size = _whole_records(data, min(left, RECORDS_IN_A_SLICE))
+                if not size:
+                    break
+                yield kernel.decode_records(head, bytes(memoryview(data)[:size]))
+                left -= head.record_count
+                del data[:size]
+        if left or data:
+            raise self._corrupt(f"it has not {self.record_count} records")
+
     def times(self) -> Iterator[tuple[int, int] | None]:
         """Timestamp and offset of each record, in order; None now and then, for a pause.
 
@@ -197,7 +214,7 @@ class RecordBatch(BatchHeader):
                     break
                 yield None
                 data, position = data[position:] + piece, max(0, position - len(data))
-            if index and not index % TIMES_IN_A_SLICE:
+            if index and not index % RECORDS_IN_A_SLICE:
                 yield None
             try:
                 length, body = decode_varint(data, position)
@@ -221,6 +238,22 @@ class RecordBatch(BatchHeader):
 
     def _corrupt(self, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"the batch at offset {self.base_offset}: {what}")
+
+
+def _whole_records(data: bytearray, most: int) -> tuple[int, int]:
+    """How many of the first `most` records are there to their ends, and their bytes."""
+    count = end = 0
+    while count < most:
+        try:
+            length, body = decode_varint(data, end)
+        except IndexError:
+            break
+        if length < 0:
+            raise CorruptRecordError(f"the length {length} of a record")
+        if body + length > len(data):
+            break
+        count, end = count + 1, body + length
+    return count, end
 
 
 class LegacyBatch(RecordBatch):
@@ -322,6 +355,12 @@ class LegacyBatch(RecordBatch):
             record = Record(message.offset, message.timestamp_ms, message.key, message.value, ())
             return iter((record,))
         return iter(self._inner_records(max_bytes))
+
+    def record_slices(self) -> Iterator[list[Record]]:
+        """Every record, some at a time; all of a set is decompressed at once."""
+        records = self.records()
+        while some := list(islice(records, RECORDS_IN_A_SLICE)):
+            yield some
 
     def times(self) -> Iterator[tuple[int, int] | None]:
         """Timestamp and offset of each record; all of a set is decompressed at once."""

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.record import columns, kernel, plain_kernel
+from ottla.record import columns, kernel, plain_kernel, record_batch
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType, compress, decompress
 from ottla.record.record import CorruptRecordError, encode_varint
@@ -317,6 +317,35 @@ def test_changed_compressed_data_are_refused_or_bounded(original, codec, changes
         assert len(decompress(codec, changed, limit)) <= limit
 
     outcome(read)
+
+
+@common
+@given(codecs, records, st.booleans(), st.integers(1, 4))
+def test_slices_of_records_are_the_records(codec, given_records, is_log_append_time, most):
+    """Whatever their keys, values and headers are, and wherever a piece of their bytes ends."""
+    batch = RecordBatch(bytes(build_batch(given_records, codec)))
+    if is_log_append_time:
+        batch.attributes |= 8
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_batch, "RECORDS_IN_A_SLICE", most)
+        slices = list(batch.record_slices())
+
+    assert [record for some in slices for record in some] == list(batch.records())
+    assert all(len(some) <= most for some in slices)
+
+
+@common
+@given(codecs, records, mutations)
+def test_slices_of_bytes_that_are_none_end(codec, given_records, changes):
+    """The walk ends or says what is wrong, and gives no more records than the header names."""
+    batch = RecordBatch(bytes(mutated(build_batch(given_records, codec), changes, BATCH_OVERHEAD)))
+    count = 0
+    try:
+        for some in batch.record_slices():
+            count += len(some)
+    except CorruptRecordError:
+        pass
+    assert count <= max(0, batch.record_count)
 
 
 @common

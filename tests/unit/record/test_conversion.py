@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from message_sets import NOW, message, wrapper
@@ -17,7 +18,13 @@ from ottla.record.conversion import (
     to_batch,
     up_convert,
 )
-from ottla.record.record_batch import RecordBatch, batch_at, batches, set_log_append_time
+from ottla.record.record_batch import (
+    RECORDS_IN_A_SLICE,
+    RecordBatch,
+    batch_at,
+    batches,
+    set_log_append_time,
+)
 
 NONE, GZIP, ZSTD = CompressionType.NONE, CompressionType.GZIP, CompressionType.ZSTD
 WHOLE = 1 << 20
@@ -262,3 +269,20 @@ def test_need_of_conversion_is_seen_in_the_headers():
     assert needs_down_conversion(memoryview(message(0, None, b"v")), 0)
     assert needs_down_conversion(memoryview(old + new), 1)
     assert needs_down_conversion(memoryview(bytes(30)), 1)
+
+
+@pytest.mark.parametrize("codec", [*CompressionType][:4])
+def test_small_batch_of_very_many_records_takes_the_memory_of_its_bytes(codec):
+    """Old readers get such a batch in sets of some records, and begin within it again."""
+    batch = bytes(build_batch([(NOW, None, b"", ())] * 100_000, codec))
+    tracemalloc.start()
+    try:
+        found = down(batch, start=90_000)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    offsets = [record.offset for each in batches(found.data) for record in each.records()]
+    assert offsets[-10_000:] == list(range(90_000, 100_000))
+    assert len(offsets) < 10_000 + RECORDS_IN_A_SLICE
+    assert most < 4 * len(batch) + len(found.data) + 2**20
