@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest
 from ottla.protocol.header import decode_response, encode_request
@@ -66,10 +67,15 @@ class Client:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
 
-    def ask(self, frame: bytes) -> bytes:
-        self.socket.sendall(frame)
-        (size,) = struct.unpack(">i", self._receive(4))
-        return self._receive(size)
+    def ask(self, frames: bytes) -> bytes:
+        """Send requests at once, and receive their answers; returns the last of these."""
+        self.socket.sendall(frames)
+        position, answer = 0, b""
+        while position < len(frames):
+            (size,) = struct.unpack(">i", self._receive(4))
+            answer = self._receive(size)
+            position += 4 + int.from_bytes(frames[position : position + 4])
+        return answer
 
     def _receive(self, count: int) -> bytes:
         found = bytearray()
@@ -150,6 +156,16 @@ def tiny_elements(count: int) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
+def joining(**subscription: object) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="c",
+        member_id="m",
+        rebalance_timeout_ms=30_000,
+        topic_partitions=[],
+        **subscription,
+    )
+
+
 def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     """The hostile requests by their names; each is made when it is its turn."""
 
@@ -173,6 +189,11 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield f"Metadata, one name {NAMES} times", of(MetadataRequest(topics=repeated), 9)
     yield f"DescribeGroups, {NAMES} names", of(DescribeGroupsRequest(groups=names), 5)
     yield f"FindCoordinator, {NAMES} names", of(FindCoordinatorRequest(coordinator_keys=names), 4)
+    everything = MetadataRequest(topics=None)
+    yield "Metadata of all, 1000 at once", lambda: of(everything, 9)() * 1000
+    yield "ConsumerGroupHeartbeat, 9000 names", of(joining(subscribed_topic_names=names[:9000]), 1)
+    wide = joining(subscribed_topic_regex="|".join(names[:700]))
+    yield "ConsumerGroupHeartbeat, 700 alternatives", of(wide, 1)
     configs = [DescribeConfigsResource(resource_type=2, resource_name="t")] * 5000
     yield "DescribeConfigs, one topic 5000 times", of(DescribeConfigsRequest(resources=configs), 4)
     fetch = FetchRequest(max_wait_ms=0, session_epoch=0)
@@ -203,6 +224,9 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "Produce, 40 of these", of(produce(40, bomb()), 9)
     many = bytes(build_batch([(now_ms, None, b"", ())] * 400_000, CompressionType.GZIP))
     yield "Produce, a batch of 400000 records", of(produce(1, many), 9)
+    old = FetchPartition(partition=0, partition_max_bytes=1 << 20)
+    old_fetch = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="t", partitions=[old])])
+    yield "Fetch of an old reader, who gets them", of(old_fetch, 2)
     for timestamp in (now_ms, -3):
         late = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         by_time = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[late])])
@@ -235,12 +259,23 @@ def main() -> None:
             broker.stop()
 
 
+def await_coordinator(port: int) -> None:
+    """Have the topic of offsets made, and wait until groups are served."""
+    client = Client(port)
+    client.ask(encode_request(1, 1, "admin", FindCoordinatorRequest(key="c")))
+    joins = encode_request(1, 1, "admin", joining(subscribed_topic_names=["t"]))
+    while decode_response(ConsumerGroupHeartbeatRequest, 1, client.ask(joins))[1].error_code:
+        time.sleep(0.1)
+    client.socket.close()
+
+
 def measure(broker: BrokerProcess) -> None:
     """Send the requests one after the other, and print a row for each."""
     topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)
     create = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
     answer = Client(broker.port).ask(encode_request(5, 1, "admin", create))
     decode_response(CreateTopicsRequest, 5, answer)
+    await_coordinator(broker.port)
     with others_wait(broker.port) as waits:
         time.sleep(QUIET_S)
     show("nothing", 0, waits, 0, "")
