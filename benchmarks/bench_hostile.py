@@ -14,9 +14,9 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -26,17 +26,14 @@ from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest
 from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from ottla.protocol.message import Request
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -52,6 +49,11 @@ from ottla.protocol.transactions import (
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.testing.processes import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.protocol.message import Request
 
 PROMISE_MS, PROMISE_FACTOR, PROMISE_MB = 50, 4, 16
 NAMES = 20_000

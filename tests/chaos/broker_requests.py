@@ -5,19 +5,22 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, UpdateMetadataRequest
-from ottla.protocol.message import Request
+from ottla.protocol.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.record.batch_builder import build_batch_of_values
+
+if TYPE_CHECKING:
+    from ottla.protocol.message import Request
 
 ANSWER_S = 5.0
 LIMIT_S = 60.0

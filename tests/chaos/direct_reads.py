@@ -7,27 +7,25 @@ as one of Kafka does. So the questions here name the leader epoch: that broker r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, TypeVar
 
 from broker_requests import BrokerConnection
-from chaos_world import ChaosWorld
 from coordinator_places import OFFSETS, java_partition
 from kazoo.exceptions import KazooException
 from worker import Worker
 
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-)
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.record.record_batch import batches
 from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from chaos_world import ChaosWorld
 
 Answer = TypeVar("Answer")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.message import Request, Response
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -22,6 +21,11 @@ from ottla.protocol.produce import (
     TopicProduceData,
 )
 from ottla.record.record_batch import Record, batches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.protocol.message import Request, Response
 
 LIMIT_SECONDS = 100
 

@@ -9,7 +9,7 @@ from copiers import CopyJob
 from peer_program import PeerProgram
 
 from ottla import Admin
-from ottla.protocol.api_versions import UpgradeType
+from ottla.protocol.features import UpgradeType
 
 RECORDS, SIZE, PARTITIONS = 24_000, 250, 6
 FRANZ, JAVA, OLD_JAVA = "franz-go", "java-4.1", "java-3.9"

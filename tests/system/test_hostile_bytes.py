@@ -28,13 +28,9 @@ from ottla.protocol.group import (
     JoinGroupResponse,
 )
 from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from ottla.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -17,11 +16,17 @@ from ottla.protocol.offsets import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-from ottla.protocol.offsets_topic import (
+from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
+from ottla.protocol.metadata_records import (
     METADATA_RECORDS,
+    ConfigRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.protocol.offsets_topic import (
     VALUES,
     ClassicMemberMetadata,
-    ConfigRecord,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -40,19 +45,14 @@ from ottla.protocol.offsets_topic import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    PartitionsSchema,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
     StoredClassicProtocol,
     StoredMember,
     StoredOwnedPartitions,
     StoredRacks,
     StoredTopic,
     StoredTopicPartitions,
-    TopicRecord,
-    TransactionLogKey,
-    TransactionLogValue,
 )
+from ottla.protocol.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from ottla.protocol.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

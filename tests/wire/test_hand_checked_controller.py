@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -16,6 +16,9 @@ from ottla.protocol.leader_and_isr import (
     AlterPartitionTopicResult,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    RemainingPartition,
+)
+from ottla.protocol.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -23,7 +26,6 @@ from ottla.protocol.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
-    RemainingPartition,
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaPartitionV0,
@@ -31,6 +33,9 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaResponse,
     StopReplicaTopicState,
     StopReplicaTopicV1,
+)
+from ottla.protocol.message import Message, decode, encode
+from ottla.protocol.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -38,7 +43,6 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from ottla.protocol.message import Message, decode, encode
 
 ID = UUID(int=0x0102030405060708090A0B0C0D0E0F10)
 CONTROLLER = "00000001 00000007"

@@ -21,7 +21,8 @@ from ottla.protocol.__main__ import messages
 from ottla.protocol.api_versions import ApiVersionsResponse
 from ottla.protocol.header import decode_request_header, encode_request, encode_response
 from ottla.protocol.message import Message, Request, decode, encode, join
-from ottla.protocol.offsets_topic import METADATA_RECORDS, VALUES
+from ottla.protocol.metadata_records import METADATA_RECORDS
+from ottla.protocol.offsets_topic import VALUES
 from ottla.protocol.types import Array
 from ottla.structs import NO_UUID
 

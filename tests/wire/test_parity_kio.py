@@ -14,7 +14,8 @@ from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.__main__ import messages
 from ottla.protocol.message import Message, decode, encode
-from ottla.protocol.offsets_topic import METADATA_RECORDS, VALUES
+from ottla.protocol.metadata_records import METADATA_RECORDS
+from ottla.protocol.offsets_topic import VALUES
 from ottla.protocol.types import Array
 from ottla.structs import NO_UUID
 

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.consumer_record import AbortedTransactions, split_batches
@@ -42,9 +41,6 @@ from ottla.protocol.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.protocol.offsets import EpochEndOffset
-from ottla.record.record_batch import RecordBatch
-from ottla.runtime import Runtime
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause
 from ottla.structs import (
@@ -55,6 +51,13 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.protocol.leader_epoch import EpochEndOffset
+    from ottla.record.record_batch import RecordBatch
+    from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -298,7 +301,7 @@ class RangeFetcher:
         )
         limit_ms = config.request_timeout_ms + config.fetch_max_wait_ms
         response = cast(
-            FetchResponse, await self._client.send_on(connection, request, version, limit_ms)
+            "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
         )
         error = response_error(response.error_code, f"fetch of {left.partition}")
         if error is not None:
@@ -390,7 +393,7 @@ class ReplicaReader(ClosedOnExit):
             version = connection.version_of(FetchRequest, low, high)
             limit_ms = config.request_timeout_ms + config.fetch_max_wait_ms
             response = cast(
-                FetchResponse, await self._client.send_on(connection, request, version, limit_ms)
+                "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
             )
         except KafkaError as error:
             return dict.fromkeys(offsets, error)

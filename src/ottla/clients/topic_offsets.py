@@ -8,25 +8,24 @@ that end is before the reader's position, the log diverges there from the one th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ottla import structs
-from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.protocol.fetch import DivergingEpoch
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
@@ -36,6 +35,12 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from ottla.clients.metadata import Metadata
+    from ottla.protocol.fetch import DivergingEpoch
 
 V = TypeVar("V")
 
@@ -158,7 +163,7 @@ async def _ask_leader(
                     timestamp=timestamps[topic_partition],
                 )
             )
-    return _results(cast(ListOffsetsResponse, await client.send(leader, request, low=low)))
+    return _results(cast("ListOffsetsResponse", await client.send(leader, request, low=low)))
 
 
 def _results(
@@ -212,7 +217,7 @@ async def epoch_ends(
             )
         request.topics.append(entry)
     response = cast(
-        OffsetForLeaderEpochResponse,
+        "OffsetForLeaderEpochResponse",
         await client.send(leader, request, low=FIRST_VERSION_FOR_READERS),
     )
     return {

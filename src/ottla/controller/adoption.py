@@ -19,18 +19,15 @@ Wing: attaches to `server/broker`, for directories of Apache Kafka; the core wor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.broker_registration import random_uuid
 from ottla.controller.topic_assignment import offsets_topic
 from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
 from ottla.errors import ConfigError
-from ottla.log.log import Log
 from ottla.log.log_dir import (
     CLUSTER_METADATA_DIR,
     LOG_SUFFIX,
@@ -47,11 +44,15 @@ from ottla.registry.embedded import REGISTRY_DIRECTORY
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.tree import NoNodeError, Registry
 from ottla.registry.znodes import ProducerIdBlock
-from ottla.runtime import Disk, Runtime
 from ottla.structs import INTERNAL_TOPICS, NO_UUID, OFFSETS_TOPIC, LeaderAndIsr, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ottla.config.broker_config import BrokerConfig
+    from ottla.log.log import Log
     from ottla.protocol.message import Message
+    from ottla.runtime import Disk, Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class _Replay:
         self.next_producer_id = 0
 
     def apply(self, record: Message) -> None:
-        from ottla.protocol.offsets_topic import (
+        from ottla.protocol.metadata_records import (
             ConfigRecord,
             ProducerIdsRecord,
             RemoveTopicRecord,
@@ -134,7 +135,7 @@ def _records(disk: Disk, directory: str) -> Iterator[Message]:
 def _records_of(disk: Disk, path: str, start_offset: int) -> Iterator[Message]:
     # Imported only here: few brokers take such a directory over.
     from ottla.protocol.message import decode
-    from ottla.protocol.offsets_topic import FRAME_VERSION, METADATA_RECORDS
+    from ottla.protocol.metadata_records import FRAME_VERSION, METADATA_RECORDS
 
     for batch in batches(disk.read_bytes(path)):
         if batch.is_control or batch.last_offset < start_offset:

@@ -12,12 +12,12 @@ from ottla.protocol.decoder import DecoderSource
 from ottla.protocol.encoder import EncoderSource
 from ottla.protocol.message import Message, Request, Response, request_class
 
-EMBEDDED = ("offsets_topic", "consumer_protocol")
+EMBEDDED = ("consumer_protocol", "metadata_records", "offsets_topic", "transaction_log")
 
 
 def messages() -> dict[str, type[Message]]:
     """Every message by name."""
-    for module in {*(module for module, _ in MESSAGES.values()), *EMBEDDED}:
+    for module in sorted({*(module for module, _ in MESSAGES.values()), *EMBEDDED}):
         import_module(f"ottla.protocol.{module}")
     return {cls.__name__: cls for cls in _subclasses(Message) if cls not in (Request, Response)}
 

@@ -5,9 +5,7 @@ Each is stored with an int16 version in front. A record with a null value delete
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.message import Message, Struct, decode_versioned
 from ottla.protocol.types import (
@@ -15,7 +13,6 @@ from ottla.protocol.types import (
     Buffer,
     Bytes,
     Int8,
-    Int16,
     Int32,
     Int64,
     String,
@@ -23,6 +20,10 @@ from ottla.protocol.types import (
     field,
 )
 from ottla.structs import NO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
 
 
 class OffsetCommitKey(Message, versions="0-1"):
@@ -279,90 +280,3 @@ def decode_key(buffer: Buffer) -> Key | None:
     version = int.from_bytes(bytes(buffer[:2]), "big", signed=True)
     cls = KEYS.get(version)
     return None if cls is None else decode_versioned(cls, buffer)
-
-
-# Records of `__cluster_metadata`, the log in which a KRaft controller keeps what a cluster is.
-#
-# Ottla keeps that in its registry; it reads these to take over the directory of a Kafka broker.
-# Only the records that matter for that are here. Before each stand three unsigned varints: the
-# version of this frame (1), the key of the record's type, and the record's version.
-
-
-FRAME_VERSION: Final = 1
-
-
-class TopicRecord(Message, versions="0", flexible="0+"):
-    """A topic came into being."""
-
-    name: str = field(String)
-    topic_id: UUID = field(Uuid, default=NO_UUID)
-
-
-class ConfigRecord(Message, versions="0", flexible="0+"):
-    """An override was set; a null value takes it away."""
-
-    resource_type: int = field(Int8)
-    resource_name: str = field(String)
-    name: str = field(String)
-    value: str | None = field(String, nullable="0+")
-
-
-class RemoveTopicRecord(Message, versions="0", flexible="0+"):
-    """A topic went, and its overrides with it."""
-
-    topic_id: UUID = field(Uuid, default=NO_UUID)
-
-
-class ProducerIdsRecord(Message, versions="0", flexible="0+"):
-    """A broker got a block of producer ids."""
-
-    broker_id: int = field(Int32)
-    broker_epoch: int = field(Int64, default=-1)
-    next_producer_id: int = field(Int64)
-
-
-METADATA_RECORDS: Final[dict[int, type[Message]]] = {
-    2: TopicRecord,
-    4: ConfigRecord,
-    9: RemoveTopicRecord,
-    15: ProducerIdsRecord,
-}
-"""The records that are read, by the key of their type."""
-
-
-# What the records of `__transaction_state` hold: the state of each transactional id.
-#
-# Key and value are stored with an int16 version in front; a null value forgets the id.
-
-
-class TransactionLogKey(Message, versions="0"):
-    """The transactional id."""
-
-    transactional_id: str = field(String)
-
-
-class PartitionsSchema(Struct):
-    """Partitions of one topic that belong to the transaction."""
-
-    topic: str = field(String)
-    partition_ids: list[int] = field(Array(Int32))
-
-
-class TransactionLogValue(Message, versions="0-1", flexible="1+"):
-    """A transaction's state; version 0 is written, as Kafka does before transaction.version 2.
-
-    v1 flexible, with the ids before and after a change of the producer id (KIP-890).
-    """
-
-    producer_id: int = field(Int64)
-    previous_producer_id: int = field(Int64, versions="1+", default=-1, tag=0, ignorable=True)
-    next_producer_id: int = field(Int64, versions="1+", default=-1, tag=1, ignorable=True)
-    producer_epoch: int = field(Int16)
-    transaction_timeout_ms: int = field(Int32)
-    transaction_status: int = field(Int8)
-    transaction_partitions: list[PartitionsSchema] | None = field(
-        Array(PartitionsSchema), nullable="0+"
-    )
-    transaction_last_update_timestamp_ms: int = field(Int64)
-    transaction_start_timestamp_ms: int = field(Int64)
-    client_transaction_version: int = field(Int16, versions="1+", tag=2, ignorable=True)

@@ -13,15 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
-from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import EpochEntry
-from ottla.log.log_manager import LogManager
-from ottla.network.node_connection import NodeConnection
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,
     FetchPartition,
@@ -31,19 +27,19 @@ from ottla.protocol.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
+from ottla.protocol.leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.protocol.types import RecordsData
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.record.record_batch import CorruptRecordError
-from ottla.replication.partition import Partition
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -53,6 +49,15 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.config.broker_config import BrokerConfig
+    from ottla.log.log_manager import LogManager
+    from ottla.network.node_connection import NodeConnection
+    from ottla.protocol.types import RecordsData
+    from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -440,7 +445,7 @@ class LeaderQuestions:
             OffsetForLeaderEpochRequest, FIRST_VERSION_WITH_REPLICA_ID
         )
         answer = await self._connection.send(request, version, self._timeout_ms)
-        return cast(OffsetForLeaderEpochResponse, answer)
+        return cast("OffsetForLeaderEpochResponse", answer)
 
     async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
         """Truncate logs at the leader's end; one that ends before its start restarts there."""
@@ -491,7 +496,7 @@ class LeaderQuestions:
             request.topics.append(ListOffsetsTopic(name=name, partitions=partitions))
         version = self._connection.version_of(ListOffsetsRequest, FIRST_VERSION_WITH_EPOCHS)
         response = cast(
-            ListOffsetsResponse,
+            "ListOffsetsResponse",
             await self._connection.send(request, version, self._timeout_ms),
         )
         by_name = {follower.topic_partition: follower for follower in followers}

@@ -16,17 +16,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
 from secrets import token_bytes
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.sasl import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from ottla.runtime import Clock
+from ottla.protocol.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from ottla.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal, TokenPrincipal
 from ottla.security.scram import MIN_ITERATIONS, ScramCredential, TokenLogin
 from ottla.structs import NO_TIMESTAMP, Value, encode_uuid, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ottla.runtime import Clock
 
 HASH: Final = "sha512"
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_end_points
-from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.node_connection import OutgoingTls
 from ottla.network.timing import Backoff, Deadline
-from ottla.protocol.group import (
-    FIND_COORDINATORS_VERSION,
-    KEY_TYPE_GROUP,
-    KEY_TYPE_TRANSACTION,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -31,6 +19,13 @@ from ottla.protocol.leader_and_isr import (
     BrokerState,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+)
+from ottla.protocol.group import (
+    FIND_COORDINATORS_VERSION,
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from ottla.protocol.message import Request, Response
 from ottla.protocol.topics import (
@@ -43,7 +38,6 @@ from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
 from ottla.replication.partition_leader import ClusterView, OnIsrChanged
-from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause, within
 from ottla.server.broker_connections import (
     FIRST_BACKOFF_MS,
@@ -51,11 +45,9 @@ from ottla.server.broker_connections import (
     BrokerConnections,
     Purpose,
 )
-from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.server.handlers.controller_orders import (
     ControllerRequestsHandler,
 )
-from ottla.server.metadata_cache import MetadataCache
 from ottla.server.orders_to_cluster import OrdersToCluster
 from ottla.structs import (
     BROKER_DEFAULT,
@@ -66,6 +58,17 @@ from ottla.structs import (
     Node,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    import asyncio
+    from uuid import UUID
+
+    from ottla.config.broker_config import BrokerConfig
+    from ottla.controller.controller import Controller
+    from ottla.network.node_connection import OutgoingTls
+    from ottla.runtime import Runtime
+    from ottla.server.controller_orders import OrdersToOwnBroker
+    from ottla.server.metadata_cache import MetadataCache
 
 logger = logging.getLogger(__name__)
 
@@ -524,7 +527,7 @@ class ClusterLink:
             request,
             CREATION_TIMEOUT_MS,
             low=FIRST_VERSION_WITH_DEFAULTS,
-            error_of=lambda answer: cast(CreateTopicsResponse, answer).topics[0].error_code,
+            error_of=lambda answer: cast("CreateTopicsResponse", answer).topics[0].error_code,
         )
         assert isinstance(response, CreateTopicsResponse)
         result = response.topics[0]

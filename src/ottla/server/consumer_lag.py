@@ -11,14 +11,13 @@ Wing: attaches to `coordinators`, for metrics; the core works without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry, Series, Tags
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -34,6 +33,8 @@ from ottla.structs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
     from ottla.coordinator.group.group import Group
     from ottla.server.broker_connections import BrokerConnections
     from ottla.server.parts import Parts

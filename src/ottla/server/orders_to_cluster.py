@@ -6,17 +6,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.controller.broker_request_batch import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.leader_and_isr import (
-    FULL_TYPE,
-    SECURITY_PROTOCOLS,
-    UNKNOWN_TYPE,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -26,17 +20,20 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
+)
+from ottla.protocol.message import Response
+from ottla.protocol.update_metadata import (
+    FULL_TYPE,
+    SECURITY_PROTOCOLS,
+    UNKNOWN_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from ottla.protocol.message import Response
-from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS, BrokerConnections
-from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.structs import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -51,6 +48,14 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.controller.broker_request_batch import OnAnswer
+    from ottla.network.node_connection import NodeConnection
+    from ottla.runtime import Runtime
+    from ottla.server.controller_orders import OrdersToOwnBroker
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ The state is made of requests that are each allowed: large topics, many ACLs, ma
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -26,15 +25,13 @@ from ottla.protocol.configs import DescribeClientQuotasRequest
 from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.protocol.group import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from ottla.protocol.header import encode_request
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
 )
 from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -60,6 +57,9 @@ from ottla.security.acls import (
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import ClientEntity, LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import InProcessBroker, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 ADMIN, EVE = KafkaPrincipal.user("admin"), KafkaPrincipal.user("eve")
 MANY = 6_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import confluent_kafka
 import pytest
@@ -14,14 +14,12 @@ from ottla import Admin, NewTopic
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
+from ottla.protocol.leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.topics import (
     DeleteRecordsPartition,
@@ -32,6 +30,9 @@ from ottla.protocol.transactions import DescribeProducersRequest, TopicRequest
 from ottla.record.batch_builder import build_batch
 from ottla.structs import ElectionType, TopicPartition
 from ottla.testing import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LIMIT_S = 60
 LEADER, FOLLOWER, OTHER = 1, 2, 3

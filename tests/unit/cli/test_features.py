@@ -4,7 +4,7 @@ import pytest
 
 from ottla.clients.admin.configs import FeatureDescription
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.api_versions import UpgradeType
+from ottla.protocol.features import UpgradeType
 
 NAME = "transaction.version"
 UP, DOWN, UNSAFE = UpgradeType

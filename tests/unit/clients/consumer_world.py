@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mock_kafka import Later, MockCluster
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode
@@ -31,12 +30,18 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -46,12 +51,13 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
 
 
 class ConsumerWorld:

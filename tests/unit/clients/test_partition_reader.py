@@ -21,7 +21,7 @@ from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, FetchResponse
-from ottla.protocol.offsets import OffsetForLeaderEpochRequest
+from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
 from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

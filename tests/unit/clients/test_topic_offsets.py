@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from mock_kafka import MockCluster
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
@@ -21,20 +22,25 @@ from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.fetch import DivergingEpoch
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
 )
 from ottla.structs import IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from mock_kafka import MockCluster
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
 LATEST = {FIRST: int(OffsetSpec.LATEST)}

@@ -15,7 +15,7 @@ from ottla.coordinator.transaction.transaction_coordinator import ProducerIdMana
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.protocol.message import encode
-from ottla.protocol.offsets_topic import ConfigRecord, ProducerIdsRecord
+from ottla.protocol.metadata_records import ConfigRecord, ProducerIdsRecord
 from ottla.record.batch_builder import build_batch
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.paths import PRODUCER_ID_BLOCK

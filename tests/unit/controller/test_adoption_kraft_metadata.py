@@ -8,7 +8,7 @@ import pytest
 
 from ottla.controller.adoption import KraftMetadata, read_kraft_metadata
 from ottla.protocol.message import encode
-from ottla.protocol.offsets_topic import (
+from ottla.protocol.metadata_records import (
     METADATA_RECORDS,
     ConfigRecord,
     ProducerIdsRecord,

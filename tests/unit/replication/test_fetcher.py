@@ -15,11 +15,7 @@ from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
-from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.follower_partition import FollowerPartition

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,

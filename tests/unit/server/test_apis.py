@@ -18,8 +18,8 @@ from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.security.principal import ANONYMOUS
 from ottla.server.apis import Apis, LateFamily
@@ -216,7 +216,7 @@ def test_a_coroutine_answers_when_it_is_done(connection):
 
 def test_a_request_is_answered_in_its_own_version(apis, connection):
     """An old version of ListOffsets has no leader epochs, and is encoded without them."""
-    from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsTopic
+    from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsTopic
     from ottla.replication.replica_requests import OffsetResult
     from ottla.server.handlers.offsets import ListOffsetsHandler
 

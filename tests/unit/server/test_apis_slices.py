@@ -17,14 +17,16 @@ from ottla.protocol.configs import DescribeConfigsRequest, DescribeConfigsResour
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.group import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.message import request_class
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
+)
+from ottla.protocol.message import request_class
+from ottla.protocol.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

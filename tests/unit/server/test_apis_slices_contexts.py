@@ -18,8 +18,8 @@ from ottla.protocol.group import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
+from ottla.protocol.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.metadata import MetadataRequestTopic
-from ottla.protocol.offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -6,7 +6,7 @@ import pytest
 from cluster_world import PORT, SELF, ClusterWorld, Peer
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.leader_and_isr import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.controller_requests import AlterPartitionRequest, AlterPartitionResponse
 from ottla.server.broker_connections import Purpose
 from ottla.structs import BROKER_CLIENT_ID, Node
 

@@ -17,9 +17,9 @@ from ottla.network.tls_context import BrokerTls
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
-from ottla.protocol.leader_and_isr import UpdateMetadataRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.registry.paths import DEFAULT_ENTITY
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.broker import Broker

@@ -11,12 +11,12 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.topics import (
     CreatableTopic,
     CreatableTopicResult,

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
     AlterPartitionResponse,

@@ -10,7 +10,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,

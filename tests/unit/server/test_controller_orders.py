@@ -11,19 +11,21 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.leader_and_isr import (
-    FULL_TYPE,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
     StopReplicaPartitionV0,
     StopReplicaRequest,
     StopReplicaTopicV1,
+)
+from ottla.protocol.message import encode
+from ottla.protocol.update_metadata import (
+    FULL_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from ottla.protocol.message import encode
 from ottla.server.controller_orders import (
     COST_OF_DELETED,
     COST_OF_NEW,

@@ -12,7 +12,6 @@ from cluster_world import PORT, Peer
 from ottla.errors import ErrorCode
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.leader_and_isr import (
-    FULL_TYPE,
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -20,6 +19,9 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
+)
+from ottla.protocol.update_metadata import (
+    FULL_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,

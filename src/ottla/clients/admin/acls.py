@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.network_client import response_error
-from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -19,8 +15,7 @@ from ottla.protocol.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from ottla.protocol.message import Request
-from ottla.protocol.sasl import (
+from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
@@ -42,6 +37,14 @@ from ottla.security.acls import (
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.principal import KafkaPrincipal
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.clients.admin.admin_client import AdminClient
+    from ottla.errors import KafkaError
+    from ottla.network.timing import Deadline
+    from ottla.protocol.message import Request
+
 
 class AclAdmin:
     """Requests about ACLs; any broker answers them."""
@@ -52,7 +55,7 @@ class AclAdmin:
     async def describe_acls(self, wanted: AclBindingFilter | None) -> list[AclBinding]:
         async def attempt(deadline: Deadline) -> list[AclBinding]:
             request = DescribeAclsRequest(**_fields(wanted or AclBindingFilter()))
-            response = cast(DescribeAclsResponse, await self._admin.any_broker(request, deadline))
+            response = cast("DescribeAclsResponse", await self._admin.any_broker(request, deadline))
             error = response_error(response.error_code, "the ACLs", response.error_message)
             if error is not None:
                 raise error
@@ -74,7 +77,7 @@ class AclAdmin:
             pending: list[AclBinding], deadline: Deadline
         ) -> dict[AclBinding, KafkaError | None]:
             request = CreateAclsRequest(creations=[_creation(each) for each in pending])
-            response = cast(CreateAclsResponse, await self._admin.any_broker(request, deadline))
+            response = cast("CreateAclsResponse", await self._admin.any_broker(request, deadline))
             return {
                 binding: response_error(result.error_code, str(binding), result.error_message)
                 for binding, result in zip(pending, response.results, strict=True)
@@ -91,7 +94,7 @@ class AclAdmin:
             request = DeleteAclsRequest(
                 filters=[DeleteAclsFilter(**_fields(each)) for each in pending]
             )
-            response = cast(DeleteAclsResponse, await self._admin.any_broker(request, deadline))
+            response = cast("DeleteAclsResponse", await self._admin.any_broker(request, deadline))
             return {
                 each: _deleted(result)
                 for each, result in zip(pending, response.filter_results, strict=True)
@@ -202,7 +205,7 @@ class DelegationTokenAdmin:
         request = DescribeDelegationTokenRequest(owners=None)
         if owners is not None:
             request.owners = [TokenOwner(**_named(each)) for each in owners]
-        answer = cast(DescribeDelegationTokenResponse, await self._ask(request))
+        answer = cast("DescribeDelegationTokenResponse", await self._ask(request))
         return [_token(each) for each in answer.tokens]
 
     async def _ask(self, request: Request, low: int = 0) -> Any:

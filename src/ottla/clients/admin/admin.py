@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -10,13 +9,14 @@ from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
-from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.api_versions import UpgradeType
+from ottla.protocol.features import UpgradeType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+
     from ottla.clients.admin.acls import AclAdmin, DelegationTokenAdmin
     from ottla.clients.admin.configs import (
         ClientQuotaAdmin,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
     )
+    from ottla.errors import KafkaError
     from ottla.security.acls import AclBinding, AclBindingFilter
     from ottla.security.delegation_tokens import DelegationToken
     from ottla.security.principal import KafkaPrincipal
@@ -475,5 +476,5 @@ class Admin(ClosedOnExit):
         if node_id not in self._client.client.node_ids:
             await self._client.metadata.update(self._client.deadline())
         connection = await self._client.client.ready(node_id)
-        known = cast(dict[int, ApiKey], ApiKey._value2member_map_)
+        known = cast("dict[int, ApiKey]", ApiKey._value2member_map_)
         return {known.get(key, key): versions for key, versions in connection.versions.items()}

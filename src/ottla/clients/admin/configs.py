@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import (
     AlterConfigOp,
     ConfigEntry,
@@ -16,16 +14,7 @@ from ottla.clients.admin.descriptions import (
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import SOFTWARE_NAME
-from ottla.network.timing import Deadline
-from ottla.protocol.api_versions import (
-    FIRST_VERSION_WITH_DIRECTION,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-    UpgradeType,
-)
+from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.configs import (
     AlterableConfig,
     AlterClientQuotasRequest,
@@ -49,6 +38,13 @@ from ottla.protocol.configs import (
     QuotaMatchType,
     QuotaOperation,
 )
+from ottla.protocol.features import (
+    FIRST_VERSION_WITH_DIRECTION,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 from ottla.protocol.log_dirs import (
     UNKNOWN_BYTES,
     AlterReplicaLogDir,
@@ -58,8 +54,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from ottla.protocol.message import Request
-from ottla.protocol.sasl import (
+from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsRequest,
@@ -75,6 +70,13 @@ from ottla.protocol.telemetry import (
 from ottla.security.scram import MECHANISM_NUMBERS, MIN_ITERATIONS, new_salt, salted_password
 from ottla.structs import ClientEntity, ConfigSource, TopicPartition
 from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ottla.clients.admin.admin_client import AdminClient
+    from ottla.network.timing import Deadline
+    from ottla.protocol.message import Request
 
 Entries = dict[str, ConfigEntry]
 PER_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
@@ -105,7 +107,7 @@ class ConfigAdmin:
                 request.include_synonyms = True
             if include_documentation:
                 request.include_documentation = True
-            response = cast(DescribeConfigsResponse, await self._send(some, request, deadline))
+            response = cast("DescribeConfigsResponse", await self._send(some, request, deadline))
             results: dict[ConfigResource, Entries | KafkaError] = {}
             for result in response.results:
                 key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
@@ -118,7 +120,7 @@ class ConfigAdmin:
     async def list_client_metrics(self) -> list[str]:
         async def attempt(deadline: Deadline) -> list[str]:
             answer = await self._admin.any_broker(ListConfigResourcesRequest(), deadline)
-            response = cast(ListConfigResourcesResponse, answer)
+            response = cast("ListConfigResourcesResponse", answer)
             error = response_error(response.error_code, "subscriptions to clients' metrics")
             if error is not None:
                 raise error
@@ -279,7 +281,7 @@ class ClientQuotaAdmin:
 
         async def attempt(deadline: Deadline) -> dict[ClientEntity, dict[str, float]]:
             answer = await self._admin.any_broker(request, deadline)
-            response = cast(DescribeClientQuotasResponse, answer)
+            response = cast("DescribeClientQuotasResponse", answer)
             error = response_error(response.error_code, "client quotas", response.error_message)
             if error is not None:
                 raise error
@@ -303,7 +305,7 @@ class ClientQuotaAdmin:
                 validate_only=validate_only,
             )
             answer = await self._admin.any_broker(request, deadline)
-            response = cast(AlterClientQuotasResponse, answer)
+            response = cast("AlterClientQuotasResponse", answer)
             return {
                 client_entity(entry.entity): response_error(
                     entry.error_code, "client quotas", entry.error_message
@@ -378,7 +380,7 @@ class FeatureAdmin:
         )
 
         async def attempt(deadline: Deadline) -> ApiVersionsResponse:
-            return cast(ApiVersionsResponse, await self._admin.any_broker(request, deadline))
+            return cast("ApiVersionsResponse", await self._admin.any_broker(request, deadline))
 
         answer = await self._admin.until_done(attempt)
         levels = {each.name: each.max_version_level for each in answer.finalized_features}
@@ -408,7 +410,7 @@ class FeatureAdmin:
             answer = await self._admin.controller(
                 request, deadline, low=FIRST_VERSION_WITH_DIRECTION
             )
-            response = cast(UpdateFeaturesResponse, answer)
+            response = cast("UpdateFeaturesResponse", answer)
             error = response_error(response.error_code, "features", response.error_message)
             results: dict[str, KafkaError | None] = dict.fromkeys(levels, error)
             for each in response.results:
@@ -448,7 +450,7 @@ class ScramUserAdmin:
 
         async def attempt(deadline: Deadline) -> DescribeUserScramCredentialsResponse:
             answer = await self._admin.any_broker(request, deadline)
-            return cast(DescribeUserScramCredentialsResponse, answer)
+            return cast("DescribeUserScramCredentialsResponse", answer)
 
         answer = await self._admin.until_done(attempt)
         error = response_error(answer.error_code, "users", answer.error_message)
@@ -476,7 +478,7 @@ class ScramUserAdmin:
 
         async def attempt(pending: list[str], deadline: Deadline) -> dict[str, KafkaError | None]:
             answer = await self._admin.controller(request, deadline)
-            results = cast(AlterUserScramCredentialsResponse, answer).results
+            results = cast("AlterUserScramCredentialsResponse", answer).results
             return {
                 each.user: response_error(each.error_code, f"user {each.user}", each.error_message)
                 for each in results

@@ -13,8 +13,7 @@ no record in it, and reading begins as auto.offset.reset says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clients.committed_offsets import fetch_offsets
 from ottla.clients.consumer.subscription_state import (
@@ -23,9 +22,6 @@ from ottla.clients.consumer.subscription_state import (
     SubscriptionState,
     TopicPartitionState,
 )
-from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import (
     EpochQuestion,
     Parting,
@@ -33,12 +29,19 @@ from ottla.clients.topic_offsets import (
     list_offsets,
     parting_before,
 )
-from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
-from ottla.protocol.offsets import EpochEndOffset
+from ottla.protocol.leader_epoch import EpochEndOffset
 from ottla.runtime.scheduler import pause
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ottla.clients.group_coordination import CoordinatorLink
+    from ottla.clients.metadata import Metadata
+    from ottla.clients.network_client import NetworkClient
+    from ottla.config.client_config import ConsumerConfig
 
 
 class Positions:

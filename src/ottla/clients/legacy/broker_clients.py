@@ -6,8 +6,7 @@ partition, which are encoded as batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.message import Message, MessageSet
@@ -23,14 +22,13 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.protocol.fetch import FetchRequest as ProtocolFetchRequest
-from ottla.protocol.message import Request, Response
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.produce import (
     FIRST_VERSION_WITH_BATCHES,
     FIRST_VERSION_WITH_ZSTD,
@@ -41,9 +39,14 @@ from ottla.protocol.produce import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.runtime import Runtime
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import CONSUMER_REPLICA_ID, NO_TIMESTAMP, Node, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ottla.protocol.message import Request, Response
+    from ottla.runtime import Runtime
 
 FIRST_METADATA_VERSION: Final = 4
 UNKNOWN_ID: Final = -1
@@ -103,7 +106,7 @@ class BrokerLink:
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create
         )
         response = await self.send_again(request, low=FIRST_METADATA_VERSION)
-        return cast(MetadataResponse, response)
+        return cast("MetadataResponse", response)
 
     async def fetch(
         self, wanted: dict[TopicPartition, tuple[int, int]], max_wait_ms: int, min_bytes: int
@@ -134,7 +137,7 @@ class BrokerLink:
             high=LAST_VERSION_OF_LEADERS,
             wait_ms=max_wait_ms,
         )
-        response = cast(FetchResponse, answer)
+        response = cast("FetchResponse", answer)
         error = response_error(response.error_code, f"fetch from {self.node}")
         if error is not None:
             raise error
@@ -153,7 +156,7 @@ class BrokerLink:
         )
         topic = ListOffsetsTopic(name=partition.topic, partitions=[entry])
         request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=[topic])
-        response = cast(ListOffsetsResponse, await self.send_again(request, high=0))
+        response = cast("ListOffsetsResponse", await self.send_again(request, high=0))
         ((answer,),) = (topic.partitions for topic in response.topics)
         error = response_error(answer.error_code, f"offsets of {partition}")
         if error is not None:
@@ -375,7 +378,9 @@ async def produce(
     if not packing.acks:
         await link.send_without_response(request, low=low)
         return dict.fromkeys(sets)
-    response = cast(ProduceResponse, await link.send(request, low=low, wait_ms=packing.timeout_ms))
+    response = cast(
+        "ProduceResponse", await link.send(request, low=low, wait_ms=packing.timeout_ms)
+    )
     return {
         TopicPartition(topic.name, data.index): response_error(
             data.error_code, f"{topic.name}-{data.index} at {link.node}", data.error_message

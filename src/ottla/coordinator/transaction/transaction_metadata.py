@@ -18,17 +18,12 @@ that checks it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import (
-    PartitionsSchema,
-    TransactionLogKey,
-    TransactionLogValue,
-)
+from ottla.protocol.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import build_batch
 from ottla.structs import (
     NO_EPOCH,
@@ -38,6 +33,9 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
 LAST_EPOCH: Final = 2**15 - 2

@@ -12,13 +12,17 @@ has heard of it. A refused entry refuses that user only; the controller alone ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
@@ -26,10 +30,6 @@ from ottla.protocol.sasl import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
@@ -41,9 +41,14 @@ from ottla.security.scram import (
     ScramCredential,
 )
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.server.dynamic_config import DynamicConfig
-from ottla.server.parts import Parts
 from ottla.structs import ClientEntity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.network.connection import RequestContext
+    from ottla.server.dynamic_config import DynamicConfig
+    from ottla.server.parts import Parts
 
 MECHANISMS: Final = {number: name for name, number in MECHANISM_NUMBERS.items()}
 

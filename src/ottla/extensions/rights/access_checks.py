@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
 from ottla.extensions.rights import denials
-from ottla.extensions.rights.authorizer import Authorizer
 from ottla.extensions.rights.denials import (
     CLUSTER_DENIED,
     GROUP_DENIED,
@@ -25,8 +24,6 @@ from ottla.extensions.rights.denials import (
     TRANSACTION_DENIED,
     UNKNOWN,
 )
-from ottla.network.connection import RequestContext
-from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
     AlterClientQuotasRequest,
@@ -35,13 +32,6 @@ from ottla.protocol.configs import (
     DescribeConfigsResult,
     IncrementalAlterConfigsResourceResponse,
 )
-from ottla.protocol.consumer_group import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    DescribedConsumerGroup,
-)
-from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
     FIND_COORDINATORS_VERSION,
     KEY_TYPE_GROUP,
@@ -72,14 +62,8 @@ from ottla.protocol.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseTopics,
-    OffsetForLeaderEpochRequest,
 )
 from ottla.protocol.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.reassignments import ElectLeadersRequest
-from ottla.protocol.sasl import (
-    AlterUserScramCredentialsRequest,
-    CreateDelegationTokenRequest,
-)
 from ottla.protocol.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -102,8 +86,24 @@ from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Answer, Apis, Handler, is_follower
-from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_UUID
+
+if TYPE_CHECKING:
+    from ottla.extensions.rights.authorizer import Authorizer
+    from ottla.network.connection import RequestContext
+    from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
+    from ottla.protocol.consumer_group import (
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+        ConsumerGroupHeartbeatRequest,
+        DescribedConsumerGroup,
+    )
+    from ottla.protocol.delegation_tokens import CreateDelegationTokenRequest
+    from ottla.protocol.fetch import FetchRequest
+    from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
+    from ottla.protocol.reassignments import ElectLeadersRequest
+    from ottla.protocol.scram_users import AlterUserScramCredentialsRequest
+    from ottla.server.metadata_cache import MetadataCache
 
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
 DELETE, ALTER, DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE

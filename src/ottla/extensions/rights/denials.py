@@ -5,8 +5,7 @@ A denied entry of a request has a result of its own, beside those of what was al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.acls import (
@@ -30,6 +29,8 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.protocol.group import Coordinator, DeletableGroupResult, DescribedGroup
+from ottla.protocol.leader_epoch import EpochEndOffset, OffsetForLeaderTopicResult
+from ottla.protocol.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from ottla.protocol.log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -42,9 +43,6 @@ from ottla.protocol.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.offsets import (
-    EpochEndOffset,
-    ListOffsetsPartitionResponse,
-    ListOffsetsTopicResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteResponsePartition,
@@ -54,7 +52,6 @@ from ottla.protocol.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
-    OffsetForLeaderTopicResult,
 )
 from ottla.protocol.produce import PartitionProduceResponse, TopicProduceResponse
 from ottla.protocol.reassignments import (
@@ -63,7 +60,7 @@ from ottla.protocol.reassignments import (
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
-from ottla.protocol.sasl import (
+from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
@@ -91,6 +88,9 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.structs import NO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TOPIC_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 GROUP_DENIED: Final = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -13,13 +13,11 @@ Version notes: v1 as v0 · v2 flexible · v3 tokens for other owners (KIP-373).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.sasl import (
+from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     DescribedDelegationToken,
@@ -31,7 +29,6 @@ from ottla.protocol.sasl import (
     RenewDelegationTokenResponse,
     TokenRenewer,
 )
-from ottla.runtime import Clock
 from ottla.security.delegation_tokens import (
     DelegationToken,
     check_users,
@@ -40,11 +37,15 @@ from ottla.security.delegation_tokens import (
     owner_of,
 )
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import Handler
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.extensions.tokens.token_store import TokenStore
+    from ottla.network.connection import RequestContext
+    from ottla.runtime import Clock
+    from ottla.server.apis import Handler
 
 
 class DelegationTokensHandler:

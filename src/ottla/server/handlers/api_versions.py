@@ -12,20 +12,20 @@ levels from older ones. All changes of a request are made at once, or none is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import (
-    FIRST_VERSION_WITH_DIRECTION,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    FeatureUpdateKey,
     FinalizedFeatureKey,
     SupportedFeatureKey,
+)
+from ottla.protocol.features import (
+    FIRST_VERSION_WITH_DIRECTION,
+    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -41,10 +41,15 @@ from ottla.registry.tree import (
     Watch,
 )
 from ottla.registry.znodes import FEATURE, decode_features, encode_features
-from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause
-from ottla.server.apis import Handler
 from ottla.structs import TRANSACTION_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.network.connection import RequestContext
+    from ottla.runtime import Runtime
+    from ottla.server.apis import Handler
 
 logger = logging.getLogger(__name__)
 

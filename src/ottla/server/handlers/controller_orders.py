@@ -12,13 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -27,20 +25,19 @@ from ottla.protocol.leader_and_isr import (
     AlterPartitionTopicResult,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    RemainingPartition,
+)
+from ottla.protocol.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
-    RemainingPartition,
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
 )
 from ottla.protocol.message import error_response
-from ottla.server.apis import Handler
-from ottla.server.controller_orders import ControllerOrders, Errors
+from ottla.protocol.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.server.orders_to_cluster import (
     leader_nodes,
     metadata_update,
@@ -48,6 +45,14 @@ from ottla.server.orders_to_cluster import (
     stopped_partitions,
 )
 from ottla.structs import NO_EPOCH, NO_UUID, LeaderAndIsr, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.controller.controller import Controller
+    from ottla.network.connection import RequestContext
+    from ottla.server.apis import Handler
+    from ottla.server.controller_orders import ControllerOrders, Errors
 
 logger = logging.getLogger(__name__)
 

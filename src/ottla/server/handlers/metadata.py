@@ -19,17 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from inspect import isawaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.metadata import (
-    FIRST_VERSION_WITH_CREATION_FLAG,
-    Cursor,
+from ottla.protocol.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+)
+from ottla.protocol.metadata import (
+    FIRST_VERSION_WITH_CREATION_FLAG,
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -41,10 +42,13 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.runtime import Slices
-from ottla.server.apis import Handler
-from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
+
+if TYPE_CHECKING:
+    from ottla.network.connection import RequestContext
+    from ottla.runtime import Slices
+    from ottla.server.apis import Handler
+    from ottla.server.metadata_cache import MetadataCache
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6

@@ -13,25 +13,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
-from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import segment_offsets_before
-from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.offsets import (
-    FETCH_ERROR_VERSION,
-    FETCH_GROUPS_VERSION,
+from ottla.protocol.leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from ottla.protocol.offsets import (
+    FETCH_ERROR_VERSION,
+    FETCH_GROUPS_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -51,15 +56,8 @@ from ottla.protocol.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
 )
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import OffsetResult
-from ottla.runtime import Clock, Slices
-from ottla.runtime.scheduler import Work
 from ottla.server.apis import Answer, Handler, begin
 from ottla.structs import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -72,6 +70,15 @@ from ottla.structs import (
     TopicPartition,
     by_topic,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.coordinator.group.group_coordinator import GroupCoordinator
+    from ottla.network.connection import RequestContext
+    from ottla.replication.replica_manager import ReplicaManager
+    from ottla.runtime import Clock, Slices
+    from ottla.runtime.scheduler import Work
 
 REGISTRY_VERSION: Final = 0
 MEMBER_EPOCH_VERSION: Final = 9

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import ProducerCore
-from ottla.clients.producer.producer_batch import RecordMetadata
-from ottla.clients.producer.transactions import Transactions
 from ottla.config.client_config import (
     CONSUMER_PROTOCOL,
     AdminConfig,
@@ -22,9 +17,8 @@ from ottla.config.client_config import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
-from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.structs import TopicPartition
-from ottla.testing.simulation.cluster import Host
 from ottla.testing.simulation.group_story import (
     CLOSE_TIMEOUT_MS,
     RESTART_MS,
@@ -37,7 +31,13 @@ from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIM
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, Reader, SimulatedClient
 
 if TYPE_CHECKING:
-    from ottla.testing.simulation.cluster import SimulatedCluster
+    import random
+    from collections.abc import Callable
+
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.clients.producer.producer_batch import RecordMetadata
+    from ottla.clients.producer.transactions import Transactions
+    from ottla.testing.simulation.cluster import Host, SimulatedCluster
 
 
 # Copiers in a group: each record and its offset go into another topic in one transaction.

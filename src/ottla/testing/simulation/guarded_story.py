@@ -7,12 +7,9 @@ whatever that broker has missed. Who has a right is never refused.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from ottla.clients.admin.acls import AclAdmin
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.acls import AclCreation, CreateAclsRequest
@@ -28,12 +25,9 @@ from ottla.protocol.fetch import (
     FetchRequest,
     FetchTopic,
 )
-from ottla.protocol.message import Request
+from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -60,8 +54,6 @@ from ottla.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from ottla.structs import TopicPartition
-from ottla.testing.simulation.invariants import History
 from ottla.testing.simulation.operations_story import (
     API_TIMEOUT_MS,
     RETRY_MS,
@@ -71,7 +63,14 @@ from ottla.testing.simulation.story import PEACE_LIMIT_MS, REPLICAS, START_LIMIT
 from ottla.testing.simulation.workload import Reader
 
 if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.protocol.message import Request
+    from ottla.structs import TopicPartition
     from ottla.testing.simulation.cluster import SimulatedCluster
+    from ottla.testing.simulation.invariants import History
 
 KEEPER, GUEST, STRANGER = "keeper", "guest", "stranger"
 FORBIDDEN_TOPIC: Final = "of-the-stranger"

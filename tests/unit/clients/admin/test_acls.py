@@ -22,7 +22,7 @@ from ottla.protocol.acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from ottla.protocol.sasl import (
+from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     DescribedDelegationToken,

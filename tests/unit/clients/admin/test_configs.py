@@ -22,16 +22,7 @@ from ottla.clients.admin.configs import (
 )
 from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
 from ottla.errors import ErrorCode
-from ottla.protocol.api_versions import (
-    ApiVersionsRequest,
-    FeatureUpdateKey,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-    UpgradeType,
-)
+from ottla.protocol.api_versions import ApiVersionsRequest, FinalizedFeatureKey, SupportedFeatureKey
 from ottla.protocol.configs import (
     AlterableConfig,
     AlterClientQuotasRequest,
@@ -63,6 +54,13 @@ from ottla.protocol.configs import (
     QuotaOperation,
     QuotaValue,
 )
+from ottla.protocol.features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 from ottla.protocol.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirPartitionResult,
@@ -76,7 +74,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ottla.protocol.sasl import (
+from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -31,13 +31,15 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
+)
+from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

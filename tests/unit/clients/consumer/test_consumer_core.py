@@ -24,12 +24,9 @@ from ottla.protocol.group import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import (
-    ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-)
+from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ottla.structs import TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)

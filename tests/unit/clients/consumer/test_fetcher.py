@@ -10,8 +10,8 @@ from mock_kafka import HANG_UP, Later, MockBroker, MockCluster
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.structs import NO_UUID, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

@@ -7,16 +7,14 @@ from consumer_world import ConsumerWorld
 from mock_kafka import MockCluster
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
 )
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.offsets import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from ottla.structs import TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)

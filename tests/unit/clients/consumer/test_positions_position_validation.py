@@ -12,13 +12,9 @@ from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import (
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ottla.structs import NO_UUID, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

@@ -24,8 +24,7 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.protocol.fetch import FetchRequest as ProtocolFetchRequest
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -33,6 +32,7 @@ from ottla.protocol.offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,

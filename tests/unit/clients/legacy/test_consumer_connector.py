@@ -23,13 +23,13 @@ from ottla.clients.legacy.kafka_stream import address
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import (
+from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.metadata import MetadataRequest
 from ottla.registry import paths
 from ottla.registry.tree import (
     RegistryFailedError,

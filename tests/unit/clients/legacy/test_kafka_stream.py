@@ -14,7 +14,7 @@ from ottla.clients.legacy.kafka_stream import OwnedPartition, StreamFetcher
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.offsets import ListOffsetsRequest
+from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.runtime.io_thread import stack_of
 from ottla.runtime.scheduler import pause
 from ottla.structs import Node, TopicPartition

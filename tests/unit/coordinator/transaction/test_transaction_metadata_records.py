@@ -13,7 +13,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 )
 from ottla.coordinator.transaction.transaction_state_manager import TransactionLoader
 from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import TransactionLogKey, TransactionLogValue
+from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 

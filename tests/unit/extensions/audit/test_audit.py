@@ -7,9 +7,9 @@ import json
 from broker_world import BrokerWorld
 
 from ottla.extensions.audit.audit import Audit
-from ottla.protocol.leader_and_isr import UpdateMetadataRequest
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.record.record_batch import batches
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import TopicPartition

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rights_world import ClientConnection
@@ -21,14 +20,26 @@ from ottla.extensions.audit.audit_record import (
     MAX_TEXT,
     AuditRecord,
 )
-from ottla.protocol import acls, configs, log_dirs, offsets, reassignments, sasl, topics
+from ottla.protocol import (
+    acls,
+    configs,
+    delegation_tokens,
+    log_dirs,
+    offsets,
+    reassignments,
+    scram_users,
+    topics,
+)
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.group import DeleteGroupsRequest
 from ottla.security.acls import AclOperation, Resource, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis
 from ottla.testing import InProcessBroker, InProcessCluster, mock_runtime, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMIT_S = 60
 EVE = KafkaPrincipal.user("eve")
@@ -269,11 +280,11 @@ BODIES = [
         ["user=u,client-id=None"],
     ),
     (
-        sasl.AlterUserScramCredentialsRequest(
-            deletions=[sasl.ScramCredentialDeletion(name="u")],
+        scram_users.AlterUserScramCredentialsRequest(
+            deletions=[scram_users.ScramCredentialDeletion(name="u")],
             upsertions=[
-                sasl.ScramCredentialUpsertion(name="u", salted_password=b"SESAME"),
-                sasl.ScramCredentialUpsertion(name="v"),
+                scram_users.ScramCredentialUpsertion(name="u", salted_password=b"SESAME"),
+                scram_users.ScramCredentialUpsertion(name="v"),
             ],
         ),
         ["User:u", "User:v"],
@@ -283,12 +294,14 @@ BODIES = [
         ["Feature:x"],
     ),
     (
-        sasl.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="u"),
+        delegation_tokens.CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name="u"
+        ),
         ["User:u"],
     ),
-    (sasl.CreateDelegationTokenRequest(), []),
-    (sasl.RenewDelegationTokenRequest(hmac=b"SESAME"), []),
-    (sasl.ExpireDelegationTokenRequest(hmac=b"SESAME"), []),
+    (delegation_tokens.CreateDelegationTokenRequest(), []),
+    (delegation_tokens.RenewDelegationTokenRequest(hmac=b"SESAME"), []),
+    (delegation_tokens.ExpireDelegationTokenRequest(hmac=b"SESAME"), []),
 ]
 
 

@@ -12,11 +12,10 @@ from ottla.errors import ErrorCode
 from ottla.extensions.logins.sasl_handlers import SaslHandlers, ScramUsersHandler
 from ottla.protocol.header import encode_request
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.sasl import (
+from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,

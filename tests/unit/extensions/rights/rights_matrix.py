@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol import (
     acls,
     configs,
     consumer_group,
+    controller_requests,
+    delegation_tokens,
     fetch,
     group,
     leader_and_isr,
+    leader_epoch,
+    list_offsets,
     log_dirs,
     metadata,
     offsets,
     produce,
     reassignments,
-    sasl,
+    scram_users,
     telemetry,
     topics,
     transactions,
+    update_metadata,
 )
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.protocol.message import Request
+from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.record.batch_builder import build_batch
 from ottla.security.acls import AclOperation, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import NO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.protocol.message import Request
 
 Op = AclOperation
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -111,10 +119,10 @@ def fetch_request(version: int, topic: str, replica_id: int = -1) -> Request:
     )
 
 
-def list_offsets(version: int, topic: str) -> Request:
-    partition = offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    return offsets.ListOffsetsRequest(
-        replica_id=-1, topics=[offsets.ListOffsetsTopic(name=topic, partitions=[partition])]
+def latest_offset(version: int, topic: str) -> Request:
+    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return list_offsets.ListOffsetsRequest(
+        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[partition])]
     )
 
 
@@ -259,7 +267,7 @@ ROWS = [
         last_version=12,
         name="as a follower",
     ),
-    Row(ApiKey.LIST_OFFSETS, list_offsets, on_topic(Op.DESCRIBE), TOPIC_DENIED, NOTHING),
+    Row(ApiKey.LIST_OFFSETS, latest_offset, on_topic(Op.DESCRIBE), TOPIC_DENIED, NOTHING),
     Row(
         ApiKey.METADATA,
         metadata_request,
@@ -428,10 +436,10 @@ ROWS = [
     ),
     Row(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        lambda version, topic: offsets.OffsetForLeaderEpochRequest(
+        lambda version, topic: leader_epoch.OffsetForLeaderEpochRequest(
             topics=[
-                offsets.OffsetForLeaderTopic(
-                    topic=topic, partitions=[offsets.OffsetForLeaderPartition(partition=0)]
+                leader_epoch.OffsetForLeaderTopic(
+                    topic=topic, partitions=[leader_epoch.OffsetForLeaderPartition(partition=0)]
                 )
             ]
         ),
@@ -585,15 +593,15 @@ ROWS = [
     ),
     Row(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        lambda version, topic: sasl.DescribeUserScramCredentialsRequest(users=None),
+        lambda version, topic: scram_users.DescribeUserScramCredentialsRequest(users=None),
         on_cluster(Op.DESCRIBE),
         CLUSTER_DENIED,
         NOTHING,
     ),
     Row(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        lambda version, topic: sasl.AlterUserScramCredentialsRequest(
-            deletions=[sasl.ScramCredentialDeletion(name="nobody", mechanism=1)]
+        lambda version, topic: scram_users.AlterUserScramCredentialsRequest(
+            deletions=[scram_users.ScramCredentialDeletion(name="nobody", mechanism=1)]
         ),
         on_cluster(Op.ALTER),
         CLUSTER_DENIED,
@@ -601,7 +609,7 @@ ROWS = [
     ),
     Row(
         ApiKey.CREATE_DELEGATION_TOKEN,
-        lambda version, topic: sasl.CreateDelegationTokenRequest(
+        lambda version, topic: delegation_tokens.CreateDelegationTokenRequest(
             owner_principal_type="User", owner_principal_name="bob"
         ),
         on(Op.CREATE_TOKENS, ResourceType.USER, "User:bob"),
@@ -686,9 +694,9 @@ ROWS = [
         for key, body in {
             ApiKey.LEADER_AND_ISR: leader_and_isr.LeaderAndIsrRequest,
             ApiKey.STOP_REPLICA: leader_and_isr.StopReplicaRequest,
-            ApiKey.UPDATE_METADATA: leader_and_isr.UpdateMetadataRequest,
-            ApiKey.CONTROLLED_SHUTDOWN: leader_and_isr.ControlledShutdownRequest,
-            ApiKey.ALTER_PARTITION: leader_and_isr.AlterPartitionRequest,
+            ApiKey.UPDATE_METADATA: update_metadata.UpdateMetadataRequest,
+            ApiKey.CONTROLLED_SHUTDOWN: controller_requests.ControlledShutdownRequest,
+            ApiKey.ALTER_PARTITION: controller_requests.AlterPartitionRequest,
         }.items()
     ),
 ]

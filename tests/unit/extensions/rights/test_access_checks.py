@@ -5,10 +5,9 @@ The codes are those of Kafka 3.9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -40,19 +39,32 @@ from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtoc
 from ottla.extensions.rights.access_checks import Asking, checks, put_checks
 from ottla.extensions.rights.authorizer import Authorizer
 from ottla.extensions.rights.rights import Rights
-from ottla.protocol import consumer_group, fetch, group, metadata, sasl, topics, transactions
+from ottla.protocol import (
+    consumer_group,
+    delegation_tokens,
+    describe_cluster,
+    fetch,
+    group,
+    metadata,
+    topics,
+    transactions,
+)
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import request_class
 from ottla.record.conversion import encode_message
 from ottla.record.record import Record
 from ottla.security.acls import AclPermissionType, ResourceType
-from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis
 from ottla.server.fetch_session import MAX_FETCHED
 from ottla.server.handlers.fetch import MAX_USELESS
 from ottla.structs import INTERNAL_TOPICS
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.security.principal import KafkaPrincipal
 
 AUTHORIZED = BrokerConfig(
     authorizer_class_name="kafka.security.authorizer.AclAuthorizer", super_users="User:admin"
@@ -356,7 +368,7 @@ def test_operations_that_are_told_are_those_that_are_allowed(broker):
     assert answer.cluster_authorized_operations == 0, "none are told without DESCRIBE"
     assert call(broker, ADMIN, asked, 9).topics[0].topic_authorized_operations == 3576
     assert call(broker, ADMIN, asked, 9).cluster_authorized_operations == 8096
-    body = metadata.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    body = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True)
     allow(broker, (Op.DESCRIBE, CLUSTER, "kafka-cluster"))
     bits = call(broker, ALICE, body, 0).cluster_authorized_operations
     assert bits == 1 << Op.CREATE | 1 << Op.DESCRIBE
@@ -438,12 +450,14 @@ def test_transaction_that_may_not_write_one_topic_gets_none(broker):
 )
 def test_tokens_of_others_are_seen_with_a_right_to_them(broker, right, seen):
     """To the token or to its owner; the owner sees its own without."""
-    made = call(broker, ADMIN, sasl.CreateDelegationTokenRequest(), 3)
+    made = call(broker, ADMIN, delegation_tokens.CreateDelegationTokenRequest(), 3)
     if right is not None:
         allow(broker, right)
 
     def tokens(principal: KafkaPrincipal) -> list[str]:
-        answer = call(broker, principal, sasl.DescribeDelegationTokenRequest(owners=None), 3)
+        answer = call(
+            broker, principal, delegation_tokens.DescribeDelegationTokenRequest(owners=None), 3
+        )
         return [each.token_id for each in answer.tokens]
 
     assert made.token_id in tokens(ADMIN)
@@ -451,7 +465,7 @@ def test_tokens_of_others_are_seen_with_a_right_to_them(broker, right, seen):
     call(
         broker,
         ADMIN,
-        sasl.ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1),
+        delegation_tokens.ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1),
         2,
     )
 

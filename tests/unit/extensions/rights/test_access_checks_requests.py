@@ -11,8 +11,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.rights import access_checks as checks
 from ottla.extensions.rights.access_checks import Asking, TopicChecks
 from ottla.protocol import metadata, offsets, topics, transactions
+from ottla.protocol.delegation_tokens import CreateDelegationTokenRequest
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.sasl import CreateDelegationTokenRequest
 from ottla.record.batch_builder import build_batch
 from ottla.security.acls import CLUSTER, AclOperation, ResourceType
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal

@@ -9,7 +9,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.extensions.tokens.token_store import TokenStore
 from ottla.extensions.tokens.tokens_handler import DelegationTokensHandler
-from ottla.protocol.sasl import (
+from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,

@@ -5,12 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.api_versions import (
-    ApiVersionsRequest,
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpgradeType,
-)
+from ottla.protocol.api_versions import ApiVersionsRequest
+from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.leader_and_isr import (
+from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,
     AlterPartitionRequest,
     AlterPartitionTopicData,

@@ -12,10 +12,10 @@ from counting_slices import CountingSlices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.describe_cluster import DescribeClusterRequest
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import (
     Cursor,
-    DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,

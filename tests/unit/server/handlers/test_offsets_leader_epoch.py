@@ -4,12 +4,12 @@ import pytest
 from transaction_broker import TransactionBroker
 
 from ottla.errors import ErrorCode
-from ottla.protocol.message import decode, encode
-from ottla.protocol.offsets import (
+from ottla.protocol.leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.server.handlers.offsets import LeaderEpochHandler
 
