@@ -31,6 +31,8 @@ NO_FEED = "none"
 SAMPLE_FEED = "sample"
 OTHER_STATE = re.compile(r"STATE_STORE_\w*NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
 """What Spark says where the state in a checkpoint has other columns, or is of other operators."""
+OTHER_LOG = re.compile(r"DataLossError: (.+?); set the option failOnDataLoss")
+"""What the source says where a topic has lost records, or is another one of its name."""
 FEED_OPTIONS = ("--log", "--input", "--again", "--events", "--seed", "--rate")
 MADE_UP = ("--events", "--seed")
 
@@ -313,7 +315,7 @@ def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
 def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[None]:
     """Show the lines of a user's own pipeline that have failed, before the error is named.
 
-    Of a query whose state is that of another one, it says what helps.
+    Of a query whose state is that of another one, or whose input is, it says what helps.
     """
     from ottla.pipelines.pipeline import PipelineError, own_frames
 
@@ -330,6 +332,11 @@ def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[
             raise CommandError(
                 f"the query of {pipeline.name} has changed since it was run last: "
                 f"'ottla pipeline reset {word}' lets it begin anew, over the same input"
+            ) from error
+        if lost := OTHER_LOG.search(str(error)):
+            raise CommandError(
+                f"{pipeline.name} cannot go on where it was: {lost[1]}; 'ottla pipeline reset "
+                f"{word}' lets it begin anew, over what is in its topics now"
             ) from error
         raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from ottla.clients.admin.descriptions import TopicDescription
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
 from ottla.spark import connections
 from ottla.spark.offsets import (
@@ -18,6 +19,7 @@ from ottla.spark.offsets import (
     Latest,
     Offsets,
     Reach,
+    TopicIds,
     parse_assignment,
     to_json_object,
 )
@@ -35,10 +37,19 @@ class OffsetLookup:
     def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
         """The partitions that the options name, sorted. With `must_exist` one that does not
         exist is an error, else it is left out."""
-        topics = self._wanted_topics(must_exist)
+        return self.partitions_and_ids(must_exist=must_exist)[0]
+
+    def partitions_and_ids(self, *, must_exist: bool) -> tuple[list[TopicPartition], TopicIds]:
+        """As above, and the ids of their topics, by which one is known that was created again."""
+        described = self._admin.describe_topics(sorted(self._wanted_topics(must_exist)))
+        return self._named(described, must_exist), _ids_of(described)
+
+    def _named(
+        self, described: Mapping[str, TopicDescription], must_exist: bool
+    ) -> list[TopicPartition]:
         found = sorted(
             TopicPartition(topic.name, info.partition)
-            for topic in self._admin.describe_topics(sorted(topics)).values()
+            for topic in described.values()
             for info in topic.partitions
         )
         if self._options.strategy != "assign":
@@ -50,14 +61,9 @@ class OffsetLookup:
             raise OptionError(f"assign={self._options.topics}: there is no partition {names}")
         return [partition for partition in wanted if partition in set(found)]
 
-    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The ids of topics, by which one is known that was made again; older brokers have none."""
-        described = self._admin.describe_topics(sorted(topics))
-        return {
-            name: str(topic.topic_id)
-            for name, topic in described.items()
-            if topic.topic_id != NO_UUID
-        }
+    def topic_ids(self, topics: Collection[str]) -> TopicIds:
+        """The ids of topics; older brokers have none."""
+        return _ids_of(self._admin.describe_topics(sorted(topics)))
 
     def offsets(self, bound: Bound, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset that `bound` means for each of the partitions."""
@@ -91,6 +97,7 @@ class OffsetLookup:
                 for each, result in results.items()
                 if result.leader_epoch != NO_EPOCH
             },
+            {},
         )
 
     def _wanted_topics(self, must_exist: bool) -> set[str]:
@@ -138,6 +145,12 @@ class OffsetLookup:
                 "at its end"
             )
         return {**found, **self.latest(too_old)}
+
+
+def _ids_of(described: Mapping[str, TopicDescription]) -> TopicIds:
+    return {
+        name: str(topic.topic_id) for name, topic in described.items() if topic.topic_id != NO_UUID
+    }
 
 
 def _check_complete(

@@ -2,7 +2,8 @@
 
 The JSON is that of Spark's Kafka source, `{"topic":{"0":23,"1":45}}`, so that offsets can be copied
 from one to the other. What a stream has read also says up to which leader epochs its logs were
-read: `{"topic":{"0":23,"1":45},"leader epochs":{"topic":{"0":4,"1":7}}}`.
+read, and which topics of these names they belong to:
+`{"topic":{"0":23,"1":45},"leader epochs":{"topic":{"0":4,"1":7}},"topic ids":{"topic":"6f1c..."}}`.
 
 A task costs some 30 ms, however little it reads. So a partition is one task, unless it must be
 cut, and partitions with few records are put together.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -21,12 +22,14 @@ from ottla.structs import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 Epochs = dict[TopicPartition, int]
+TopicIds = dict[str, str]
 JsonNumbers = dict[str, dict[str, int]]
 JsonReach = dict[str, Any]
 EARLIEST = -2
 LATEST = -1
 # No topic has a space in its name.
 EPOCHS = "leader epochs"
+TOPIC_IDS = "topic ids"
 MAX_PARTITION = 2**31 - 1
 OFFSETS_FORM = 'JSON like {"topic":{"0":23,"1":45}}'
 ASSIGNMENT_FORM = 'JSON like {"topic":[0,1]}'
@@ -52,31 +55,55 @@ class OffsetRange:
 class Reach(NamedTuple):
     """How far partitions are read: the next offset of each, and its leader epoch then.
 
-    Epochs are missing where brokers do not return them, and in older checkpoints.
+    A topic is known by its id: one that was deleted and created again has another. Epochs and ids
+    are missing where brokers do not return them, and in older checkpoints.
     """
 
     offsets: Offsets
     epochs: Epochs
+    topic_ids: TopicIds
 
     @classmethod
     def from_json_object(cls, kept: Mapping[str, Any]) -> Reach:
         """The value that Spark has kept in its checkpoint."""
-        offsets = {topic: partitions for topic, partitions in kept.items() if topic != EPOCHS}
-        return cls(from_json_object(offsets), from_json_object(kept.get(EPOCHS, {})))
+        offsets = {name: found for name, found in kept.items() if name not in (EPOCHS, TOPIC_IDS)}
+        return cls(
+            from_json_object(offsets),
+            from_json_object(kept.get(EPOCHS, {})),
+            dict(kept.get(TOPIC_IDS, {})),
+        )
 
     def to_json_object(self) -> JsonReach:
         """The value that Spark keeps in its checkpoint, and shows in the progress of a query."""
-        offsets: JsonReach = {**to_json_object(self.offsets)}
-        return {**offsets, EPOCHS: to_json_object(self.epochs)} if self.epochs else offsets
+        further = {EPOCHS: to_json_object(self.epochs), TOPIC_IDS: dict(self.topic_ids)}
+        return {
+            **to_json_object(self.offsets),
+            **{name: found for name, found in further.items() if found},
+        }
+
+    def others(self, topic_ids: Mapping[str, str]) -> list[str]:
+        """The topics that are not those of these ids any longer, sorted."""
+        known = self.topic_ids
+        return sorted(name for name in known if topic_ids.get(name, known[name]) != known[name])
+
+    def without(self, topics: Collection[str]) -> Reach:
+        """The same, as if nothing were known of these topics."""
+        return Reach(
+            {each: found for each, found in self.offsets.items() if each.topic not in topics},
+            {each: found for each, found in self.epochs.items() if each.topic not in topics},
+            {name: found for name, found in self.topic_ids.items() if name not in topics},
+        )
 
 
 def parse_reach(text: str) -> Reach:
-    """Offsets, with or without epochs; raises OffsetsError where it is anything else."""
+    """Offsets, with or without epochs and ids; raises OffsetsError where it is anything else."""
     found = _object(text, OFFSETS_FORM)
-    epochs = found.pop(EPOCHS, {})
-    if not isinstance(epochs, dict):
+    epochs, ids = found.pop(EPOCHS, {}), found.pop(TOPIC_IDS, {})
+    if not isinstance(epochs, dict) or not isinstance(ids, dict):
         raise OffsetsError(OFFSETS_FORM)
-    return Reach(_numbers(found, EARLIEST), _numbers(epochs, 0))
+    if not all(isinstance(each, str) for each in ids.values()):
+        raise OffsetsError(f"{OFFSETS_FORM}, and ids of topics are text")
+    return Reach(_numbers(found, EARLIEST), _numbers(epochs, 0), ids)
 
 
 def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
@@ -185,12 +212,14 @@ class Latest:
 class ByOffset:
     """An offset for each partition; -2 stands for the earliest, -1 for the latest.
 
-    `epochs` are those of the logs in which the partitions were read up to there, where known.
+    `epochs` are those of the logs in which the partitions were read up to there, and `topic_ids`
+    those of their topics, where known.
     """
 
     option: str
     offsets: Mapping[TopicPartition, int]
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +240,11 @@ class GlobalTimestamp:
     when_none: str
 
 
-def epochs_of(bound: Bound) -> dict[TopicPartition, int]:
-    """The leader epochs that a bound names."""
-    return dict(bound.epochs) if isinstance(bound, ByOffset) else {}
+def reach_of(bound: Bound, offsets: Offsets) -> Reach:
+    """The offsets that a bound means, with the leader epochs and the ids that it names."""
+    if not isinstance(bound, ByOffset):
+        return Reach(offsets, {}, {})
+    return Reach(offsets, dict(bound.epochs), dict(bound.topic_ids))
 
 
 Bound: TypeAlias = Earliest | Latest | ByOffset | ByTimestamp | GlobalTimestamp

@@ -23,15 +23,15 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import SystemClock
 from ottla.spark import connections
 from ottla.spark.offsets import (
-    Epochs,
     JsonNumbers,
     JsonReach,
     OffsetRange,
     Offsets,
     Reach,
     Task,
-    epochs_of,
+    TopicIds,
     limited,
+    reach_of,
     to_json_object,
 )
 from ottla.spark.options import SourceOptions
@@ -67,7 +67,18 @@ def report_data_loss(what: str, *, fail: bool) -> None:
 # Checks, in the driver for each batch, that logs are still those that were read (KIP-320).
 #
 # After an unclean election the leader may lack records that were read, and have others at their
-# offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked.
+# offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked. Topics
+# that were deleted and created again are known by their ids, which are kept as well.
+
+
+def report_others(options: SourceOptions, topics: Sequence[str]) -> None:
+    """Report as lost data what was, or was to be, read of topics that were created again."""
+    if topics:
+        report_data_loss(
+            f"{', '.join(topics)}: was deleted and created again, and its offsets mean other "
+            "records than those that were read",
+            fail=options.fail_on_data_loss,
+        )
 
 
 def put_back(
@@ -220,13 +231,12 @@ class OttlaBatchReader(DataSourceReader):
 
         options = self._options
         lookup = OffsetLookup(options)
-        partitions = lookup.partitions(must_exist=True)
-        earliest = lookup.earliest(partitions)
+        partitions, ids = lookup.partitions_and_ids(must_exist=True)
+        earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
         starts, ends = (
-            put_back(options, Reach(lookup.offsets(bound, partitions), epochs_of(bound)), earliest)
-            for bound in (options.starting, options.ending)
+            self._edge(reach_of(bound, lookup.offsets(bound, partitions)), ids, edge, earliest)
+            for bound, edge in ((options.starting, earliest), (options.ending, latest))
         )
-        latest = lookup.latest(partitions)
         ranges = [
             self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
             for each in partitions
@@ -238,6 +248,12 @@ class OttlaBatchReader(DataSourceReader):
         if not isinstance(partition, RangesPartition):
             return iter(())
         return read_ranges(self._options, partition.ranges)
+
+    def _edge(self, reach: Reach, topic_ids: TopicIds, edge: Offsets, earliest: Offsets) -> Offsets:
+        """Where to begin, or to end; a topic that was created again is read as a whole."""
+        others = reach.others(topic_ids)
+        report_others(self._options, others)
+        return {**edge, **put_back(self._options, reach.without(others), earliest)}
 
     def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:
         """The part of the range that the log has; what lies outside is reported as lost."""
@@ -304,10 +320,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
         if self._initial is None:
             lookup = self._lookup()
-            partitions = lookup.partitions(must_exist=True)
+            partitions, ids = lookup.partitions_and_ids(must_exist=True)
             starting = self._options.starting
-            epochs = {**lookup.ends(partitions).epochs, **epochs_of(starting)}
-            self._initial = Reach(lookup.offsets(starting, partitions), epochs).to_json_object()
+            given = reach_of(starting, lookup.offsets(starting, partitions))
+            epochs = {**lookup.ends(partitions).epochs, **given.epochs}
+            found = Reach(given.offsets, epochs, {**ids, **given.topic_ids})
+            self._initial = found.to_json_object()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -327,20 +345,21 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = Reach.from_json_object(start)
         self._progress.report(begun.offsets)
         lookup = self._lookup()
-        end, epochs = self._now(lookup)
-        self._latest = end
+        now = self._now(lookup)
+        begun = begun.without(begun.others(now.topic_ids))
+        self._latest = end = now.offsets
         if self._available is not None:
             end = {
                 each: min(end.get(each, offset), offset) for each, offset in self._available.items()
             }
         if not isinstance(limit, ReadMaxRows) and self._options.min_offsets_per_trigger is None:
-            return reached(begun, end, epochs).to_json_object()
+            return reached(begun, now._replace(offsets=end)).to_json_object()
         begin = self._with_new(lookup, begun.offsets, end)
         if self._is_too_little(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return reached(begun, end, epochs).to_json_object()
+        return reached(begun, now._replace(offsets=end)).to_json_object()
 
     def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
         """Whether a micro-batch should wait for more; the first one of a run never does."""
@@ -364,10 +383,14 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of a micro-batch; the same for a replay, if the logs still have them."""
         lookup = self._lookup()
         begun, ended = Reach.from_json_object(start), Reach.from_json_object(end)
+        now, ids = lookup.partitions_and_ids(must_exist=False)
+        again, others = begun.others(ended.topic_ids), ended.others(ids)
+        report_others(self._options, sorted({*again, *others}))
+        begun = begun.without(again)
         gone = sorted(begun.offsets.keys() - ended.offsets.keys())
         if gone:
             self._report(f"{', '.join(map(str, gone))}: deleted, maybe with unread records")
-        there = set(lookup.partitions(must_exist=False))
+        there = {each for each in now if each.topic not in others}
         earliest = lookup.earliest(sorted(there & ended.offsets.keys()))
         begin = put_back(self._options, begun, earliest)
         stop = put_back(self._options, ended, earliest)
@@ -391,7 +414,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return OffsetLookup(self._options)
 
     def _now(self, lookup: OffsetLookup) -> Reach:
-        return lookup.ends(lookup.partitions(must_exist=False))
+        partitions, ids = lookup.partitions_and_ids(must_exist=False)
+        return lookup.ends(partitions)._replace(topic_ids=ids)
 
     def _with_new(self, lookup: OffsetLookup, start: Offsets, end: Offsets) -> Offsets:
         """The start of a batch, with the partitions that came since the last one."""
@@ -417,13 +441,19 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report_data_loss(what, fail=self._options.fail_on_data_loss)
 
 
-def reached(begun: Reach, end: Offsets, epochs: Epochs) -> Reach:
+def reached(begun: Reach, end: Reach) -> Reach:
     """The end of a micro-batch, with the epochs of the leaders that have the records up to it.
 
     Without new records an older epoch is ignored: the end would flip back and forth.
     """
-    found = {}
-    for each, offset in end.items():
-        epoch, before = epochs.get(each, NO_EPOCH), begun.epochs.get(each, NO_EPOCH)
-        found[each] = max(epoch, before) if begun.offsets.get(each) == offset else epoch
-    return Reach(end, {each: epoch for each, epoch in found.items() if epoch != NO_EPOCH})
+    epochs = {}
+    for each, offset in end.offsets.items():
+        epoch, before = end.epochs.get(each, NO_EPOCH), begun.epochs.get(each, NO_EPOCH)
+        epochs[each] = max(epoch, before) if begun.offsets.get(each) == offset else epoch
+    topics = {each.topic for each in end.offsets}
+    ids = {**begun.topic_ids, **end.topic_ids}
+    return Reach(
+        end.offsets,
+        {each: epoch for each, epoch in epochs.items() if epoch != NO_EPOCH},
+        {topic: topic_id for topic, topic_id in ids.items() if topic in topics},
+    )

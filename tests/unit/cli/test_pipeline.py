@@ -313,6 +313,21 @@ def test_query_that_has_changed_is_told_what_to_do(spark_says):
     )
 
 
+def test_pipeline_whose_topic_was_created_again_is_told_what_to_do():
+    """The source names an option of its own, which no pipeline has."""
+    pipeline = load_pipeline("word_count")
+    what = "lines: was deleted and created again"
+    advice = "set the option failOnDataLoss to false to go on with what is there"
+
+    with pytest.raises(CommandError) as error, own_failures(pipeline, "my.py:W", Terminal()):
+        raise CommandError(f"Spark failed: ottla.spark.readers.DataLossError: {what}; {advice}")
+
+    assert str(error.value) == (
+        f"word_count cannot go on where it was: {what}; 'ottla pipeline reset my.py:W' lets it "
+        "begin anew, over what is in its topics now"
+    )
+
+
 def test_list_shows_pipelines_of_packages(own, monkeypatch):
     """Beside Ottla's own; one that cannot be imported is listed with its error."""
     values = {"orders": "shop_orders:PIPELINE", "broken": "no_such_shop:PIPELINE"}

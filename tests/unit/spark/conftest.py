@@ -8,14 +8,15 @@ from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInf
 from ottla.clients.partition_reader import Truncation
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
 from ottla.spark import connections
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 
 class FakeAdmin:
     """`logs[topic][partition]` is the first offset of the log, and where it ends.
 
     `told` are the offsets that groups were given, unless there is a `refusal`. `epochs` are those
-    of leaders, as far as they tell them; what they have `cut` was read in an older one.
+    of leaders, as far as they tell them; what they have `cut` was read in an older one. `ids` are
+    those of topics, where brokers return them.
     """
 
     def __init__(self):
@@ -23,6 +24,7 @@ class FakeAdmin:
         self.told = []
         self.refusal = None
         self.epochs = {}
+        self.ids = {}
         self.cut = {}
 
     def log(self, topic, *ranges):
@@ -36,6 +38,7 @@ class FakeAdmin:
         return {
             name: TopicDescription(
                 name,
+                topic_id=self.ids.get(name, NO_UUID),
                 partitions=[TopicPartitionInfo(p, leader=0) for p in range(len(self.logs[name]))],
             )
             for name in names

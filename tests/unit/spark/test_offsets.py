@@ -38,12 +38,12 @@ def test_json_is_that_of_the_kafka_source():
 def test_epochs_stand_beside_the_offsets():
     """Under a name that no topic can have; offsets alone are the form of Spark's Kafka source."""
     text = '{"a":{"0":5,"1":7},"leader epochs":{"a":{"0":3}}}'
-    reach = Reach({A0: 5, A1: 7}, {A0: 3})
+    reach = Reach({A0: 5, A1: 7}, {A0: 3}, {})
 
     assert parse_reach(text) == Reach.from_json_object(json.loads(text)) == reach
     assert json.dumps(reach.to_json_object(), separators=(",", ":")) == text
-    assert Reach({A0: 5}, {}).to_json_object() == {"a": {"0": 5}}
-    assert parse_reach('{"a":{"0":-2}}') == Reach({A0: -2}, {})
+    assert Reach({A0: 5}, {}, {}).to_json_object() == {"a": {"0": 5}}
+    assert parse_reach('{"a":{"0":-2}}') == Reach({A0: -2}, {}, {})
 
 
 @pytest.mark.parametrize("epochs", ["7", '{"a":7}', '{"a":{"0":-1}}', '{"a":{"x":1}}'])
@@ -51,6 +51,18 @@ def test_epochs_of_another_form_are_refused(epochs):
     """As offsets are."""
     with pytest.raises(OffsetsError, match="JSON like"):
         parse_reach(f'{{"a":{{"0":5}},"leader epochs":{epochs}}}')
+
+
+def test_ids_of_topics_stand_beside_the_offsets():
+    """What is no text is refused, as an id."""
+    text = '{"a":{"0":5},"topic ids":{"a":"x"}}'
+    reach = Reach({A0: 5}, {}, {"a": "x"})
+
+    assert parse_reach(text) == Reach.from_json_object(json.loads(text)) == reach
+    assert reach.to_json_object() == json.loads(text)
+    for wrong in ('{"a":{"0":5},"topic ids":{"a":1}}', '{"a":{"0":5},"topic ids":[]}'):
+        with pytest.raises(OffsetsError):
+            parse_reach(wrong)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 99, 100, 101, 1000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from pyspark.sql.datasource import InputPartition
 
@@ -86,3 +88,17 @@ def test_offsets_with_epochs_are_compared_with_the_log(admin):
     with pytest.raises(DataLossError, match="a-0 is no longer the log"):
         reader(**given).partitions()
     assert ranges(reader(**given, failOnDataLoss="false").partitions()) == [(0, 3, 9)]
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_no_bounds(admin):
+    """Those of a stream's progress name its topic: another one is not read for it, or is whole."""
+    admin.log("a", (1, 9))
+    admin.ids["a"] = UUID(int=2)
+    given = {
+        side: f'{{"a":{{"0":{offset}}},"topic ids":{{"a":"{UUID(int=1)}"}}}}'
+        for side, offset in (("startingOffsets", 5), ("endingOffsets", 7))
+    }
+
+    with pytest.raises(DataLossError, match="a: was deleted and created again"):
+        reader(**given).partitions()
+    assert ranges(reader(**given, failOnDataLoss="false").partitions()) == [(0, 1, 9)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -273,6 +274,62 @@ def test_log_that_does_not_know_the_epoch_is_read_from_its_beginning(admin, capl
         found = reader(failOnDataLoss="false").partitions(with_epoch(5, 6), with_epoch(9, 7))
     assert ranges(found) == [(0, 1, 9)]
     assert "going on, as failOnDataLoss is false" in caplog.text
+
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+def of_topic(offset, topic_id):
+    """Where a query stands in partition 0 of the topic with this id, if it knows one."""
+    found = {"a": {"0": offset}}
+    return found if topic_id is None else {**found, "topic ids": {"a": str(topic_id)}}
+
+
+@pytest.mark.parametrize("length", [0, 3, 5, 9])
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(2)])
+def test_topic_that_was_created_again_is_not_taken_for_the_former(admin, caplog, length, limit):
+    """However long it is: the query fails, or reads it from its beginning, limited as ever."""
+    admin.log("a", (0, 5))
+    admin.ids["a"] = OLD
+    assert reader().initialOffset() == of_topic(0, OLD)
+    start = reader().latestOffset(of_topic(0, OLD), ReadAllAvailable())
+    assert start == of_topic(5, OLD)
+    admin.log("a", (0, length))
+    admin.ids["a"] = NEW
+
+    stream, said = reader(failOnDataLoss="false"), "a: was deleted and created again"
+    end = stream.latestOffset(start, limit)
+    assert end == of_topic(min(length, getattr(limit, "max_rows", 9)), NEW)
+    with pytest.raises(DataLossError, match=said):
+        reader().partitions(start, end)
+    expected = [(0, 0, end["a"]["0"])] if length else []
+    assert ranges(stream.partitions(start, end)) == expected
+    assert said in caplog.text
+
+
+def test_batch_of_a_topic_that_was_created_again_is_lost_when_it_is_run_again(admin, caplog):
+    """It was planned for the former topic; what is in the other is in the next batch."""
+    admin.log("a", (0, 9))
+    admin.ids["a"] = NEW
+    start, end = of_topic(2, OLD), of_topic(5, OLD)
+
+    with pytest.raises(DataLossError, match="a: was deleted and created again"):
+        reader().partitions(start, end)
+    stream = reader(failOnDataLoss="false")
+    assert ranges(stream.partitions(start, end)) == []
+    following = stream.latestOffset(end, ReadAllAvailable())
+    assert ranges(stream.partitions(end, following)) == [(0, 0, 9)]
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, OLD), (OLD, None), (OLD, OLD)])
+def test_topics_without_an_id_are_read_on(admin, before, now):
+    """In checkpoints from before ids were kept, and where a broker returns none."""
+    admin.log("a", (0, 9))
+    admin.ids |= {} if now is None else {"a": now}
+    end = reader().latestOffset(of_topic(5, before), ReadAllAvailable())
+
+    assert end == of_topic(9, OLD)
+    assert ranges(reader().partitions(of_topic(5, before), end)) == [(0, 5, 9)]
 
 
 def test_truncated_log_fails_the_query_with_all_that_is_known(admin):
