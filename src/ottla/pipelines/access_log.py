@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 WORDS_BEHIND = r"(?: [^\s\"\[\]]++)*+"
-FIELDS_BEHIND = r'(?: (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"\[\]]++))*+'
+# Also `rt="0.2"`, and names in brackets; a time in brackets belongs to a second line.
+TEXT_BEHIND = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+FIELDS_BEHIND = rf'(?: (?:[^\s"\[\]]++(?:{TEXT_BEHIND})?+|{TEXT_BEHIND}|\[[\w.-]*+\]))*+'
 # Every part has a bound or is possessive: hostile lines cost no more time than others.
 LINE = re.compile(
     r'(\S{1,255}) (\S{1,255}) (""|[^"\[\]]{0,255}?) \[([^\]]{1,64})\] '
@@ -42,6 +44,8 @@ LINE = re.compile(
 # The name of the site before the client, as in vhost_combined; an IPv6 address has more colons.
 SITE_AND_PORT = re.compile(r"(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 ADDRESS_AND_PORT = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}|\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?")
+# The addresses of a client and of proxies, as in X-Forwarded-For, in the client's place.
+CHAIN = re.compile(r"([^\s,]{1,255}),(?: ?[^\s,]{1,255},){0,50}+ ?[^\s,]{1,255}(?= )")
 ADDRESS = re.compile(r"[0-9A-Fa-f]*[.:][0-9A-Fa-f.:%a-z]+")
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 REQUEST = re.compile(rf"({TOKEN}) (.+) [A-Z]{{2,8}}/\d(?:\.\d)?", re.DOTALL)
@@ -50,6 +54,7 @@ TIME = re.compile(
     r"(\d\d)/([A-Z][a-z][a-z])/(\d{4}):(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? "
     r"([+-])(\d\d):?(\d\d)"
 )
+ISO_LEAP_SECOND = re.compile(r"(T\d\d:\d\d:)60")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 ASSET = re.compile(r"\.(?:css|js|png|jpe?g|gif|ico|svg|webp|woff2?|ttf|map)$", re.IGNORECASE)
 FIRST_ERROR_STATUS = 400
@@ -133,10 +138,10 @@ def trimmed(value: bytes) -> bytes:
 def _from_line(text: str) -> LoggedRequest:
     site, _, behind = text.partition(" ")
     is_vhost = SITE_AND_PORT.fullmatch(site) is not None
-    found = LINE.fullmatch(behind if is_vhost else text)
+    found = _matched(behind if is_vhost else text)
     if found is None and is_vhost:
         # It may be the client with its port, which looks the same.
-        is_vhost, found = False, LINE.fullmatch(text)
+        is_vhost, found = False, _matched(text)
     if found is None:
         raise NoRequestError(UNKNOWN_FORMAT)
     client, second, user, time, asked, status, size, words, referrer, agent, more = found.groups()
@@ -155,6 +160,11 @@ def _from_line(text: str) -> LoggedRequest:
         _part(agent),
         _form(is_vhost, agent is not None, words or more or ""),
     )
+
+
+def _matched(text: str) -> re.Match[str] | None:
+    chain = CHAIN.match(text)
+    return LINE.fullmatch(text if chain is None else chain[1] + text[chain.end() :])
 
 
 def _form(is_vhost: bool, has_agent: bool, more: str) -> str:
@@ -196,7 +206,9 @@ def _logged_time(text: str) -> datetime:
     try:
         found = TIME.fullmatch(text)
         if found is None:
-            return _utc(datetime.fromisoformat(text))
+            second_59 = ISO_LEAP_SECOND.sub(r"\g<1>59", text)
+            leap = second_59 != text
+            return _utc(datetime.fromisoformat(second_59)) + timedelta(seconds=leap)
         day, month, year, hour, minute, second, fraction, sign, hours, minutes = found.groups()
         offset = timedelta(hours=int(hours), minutes=int(minutes))
         if int(minutes) >= MINUTES_OF_AN_HOUR or month not in MONTHS:
@@ -280,9 +292,10 @@ def _from_json(text: str, is_wrapped: bool = False) -> LoggedRequest:
         raise NoRequestError("the JSON object has no client's address")
     if status is None or not 0 <= status <= MAX_STATUS:
         raise NoRequestError("the JSON object has no status")
-    method, path = _text(found["method"]) or None, _text(found["path"])
+    asked_method, asked_path = _asked(_text(found["request"]) or "-")
+    method, path = _text(found["method"]) or asked_method, _text(found["path"])
     if path is None:
-        method, path = _asked(_text(found["request"]) or "-")
+        path = asked_path
     size = _number(found["size"])
     return LoggedRequest(
         _without_port(client[:LONGEST_CLIENT]),
@@ -327,7 +340,8 @@ def _text(value: Any) -> str | None:
 
 def _number(value: Any) -> int | None:
     try:
-        return int(value) if isinstance(value, int | float | str) else None
+        is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
+        return int(value) if is_number else None
     except (ValueError, OverflowError):
         return None
 

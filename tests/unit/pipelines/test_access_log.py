@@ -98,6 +98,46 @@ REQUESTS = {
         200,
         7,
     ),
+    **{
+        f"further fields: {more}": (
+            f"{COMBINED} {more}".encode(),
+            "combined with further fields",
+            "192.0.2.1",
+            "GET",
+            "/a",
+            200,
+            7,
+        )
+        for more in (
+            'rt=0.005 uct="0.000" uht="-, 0.2" urt="a\\"b"',
+            "431 0.001 [default-web-80] [] 10.0.0.1:80, 10.0.0.2:80 0, 7 0.0, 0.1 502, 200 4f1c",
+        )
+    },
+    **{
+        f"behind proxies: {chain}": (
+            line().replace(b"192.0.2.1", chain.encode(), 1),
+            "combined",
+            "192.0.2.1",
+            "GET",
+            "/a",
+            200,
+            7,
+        )
+        for chain in (
+            "192.0.2.1, 10.0.0.1",
+            "192.0.2.1,10.0.0.1",
+            "192.0.2.1:51213, 2001:db8::1, unknown, 10.0.0.1",
+        )
+    },
+    "vhost behind proxies": (
+        b"a.example:80 " + line().replace(b"192.0.2.1", b"192.0.2.1, 10.0.0.1", 1),
+        "vhost_combined",
+        "192.0.2.1",
+        "GET",
+        "/a",
+        200,
+        7,
+    ),
     "vhost in IPv6": (b"[::1]:80 " + line(), "vhost_combined", "192.0.2.1", "GET", "/a", 200, 7),
     "vhost common": (
         b"a.example:80 " + line(end="200 7"),
@@ -287,6 +327,15 @@ REQUESTS = {
         7,
     ),
     "JSON": (as_json(body_bytes_sent=7), "JSON", "192.0.2.1", "GET", "/a", 200, 7),
+    "JSON with a path and a request": (
+        as_json(uri="/b", size=7),
+        "JSON",
+        "192.0.2.1",
+        "GET",
+        "/b",
+        200,
+        7,
+    ),
     "JSON, all texts": (
         as_json(status="200", body_bytes_sent="7"),
         "JSON",
@@ -366,6 +415,7 @@ REASONS = {
     "JSON without client": (as_json(remote_addr=None), "the JSON object has no client's address"),
     "JSON without status": (as_json(status=None), "the JSON object has no status"),
     "JSON, status NaN": (as_json(status=float("nan")), "the JSON object has no status"),
+    "JSON, status true": (as_json(status=True), "the JSON object has no status"),
     "JSON, status 1000": (as_json(status=1000), "the JSON object has no status"),
     "JSON without time": (as_json(time=None), BAD_TIME),
     "JSON, local time": (as_json(time="2026-11-26T10:00:05"), BAD_TIME),
@@ -410,6 +460,8 @@ def test_line_is_left_out_for_a_reason(name):
         ("2026-11-26T11:00:05+01:00", TEN),
         ("26/Nov/2026:10:00:60 +0000", TEN.replace(minute=1, second=0)),
         ("31/Dec/2026:23:59:60 +0000", datetime(2027, 1, 1, tzinfo=UTC)),
+        ("2026-12-31T23:59:60Z", datetime(2027, 1, 1, tzinfo=UTC)),
+        ("2026-11-26T11:00:60.5+01:00", TEN.replace(minute=1, second=0, microsecond=500_000)),
     ],
 )
 def test_time_is_the_moment_in_utc(text, expected):
@@ -431,6 +483,10 @@ def test_time_in_json_may_be_a_number(number):
         line(end='200 1 "-" "' + '\\"' * 300_000),
         line(end='200 1 "' + '" 200 1 "' * 50_000 + '" "-'),
         line(end="200 1" + ' "" ""' * 100_000 + "["),
+        line(end='200 1 "" ""' + ' a="b" [c]' * 100_000 + "["),
+        line(end='200 1 "" "" a="' + '\\"' * 300_000),
+        b"192.0.2.1, " * 100_000 + line() + b"[",
+        b"1, " * 49 + b"2" * 300_000 + b"[",
         b"{" + b"\\x" * 300_000,
     ],
 )
