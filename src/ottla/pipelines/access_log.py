@@ -205,29 +205,35 @@ def _logged_time(text: str) -> datetime:
     """A moment as servers write it, or as ISO 8601; always with its zone."""
     try:
         found = TIME.fullmatch(text)
-        if found is None:
-            second_59 = ISO_LEAP_SECOND.sub(r"\g<1>59", text)
-            leap = second_59 != text
-            return _utc(datetime.fromisoformat(second_59)) + timedelta(seconds=leap)
-        day, month, year, hour, minute, second, fraction, sign, hours, minutes = found.groups()
-        offset = timedelta(hours=int(hours), minutes=int(minutes))
-        if int(minutes) >= MINUTES_OF_AN_HOUR or month not in MONTHS:
-            raise NoRequestError(BAD_TIME)
-        # A leap second is second 60: the moment behind second 59.
-        leap = int(second) == LEAP_SECOND
-        moment = datetime(
-            int(year),
-            MONTHS.index(month) + 1,
-            int(day),
-            int(hour),
-            int(minute),
-            int(second) - leap,
-            int((fraction or "0").ljust(6, "0")[:6]),
-            timezone(-offset if sign == "-" else offset),
-        )
-        return _utc(moment) + timedelta(seconds=leap)
+        return _iso_time(text) if found is None else _server_time(*found.groups())
     except (ValueError, OverflowError):
         raise NoRequestError(BAD_TIME) from None
+
+
+def _iso_time(text: str) -> datetime:
+    # A leap second is second 60: the moment behind second 59.
+    second_59 = ISO_LEAP_SECOND.sub(r"\g<1>59", text)
+    leap = second_59 != text
+    return _utc(datetime.fromisoformat(second_59)) + timedelta(seconds=leap)
+
+
+def _server_time(day: str, month: str, year: str, *more: str) -> datetime:
+    hour, minute, second, fraction, sign, hours, minutes = more
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    if int(minutes) >= MINUTES_OF_AN_HOUR or month not in MONTHS:
+        raise NoRequestError(BAD_TIME)
+    leap = int(second) == LEAP_SECOND
+    moment = datetime(
+        int(year),
+        MONTHS.index(month) + 1,
+        int(day),
+        int(hour),
+        int(minute),
+        int(second) - leap,
+        int((fraction or "0").ljust(6, "0")[:6]),
+        timezone(-offset if sign == "-" else offset),
+    )
+    return _utc(moment) + timedelta(seconds=leap)
 
 
 def _utc(moment: datetime) -> datetime:
