@@ -66,7 +66,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
         snapshot, name = DeltaHome(place_of(arguments)).snapshot(), arguments.name
         ids = lookup.topic_ids({each.topic for each in to})
         snapshot.check_rewind(name or DEFAULT_NAME, to, ids, lookup.earliest(to))
-        back = snapshot.rewind(name or DEFAULT_NAME, to)
+        back = snapshot.rewind(name or DEFAULT_NAME, to, ids)
     for where, (before, after) in back.items():
         terminal.print(f"{where}: from offset {before} back to {after}")
     if not back:

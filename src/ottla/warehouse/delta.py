@@ -2,9 +2,10 @@
 
 The progress of a load is kept in the table's application transactions: one for the load, whose
 version is its number, one for each partition, whose version is the next offset, and one for the id
-of each topic, by which a topic is known that was deleted and made again. They are in the same
-commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of them
-was changed since its snapshot: of two loads of one name, one commits.
+of each topic, by which a topic is known that was deleted and made again. One more for each
+partition says how far loads of any name have come. They are in the same commit as the files, stay
+when the log is shortened, and delta-rs refuses a commit if one of them was changed since its
+snapshot: of two loads of one name, or of one partition, one commits.
 
 Tables are read back in Spark without any jar, and with SQL in this process without Spark.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
@@ -60,7 +61,8 @@ def make_delta(place: Place, schema: pa.Schema) -> DeltaTable:
 
 
 COMMITS_LOOKED_AT = 200
-"""How many commits are looked through for loads of other names."""
+"""How many commits are looked through for the names of loads, and for how far they have come in a
+table of a version that did not keep that."""
 
 
 class DeltaHome:
@@ -213,8 +215,24 @@ class DeltaSnapshot:
         return has_ids and version(_topic_app_id(name, topic, topic_id)) is None
 
     def ends_of_others(
+        self, name: str, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, tuple[str, int]]:
+        own, version = self.offsets(name, partitions), self._table.transaction_version
+        ends = {each: version(_rows_app_id(each, topic_ids)) for each in partitions}
+        ends = {each: end for each, end in ends.items() if end is None or end != own.get(each)}
+        named = self._ends_in_history(name, topic_ids) if ends else {}
+        found = {}
+        for each, end in ends.items():
+            if end is not None:
+                found[each] = (named[each][0] if each in named else "", end)
+            elif each in named:
+                found[each] = named[each]
+        return found
+
+    def _ends_in_history(
         self, name: str, topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, tuple[str, int]]:
+        """The same by the descriptions of the newest commits, which have names."""
         found: dict[TopicPartition, tuple[str, int]] = {}
         rewound: dict[TopicPartition, int] = {}
         """Rows behind these offsets were taken back, also those of other loads."""
@@ -231,13 +249,16 @@ class DeltaSnapshot:
                 end = min(offset, rewound.get(where, offset))
                 if where not in found or end > found[where][1]:
                     found[where] = (commit["ottla.load"], end)
-        return {where: end for where, end in found.items() if where.topic in topic_ids}
+        return found
 
     def fitted(self, rows: DataFrame) -> DataFrame:
         return fitted(rows, _columns_of(self._table))
 
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
         versions = {_app_id(load.name, each): offset for each, offset in load.ends.items()}
+        for where, offset in load.ends.items():
+            rows = _rows_app_id(where, load.topic_ids)
+            versions[rows] = max(offset, self._table.transaction_version(rows) or 0)
         for topic, topic_id in load.topic_ids.items():
             is_other = self.is_other_topic(load.name, topic, topic_id)
             for each in (ANY_ID, topic_id, *([FORMER_ID] if is_other else [])):
@@ -278,7 +299,9 @@ class DeltaSnapshot:
             if now.transaction_version(name) != self._table.transaction_version(name)
         ]
         if same:
-            why = f"another load of {same[0].partition('/')[0]} has committed meanwhile"
+            name = same[0].partition("/")[0]
+            other = "a load of another name" if name == ANY_NAME else f"another load of {name}"
+            why = f"{other} has committed meanwhile"
         else:
             why = "its columns were changed meanwhile, by a load that adds or widens some"
         return WarehouseError(
@@ -310,10 +333,12 @@ class DeltaSnapshot:
                     "taken back"
                 )
 
-    def rewind(self, name: str, to: Offsets) -> dict[TopicPartition, tuple[int, int]]:
+    def rewind(
+        self, name: str, to: Offsets, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Remove rows and reset offsets, in one commit; returns old and new offsets.
 
-        Only partitions that are beyond an offset of `to` go back to it.
+        Only partitions that are beyond an offset of `to` go back to it. The topics have these ids.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -325,7 +350,11 @@ class DeltaSnapshot:
             f"(topic = '{where.topic}' AND partition = {where.partition} AND offset >= {offset})"
             for where, (_, offset) in back.items()
         )
-        versions = {_app_id(name, each): offset for each, (_, offset) in back.items()}
+        versions = {
+            app_id: offset
+            for each, (_, offset) in back.items()
+            for app_id in (_app_id(name, each), _rows_app_id(each, topic_ids))
+        }
         number = self.number(name) + 1
         text = json.dumps(to_json_object({each: offset for each, (_, offset) in back.items()}))
         facts = {"ottla.load": name, "ottla.number": str(number), "ottla.rewound.to": text}
@@ -370,6 +399,15 @@ def properties(
 
 def _app_id(name: str, where: TopicPartition) -> str:
     return f"{name}/{where.topic}/{where.partition}"
+
+
+ANY_NAME: Final = "*"
+"""In place of a name, which no load can have."""
+
+
+def _rows_app_id(where: TopicPartition, topic_ids: Mapping[str, str]) -> str:
+    """The transaction that says how far a partition is in the table, by loads of any name."""
+    return f"{ANY_NAME}/{where.topic}@{topic_ids.get(where.topic, '')}/{where.partition}"
 
 
 ANY_ID, FORMER_ID = "ids", "former"

@@ -62,10 +62,11 @@ class TableSnapshot(Protocol):
         ids of what they have read are not known."""
 
     def ends_of_others(
-        self, name: str, topic_ids: Mapping[str, str]
+        self, name: str, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, tuple[str, int]]:
-        """The load of another name that is furthest in a partition of these topics, and where it
-        ended: records before that are in the table already."""
+        """The load of another name that is furthest in a partition, if one is further than this
+        one, and where it ended: records before that are in the table already. Its name is empty
+        where it is long ago."""
 
     def fitted(self, rows: DataFrame) -> DataFrame:
         """The rows with the types of the table's columns, where those are wider."""

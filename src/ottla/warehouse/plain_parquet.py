@@ -114,7 +114,7 @@ class ParquetSnapshot:
         return known.get(topic, topic_id) != topic_id
 
     def ends_of_others(
-        self, name: str, topic_ids: Mapping[str, str]
+        self, name: str, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, tuple[str, int]]:
         found: dict[TopicPartition, tuple[str, int]] = {}
         for other in self._newest["loads"].keys() - {name}:
@@ -123,7 +123,7 @@ class ParquetSnapshot:
             for where, offset in offsets.items():
                 if topic_ids.get(where.topic) == ids.get(where.topic, topic_ids.get(where.topic)):
                     found[where] = max(found.get(where, ("", 0)), (other, offset), key=_end)
-        return {where: end for where, end in found.items() if where.topic in topic_ids}
+        return {where: end for where, end in found.items() if where in partitions}
 
     def fitted(self, rows: DataFrame) -> DataFrame:
         return rows

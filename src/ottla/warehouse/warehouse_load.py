@@ -191,14 +191,15 @@ class WarehouseLoad:
     ) -> None:
         """Refuse to load again what a load of another name has put into the table."""
         for where, (other, end) in sorted(
-            snapshot.ends_of_others(self._options.name, topic_ids).items()
+            snapshot.ends_of_others(self._options.name, starts, topic_ids).items()
         ):
             if end > starts.get(where, end):
+                who = f"a load named {other}" if other else "a load of another name"
+                under = f"the name {other}" if other else "that name"
                 raise WarehouseError(
-                    f"table {self._table.place.uri}: a load named {other} has put {where} into it "
-                    f"up to offset {end}, and {self._options.name} would go on at "
-                    f"{starts[where]}: these records would be in it twice; load under the name "
-                    f"{other}, or into another table"
+                    f"table {self._table.place.uri}: {who} has put {where} into it up to offset "
+                    f"{end}, and {self._options.name} would go on at {starts[where]}: these "
+                    f"records would be in it twice; load under {under}, or into another table"
                 )
 
     def _records(self, load: Load) -> DataFrame:

@@ -160,9 +160,10 @@ def test_rewound_load_reads_again_from_a_point_in_time(broker, topic, home, load
     partitions = [ottla.TopicPartition(topic, number) for number in range(2)]
     with ottla.Admin(broker.bootstrap_servers) as admin:
         at = admin.list_offsets(dict.fromkeys(partitions, 2_000))
+        ids = {topic: str(admin.describe_topics([topic])[topic].topic_id)}
     to = {where: result.offset for where, result in at.items() if result.offset >= 0}
 
-    back = home.snapshot().rewind("load", to)
+    back = home.snapshot().rewind("load", to, ids)
 
     assert read_values(home.place) == numbers(0, 20)
     assert sum(before - after for before, after in back.values()) == 10

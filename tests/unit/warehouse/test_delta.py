@@ -130,7 +130,7 @@ def test_what_ends_a_commit_is_named(home):
     longer = StructType([StructField("partition", LongType())])
     for between, reason in (
         (lambda: do(home, load_of(2, {P0: 3}, {P0: 4})), "another load of load has committed"),
-        (lambda: home.snapshot().rewind("load", {P0: 2}), "another load of load has committed"),
+        (lambda: home.snapshot().rewind("load", {P0: 2}, {}), "another load of load has committed"),
         (lambda: home.prepare(wide, ()), "its columns were changed meanwhile"),
         (lambda: home.prepare(longer, ()), "its columns were changed meanwhile"),
     ):
@@ -144,20 +144,65 @@ def test_what_ends_a_commit_is_named(home):
         assert offsets(home) == before
 
 
+ONE = {"t": "one"}
+
+
+def ends_of_others(home, name, topic="t", topic_id="one"):
+    """Of two partitions, for a load of this name."""
+    places = [where._replace(topic=topic) for where in (P0, P1)]
+    return home.snapshot().ends_of_others(name, places, {topic: topic_id})
+
+
 def test_what_loads_of_other_names_have_is_known(home):
     """Where the furthest of them ended, of the same topic; what was taken back is not there."""
-    assert home.snapshot().ends_of_others("new", {"t": "one"}) == {}
-    first = replace(load_of(1, {P0: 0, P1: 0}, {P0: 5, P1: 3}), topic_ids={"t": "one"})
-    do(home, first)
-    do(home, replace(load_of(1, {P0: 0}, {P0: 2}), name="small", topic_ids={"t": "one"}))
-    found = {P0: ("load", 5), P1: ("load", 3)}
-    assert home.snapshot().ends_of_others("new", {"t": "one"}) == found
-    assert home.snapshot().ends_of_others("load", {"t": "one"}) == {P0: ("small", 2)}
-    assert home.snapshot().ends_of_others("new", {"t": "two"}) == {}
-    assert home.snapshot().ends_of_others("new", {"u": "one"}) == {}
-    home.snapshot().rewind("load", {P0: 1, P1: 9})
-    assert home.snapshot().ends_of_others("new", {"t": "one"})[P0][1] == 1
-    assert home.snapshot().ends_of_others("small", {"t": "one"})[P0] == ("load", 1)
+    assert ends_of_others(home, "new") == {}
+    do(home, load_of(1, {P0: 0, P1: 0}, {P0: 5, P1: 3}, topic_ids=ONE))
+    do(home, load_of(1, {P0: 0}, {P0: 2}, "small", topic_ids=ONE))
+    assert ends_of_others(home, "new") == {P0: ("load", 5), P1: ("load", 3)}
+    assert ends_of_others(home, "load") == {}
+    assert ends_of_others(home, "small") == {P0: ("load", 5), P1: ("load", 3)}
+    assert ends_of_others(home, "new", topic_id="two") == {}
+    assert ends_of_others(home, "new", topic="u") == {}
+    home.snapshot().rewind("load", {P0: 1, P1: 9}, ONE)
+    assert ends_of_others(home, "new")[P0][1] == 1
+    assert ends_of_others(home, "small")[P0] == ("load", 1)
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_loads_of_other_names_are_known_however_long_ago(home, monkeypatch, is_expired):
+    """Behind any number of commits, and when these are gone: only the name is missing then."""
+    monkeypatch.setattr("ottla.warehouse.delta.COMMITS_LOOKED_AT", 2)
+    do(home, load_of(1, {P0: 0}, {P0: 5}, topic_ids=ONE))
+    for number in range(3):
+        do(home, load_of(number + 1, {P1: number}, {P1: number + 1}, "other", topic_ids=ONE))
+    if is_expired:
+        open_delta(home.place).create_checkpoint()
+        for path in table_log(home).glob("*.json"):
+            path.unlink()
+
+    assert ends_of_others(home, "new") == {P0: ("", 5), P1: ("" if is_expired else "other", 3)}
+    assert ends_of_others(home, "other") == {P0: ("", 5)}
+
+
+def test_of_loads_that_did_not_keep_how_far_a_partition_is(home, monkeypatch):
+    """Those of an earlier version are known by the descriptions of the newest commits."""
+    with monkeypatch.context() as patch:
+        patch.setattr("ottla.warehouse.delta._rows_app_id", lambda where, ids: f"-/{where}")
+        do(home, load_of(1, {P0: 0}, {P0: 5}, topic_ids=ONE))
+    assert ends_of_others(home, "new") == {P0: ("load", 5)}
+
+
+def test_of_two_loads_of_a_partition_one_commits(home):
+    """Of any names: both have seen that nobody was further, and have read the same records."""
+    load = load_of(1, {P0: 0}, {P0: 3}, topic_ids=ONE)
+    other = load_of(1, {P0: 0}, {P0: 3}, "other", topic_ids=ONE)
+    first, second = home.snapshot(), home.snapshot()
+    first.commit(load, write(home, load))
+
+    with pytest.raises(WarehouseError, match="a load of another name has committed meanwhile"):
+        second.commit(other, write(home, other))
+
+    assert offsets(home) == {0: [0, 1, 2], 1: []}
 
 
 def test_offsets_outlive_the_log_of_the_table(home):
@@ -190,7 +235,7 @@ def test_rewind_takes_back_rows_and_offsets_in_one_commit(home):
     """Of partitions that are beyond the offset; records that are loaded again are there once."""
     do(home, load_of(1, {P0: 0, P1: 0}, {P0: 5, P1: 5}))
 
-    assert home.snapshot().rewind("load", {P0: 2, P1: 9}) == {P0: (5, 2)}
+    assert home.snapshot().rewind("load", {P0: 2, P1: 9}, {}) == {P0: (5, 2)}
 
     assert offsets(home) == {0: [0, 1], 1: [0, 1, 2, 3, 4]}
     assert home.snapshot().offsets("load", [P0, P1]) == {P0: 2, P1: 5}
@@ -232,7 +277,7 @@ def test_rewind_and_load_at_once_do_not_mix(home):
     """A load that was planned before a rewind is refused."""
     do(home, load_of(1, {P0: 0}, {P0: 5}))
     planned, load = home.snapshot(), load_of(2, {P0: 5}, {P0: 8})
-    home.snapshot().rewind("load", {P0: 0})
+    home.snapshot().rewind("load", {P0: 0}, {})
 
     with pytest.raises(WarehouseError, match="meanwhile"):
         planned.commit(load, write(home, load))
@@ -247,7 +292,7 @@ def test_rewind_does_not_miss_what_was_loaded_meanwhile(home):
     do(home, load_of(2, {P0: 5}, {P0: 8}))
 
     with pytest.raises(WarehouseError, match="nothing was taken back"):
-        planned.rewind("load", {P0: 0})
+        planned.rewind("load", {P0: 0}, {})
 
     assert offsets(home) == {0: list(range(8)), 1: []}
     assert home.snapshot().offsets("load", [P0]) == {P0: 8}
@@ -255,7 +300,7 @@ def test_rewind_does_not_miss_what_was_loaded_meanwhile(home):
 
 def test_rewind_of_what_was_never_loaded_changes_nothing(home):
     """No commit is made."""
-    assert home.snapshot().rewind("load", {P0: 0}) == {}
+    assert home.snapshot().rewind("load", {P0: 0}, {}) == {}
     assert DeltaTable(home.place.uri).version() == 0
 
 
@@ -357,7 +402,7 @@ def test_column_that_no_type_has_room_for_is_refused(tmp_path, one, other):
 
 def rewind(home):
     """Take back what the load has added since its first record."""
-    home.snapshot().rewind("load", {P0: 1})
+    home.snapshot().rewind("load", {P0: 1}, {})
 
 
 def append(home):
