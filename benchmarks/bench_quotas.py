@@ -36,7 +36,7 @@ from benchmarks.bench_requests import (
     produce_request,
     receive,
 )
-from ottla.network.client_quotas import QUOTA_TYPES
+from ottla.config.quota_config import QUOTA_TYPES
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.structs import ClientEntity
 from ottla.testing.processes import BrokerProcess

@@ -98,6 +98,16 @@ ELSEWHERE = (
         "a processor with real sockets tests what it lets in, and their handshakes",
         "network/connection_rates network/handshakes",
     ),
+    Elsewhere(
+        "tests/unit/extensions/quotas/test_client_quotas.py",
+        "the time of the network is charged to the clients that it is taken for",
+        "extensions/quotas/timed_transport",
+    ),
+    Elsewhere(
+        "tests/unit/extensions/logins/test_listener_login.py",
+        "logins are counted where clients log in",
+        "server/login_metrics",
+    ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
         "tests/unit/extensions/rights/test_access_checks.py",

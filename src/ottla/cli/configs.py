@@ -418,7 +418,7 @@ def quota_changes(
     changes: Changes, components: Mapping[str, str | None]
 ) -> dict[str, float | None]:
     """The limits to set, and None for those to remove; a name that is no quota is refused."""
-    from ottla.network.client_quotas import IP_QUOTA_TYPES, QUOTA_TYPES, parse_limit
+    from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, parse_limit
 
     types = IP_QUOTA_TYPES if "ip" in components else QUOTA_TYPES
     unexpected = [key for key in (*changes.added, *changes.deleted) if key not in types]
@@ -548,7 +548,7 @@ def _title(entity: ClientEntity) -> str:
 
 def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:
     """What is stored of an entity after the changes."""
-    from ottla.network.client_quotas import format_limit
+    from ottla.config.quota_config import format_limit
 
     _refuse_missing(changes, before)
     after = dict(before)

@@ -17,7 +17,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.client_quotas import ClientQuotas
 from ottla.network.connection import Connection, RequestContext, RequestWatch, lasting
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -53,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
+NewContext = Callable[[Connection, RequestHeader, int, int, int], RequestContext]
+"""Gets when a request was received, its size, and when its handling began, in nanoseconds."""
 OnRefusedLogin = Callable[[Connection, str, str], object]
 """Gets a client that was refused, the mechanism that it has chosen, and the reason."""
 MAX_MESSAGE_LENGTH: Final = 1000
@@ -454,7 +455,8 @@ class Apis:
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
         self.slices = runtime.slices
-        self.quotas: ClientQuotas | None = None
+        self.new_context: NewContext | None = None
+        """Makes the contexts of requests that are charged to somebody, while any are."""
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
         self.on_refused_login: OnRefusedLogin | None = None
@@ -503,13 +505,8 @@ class Apis:
         """Decode one request and hand it to its handler; bad bytes close the connection."""
         if connection.authenticator is not None and not self._authenticate(connection, frame):
             return
-        quotas = self.quotas
-        start_ns = 0
-        if quotas is not None:
-            if not quotas.is_active:
-                quotas = None
-            elif quotas.request.is_active:
-                start_ns = self.runtime.clock.monotonic_ns()
+        charged = self.new_context
+        start_ns = 0 if charged is None else self.runtime.clock.monotonic_ns()
         try:
             header, position = decode_request_header(frame)
             api = self._apis.get(header.api_key)
@@ -518,10 +515,10 @@ class Apis:
                 return
             size = len(frame)
             now_ms = self.runtime.clock.now_ms()
-            if quotas is None:
+            if charged is None:
                 context = RequestContext(connection, header, now_ms)
             else:
-                context = quotas.context(connection, header, now_ms, size, start_ns)
+                context = charged(connection, header, now_ms, size, start_ns)
             if size > api.undivided_bytes:
                 self._begin_long(api, context, frame, position)
                 return
@@ -537,7 +534,7 @@ class Apis:
             self._refuse_bytes(connection, frame, error)
             return
         self._call(handler, context, body, size)
-        if quotas is not None:
+        if charged is not None:
             context.quota.end_step()
 
     def _begin_long(

@@ -26,7 +26,6 @@ from ottla.controller.broker_registration import (
 from ottla.controller.controller import Controller
 from ottla.log.log_manager import LogManager
 from ottla.log.replica_moves import ReplicaMoves
-from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
 from ottla.network.listener_security import BrokerLogins, UserSettings
 from ottla.network.processor import Processor
 from ottla.network.socket_config import network_config
@@ -206,9 +205,7 @@ class Broker(Parts):
         self.replica_manager = ReplicaManager(
             runtime, self.log_manager, self.broker_id, self.cache.contains
         )
-        self.quotas = ClientQuotas(runtime.clock, config)
         self.apis = Apis(runtime)
-        self.apis.quotas = self.quotas
         self._listen()
         await self._join_cluster()
         self.logins.start(runtime)
@@ -342,24 +339,11 @@ class Broker(Parts):
         dynamic.on_broker_change(self._on_broker_settings)
         dynamic.on_broker_change(self._on_default_settings)
         dynamic.on_key_store_change(self._on_key_stores)
-        dynamic.on_client_change(self._on_client_quotas)
-        for entity in dynamic.client_entities:
-            self._on_client_quotas(entity)
         self.controller.update_config(dynamic.broker_config)
         if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
             self._on_broker_settings()
             self.listeners.follow(dynamic.broker_config)  # it is not registered yet
             self.tls.update(dynamic.broker_config, keeps_rules=False)
-
-    def _on_client_quotas(self, entity: ClientEntity) -> None:
-        """Limits are in force for the next request, or the next connection of an address."""
-        overrides = self.dynamic_config.client_overrides(entity)
-        if entity.ip is None:
-            self.quotas.update(entity, overrides)
-        else:
-            self.processor.limit_ip(
-                entity.ip, limit_in(entity, overrides, CONNECTION_CREATION_RATE)
-            )
 
     def _on_topic_settings(self, topic: str) -> None:
         """If the topic now allows unclean leaders, elect them where it has no leader."""

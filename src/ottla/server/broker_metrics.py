@@ -34,7 +34,7 @@ from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
 from ottla.server.consumer_lag import ConsumerLag
 from ottla.server.log_metrics import of_log_dirs, of_open_transactions
-from ottla.server.quota_metrics import LoginRates, of_logins, of_quotas
+from ottla.server.login_metrics import LoginRates, of_logins
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
 from ottla.version import __version__
@@ -92,8 +92,6 @@ class BrokerMetrics:
         self.lag = ConsumerLag(parts, registry)
         of_processor(registry, processor)
         of_logins(registry, lambda: iter(processor.sasl.values()))
-        if parts.apis.quotas is not None:
-            of_quotas(registry, parts.apis.quotas, processor)
         of_certificates(registry, processor, parts.runtime.clock)
         for extension in parts.extensions.values():
             extension.measure(registry)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.server.parts import Parts
 
 EXTENSIONS: Final[dict[str, str]] = {
+    "quota.window.num": "ottla.extensions.quotas.quotas:Quotas",
     "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
@@ -47,6 +48,10 @@ FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
     "ottla.extensions.logins.sasl_handlers:new_scram_users_handler": (
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ),
+    "ottla.extensions.quotas.quotas:new_quotas_handler": (
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
     ),
     "ottla.extensions.rights.rights:new_acls_handler": (
         ApiKey.DESCRIBE_ACLS,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.log.log_manager import LogManager
     from ottla.log.replica_moves import ReplicaMoves
     from ottla.network.connection import RequestContext
+    from ottla.network.processor import Processor
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
@@ -42,6 +43,7 @@ class Parts:
     config: BrokerConfig
     registry: Registry
     apis: Apis
+    processor: Processor
     broker_id: int
     features: Features
     dynamic_config: DynamicConfig

@@ -8,66 +8,20 @@ from struct import pack
 from types import SimpleNamespace
 
 import pytest
+from apis_world import FakeConnection, Family, ask
 
-from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.client_quotas import ClientQuotas, MeteredContext
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.security.principal import ANONYMOUS
 from ottla.server.apis import Apis, LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
-from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
-
-
-class FakeConnection:
-    """Keeps what a real connection would send."""
-
-    id = "fake"
-    client_host = "127.0.0.1"
-    listener_name = "PLAINTEXT"
-    authenticator = None
-    transport = None
-
-    principal = ANONYMOUS
-    is_closing = False
-    is_answer_due = True
-
-    def __init__(self):
-        self.sent = []
-        self.ended = 0
-        self.closed = None
-        self.muted_until_ms = 0
-
-    def mute_until(self, deadline_ms):
-        self.muted_until_ms = deadline_ms
-
-    def send(self, parts):
-        self.sent.append(b"".join(bytes(part) for part in parts)[4:])
-
-    def no_response(self):
-        self.ended += 1
-
-    def close(self, reason):
-        self.closed = reason
-
-
-class Family:
-    """Serves one API with one handler."""
-
-    def __init__(self, key, handler):
-        self.served = {key: handler}
-
-    def apis(self):
-        return self.served
 
 
 @pytest.fixture
@@ -82,16 +36,6 @@ def apis():
 @pytest.fixture
 def connection():
     return FakeConnection()
-
-
-def ask(apis, connection, request, version):
-    """Hand one request over; returns the decoded answer, if one was sent."""
-    apis.on_request(connection, memoryview(encode_request(version, 7, "test", request)[4:]))
-    if not connection.sent:
-        return None
-    correlation_id, response = decode_response(type(request), version, connection.sent[-1])
-    assert correlation_id == 7
-    return response
 
 
 def test_api_versions_says_what_is_registered(apis, connection):
@@ -284,82 +228,28 @@ def test_a_late_handler_stays_wrapped(apis, connection):
     assert (answers, seen, late.made) == ([27, 27], ["around"] * 2, 1)
 
 
-def limit(apis, **overrides):
-    """Limits of every client id; the connection is anonymous."""
-    if apis.quotas is None:
-        apis.quotas = ClientQuotas(apis.runtime.clock, BrokerConfig())
-    texts = {key: str(value) for key, value in overrides.items()}
-    apis.quotas.update(ClientEntity(client_id=""), texts)
+def test_contexts_are_made_by_what_charges_for_requests(apis, connection):
+    """While there is something; it hears of the request, and when its handler has returned."""
+    made, asked = [], []
 
+    class Charged(RequestContext):
+        """A context of its own kind."""
 
-def test_requests_are_measured_while_there_are_quotas(apis, connection):
-    """And no longer: without quotas the contexts are the plain ones."""
-    contexts = []
+    def new_context(connection, header, received_ms, size, start_ns):
+        asked.append((header.client_id, size > 0, start_ns))
+        return Charged(connection, header, received_ms)
 
     def handle(context, body):
-        contexts.append(type(context))
+        made.append(type(context))
         return HeartbeatResponse()
 
     apis.register(Family(ApiKey.HEARTBEAT, handle))
-    ask(apis, connection, HeartbeatRequest(), 4)
-    limit(apis, request_percentage=1)
-    ask(apis, connection, HeartbeatRequest(), 4)
-    limit(apis)
-    ask(apis, connection, HeartbeatRequest(), 4)
-    assert contexts == [RequestContext, MeteredContext, RequestContext]
-
-
-@pytest.mark.parametrize("is_coroutine", [False, True])
-def test_client_over_its_quota_is_held_after_the_answer(apis, connection, is_coroutine):
-    """The response says for how long, whether it came at once or later (KIP-219)."""
-
-    def work():
-        apis.runtime.clock.advance(500)  # 50 % in 10 s: over 1 % by 4 x 10 s, and 1 s at most
-        return HeartbeatResponse()
-
-    async def work_later():
-        return work()
-
-    handler = work_later if is_coroutine else work
-    apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: handler()))
     apis.runtime.clock.advance(1)
-    limit(apis, request_percentage=1)
     ask(apis, connection, HeartbeatRequest(), 4)
-    apis.runtime.scheduler.run_ready()
-    _, response = decode_response(HeartbeatRequest, 4, connection.sent[-1])
-    assert response.throttle_time_ms == 1000
-    assert connection.muted_until_ms == apis.runtime.clock.monotonic_ms() + 1000
+    apis.new_context = new_context
+    ask(apis, connection, HeartbeatRequest(), 4)
+    apis.new_context = None
+    ask(apis, connection, HeartbeatRequest(), 4)
 
-
-def test_requests_between_brokers_are_not_held(apis, connection):
-    """Leadership must move, whatever a quota says."""
-
-    def work(context, body):
-        apis.runtime.clock.advance(60_000)
-        return LeaderAndIsrResponse()
-
-    apis.register(Family(ApiKey.LEADER_AND_ISR, work))
-    apis.runtime.clock.advance(1)
-    limit(apis, request_percentage=1)
-    ask(apis, connection, LeaderAndIsrRequest(), 4)
-    assert connection.muted_until_ms == 0
-
-
-def test_refused_request_of_a_pretended_broker_is_charged(apis, connection):
-    """Only who may ask what brokers ask is exempt: a refusal takes time as well."""
-
-    def refuse(handler):
-        def handle(context, body):
-            apis.runtime.clock.advance(60_000)
-            raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "it is no broker")
-
-        return handle
-
-    apis.register(Family(ApiKey.LEADER_AND_ISR, lambda context, body: LeaderAndIsrResponse()))
-    apis.wrap(ApiKey.LEADER_AND_ISR, refuse)
-    apis.runtime.clock.advance(1)
-    limit(apis, request_percentage=1)
-    answer = ask(apis, connection, LeaderAndIsrRequest(), 4)
-
-    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert connection.muted_until_ms > apis.runtime.clock.monotonic_ms()
+    assert made == [RequestContext, Charged, RequestContext]
+    assert asked == [("test", True, apis.runtime.clock.monotonic_ns())]

@@ -8,8 +8,8 @@ from struct import pack
 from typing import Any
 
 import pytest
+from apis_world import FakeConnection, Family
 from counting_slices import CountingSlices
-from test_apis import FakeConnection, Family
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_apis import limit
 from test_apis_slices import World, offsets_answer, offsets_request
 
-from ottla.errors import ErrorCode, LocalProtocolError
+from ottla.errors import LocalProtocolError
+from ottla.network.connection import NO_QUOTA, RequestContext, RequestQuota
 from ottla.protocol.acls import AclCreationResult, CreateAclsResponse
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
@@ -31,6 +31,14 @@ from ottla.protocol.produce import (
 from ottla.server.apis import LONG_FRAME_BYTES, Slicing, once
 
 MANY = 1_200
+
+
+class Charged(RequestContext):
+    """Each request is charged by itself."""
+
+    def __init__(self, connection: Any, header: Any, received_ms: int) -> None:
+        super().__init__(connection, header, received_ms)
+        self.quota = RequestQuota()
 
 
 def produce_request(*counts: int, acks: int = 1) -> ProduceRequest:
@@ -94,11 +102,13 @@ def test_slice_is_answered_once_and_charged_as_a_part_of_the_whole():
             refusals.append(caught.value)
 
     world = World(ApiKey.LIST_OFFSETS, handle)
-    limit(world.apis, request_percentage=100)
+    world.apis.new_context = lambda connection, header, received_ms, *_: Charged(
+        connection, header, received_ms
+    )
     answer = world.ask(offsets_request(MANY), 7)
 
     assert len(quotas) == 3
-    assert all(quota is quotas[0] for quota in quotas)
+    assert all(quota is quotas[0] is not NO_QUOTA for quota in quotas)
     assert len(refusals) == 6
     assert len(answer.topics[0].partitions) == MANY - 3
 
@@ -168,22 +178,3 @@ def test_request_of_many_bytes_and_few_elements_is_served_at_once():
     answer = world.ask(HeartbeatRequest(group_id="g" * LONG_FRAME_BYTES), 0)
 
     assert answer.error_code == 27
-
-
-@pytest.mark.parametrize("size", [1, LONG_FRAME_BYTES])
-def test_waiting_for_an_answer_is_free(size):
-    """The time of the handler is charged, however long the request is; what comes after is not."""
-    contexts = []
-
-    def handle(context: Any, body: HeartbeatRequest) -> None:
-        contexts.append(context)
-        world.runtime.clock.advance(50)
-
-    world = World(ApiKey.HEARTBEAT, handle)
-    world.runtime.clock.advance(1)
-    limit(world.apis, request_percentage=1)
-    assert world.ask(HeartbeatRequest(group_id="g" * size), 4) is None
-    world.runtime.clock.advance(60_000)
-    contexts[0].respond(HeartbeatResponse(error_code=int(ErrorCode.NONE)))
-
-    assert world.connection.muted_until_ms == 0

@@ -18,14 +18,13 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.registry.paths import DEFAULT_ENTITY
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.broker import Broker
 from ottla.server.membership import BrokerState, ClusterMembership
 from ottla.server.metric_reporters import MetricsReporter
-from ottla.structs import OFFSETS_TOPIC, ClientEntity, TopicPartition
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
 ME = __name__
 STATE = FamilyName("kafka.server", "KafkaServer", "BrokerState").bean()
@@ -211,30 +210,6 @@ def test_key_stores_are_read_when_the_registry_says_so(certificates, monkeypatch
     world.again(**settings)
 
     assert updates[1:] == [False]
-
-
-def test_quotas_of_clients_and_addresses_are_followed():
-    """Those from before the start are in force at once."""
-    world = BrokerWorld().start()
-    client, address = ClientEntity(client_id="app"), ClientEntity(ip="10.0.0.9")
-    world.change_client(client, controller_mutation_rate=1)
-    world.change_client(address, connection_creation_rate=5)
-    assert world.broker.processor.ip_limits == [("10.0.0.9", 5)]
-    for names in ("abc", "def"):
-        codes = [
-            world.ask(creation(name, 30), 6, client_id=client_id).topics[0].error_code
-            for name, client_id in zip(names, ("app", "app", "other"), strict=True)
-        ]
-        assert codes == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
-        world = world.again()
-        assert world.broker.processor.ip_limits == [("10.0.0.9", 5)]
-
-
-def creation(name, count=1):
-    return CreateTopicsRequest(
-        topics=[CreatableTopic(name=name, num_partitions=count, replication_factor=1)],
-        timeout_ms=1_000,
-    )
 
 
 # Whom the broker serves, and what it tells of that

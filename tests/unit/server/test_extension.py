@@ -92,7 +92,7 @@ def test_every_row_of_the_table_names_a_setting(setting):
     assert setting in BrokerConfig.keys
 
 
-def test_apis_of_a_feature_are_not_told_where_its_folder_is_deleted(monkeypatch):
+def test_apis_of_a_feature_are_not_told_where_its_folder_is_deleted(table, monkeypatch):
     """A client sees which APIs there are; a request would be answered by nobody."""
     monkeypatch.setattr(extension, "FAMILIES", {"ottla.extensions.gone.gone:make": ()})
 

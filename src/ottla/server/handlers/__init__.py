@@ -92,7 +92,6 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             None if has.link is None else has.link.until_told,
         ),
         *of_topics(has),
-        *of_users(has),
         *of_groups(has.coordinators, has.create_topic, partial(registry_offsets, has)),
         *of_transactions(has.coordinators),
         *(() if has.link is None else of_cluster(has.link, has.orders)),
@@ -140,17 +139,6 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
         LateFamily(log_dirs, *LOG_DIRS, narrowed={ApiKey.DESCRIBE_LOG_DIRS: (0, 4)}),
         LateFamily(reassignments, *REASSIGNMENTS),
     )
-
-
-def of_users(has: Parts) -> tuple[ApiFamily, ...]:
-    """The rows of how much users may do."""
-
-    def client_quotas() -> WholeFamily:
-        from ottla.server.handlers.client_quotas import ClientQuotasHandler
-
-        return ClientQuotasHandler(has.dynamic_config, has.apis.slices)
-
-    return (LateFamily(client_quotas, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),)
 
 
 def registry_offsets(has: Parts) -> RegistryOffsets:

@@ -1,16 +1,17 @@
-"""What quotas do to clients, and how clients log in, as metrics.
+"""What quotas do to clients, as metrics.
 
 A client without a limit is not measured: whose rate there is, it has one.
-
-Wing: attaches to `client_quotas` and `sasl`, for metrics; the core works without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from ottla.extensions.quotas.budget import Budget, ClientQuota, UsageMeter
+from ottla.extensions.quotas.client_quotas import ClientQuotas
+from ottla.extensions.quotas.token_bucket import TokenBucket
 from ottla.metrics.metrics_registry import (
     Attributes,
     Family,
@@ -20,17 +21,8 @@ from ottla.metrics.metrics_registry import (
     Series,
     Tags,
 )
-from ottla.metrics.sensors import WindowedRate
-from ottla.network.client_quotas import (
-    Budget,
-    ClientQuota,
-    ClientQuotas,
-    TokenBucket,
-    UsageMeter,
-)
 from ottla.network.connection import THROTTLED
 from ottla.network.processor import Processor
-from ottla.security.sasl import LoginCounts, SaslListener
 from ottla.structs import ClientEntity
 
 SERVER: Final = "kafka.server"
@@ -95,40 +87,4 @@ def of_quotas(registry: MetricsRegistry, quotas: ClientQuotas, processor: Proces
         FamilyName(SERVER, "ClientQuotaManager", "ThrottledConnections"),
         "Connections that quotas hold now.",
         lambda: sum(bool(each.muted & THROTTLED) for each in processor.connections),
-    )
-
-
-class LoginRates:
-    """How often clients log in at one listener, as attributes of its `socket-server-metrics`."""
-
-    COUNTS: Final = {
-        "successful-authentication": "succeeded",
-        "failed-authentication": "failed",
-        "successful-reauthentication": "renewed",
-        "failed-reauthentication": "renewals_failed",
-    }
-
-    def __init__(self, counts: LoginCounts, now_ms: int) -> None:
-        self._counts = counts
-        self._rates = {
-            name: WindowedRate(partial(getattr, counts, attribute), now_ms)
-            for name, attribute in self.COUNTS.items()
-        }
-
-    def attributes(self, now_ms: int) -> dict[str, float]:
-        """Rates and totals, and how many connections outlived their session."""
-        found: dict[str, float] = {}
-        for name, rate in self._rates.items():
-            found[f"{name}-rate"] = rate.value(now_ms)
-            found[f"{name}-total"] = rate.read()
-        found["expired-connections-killed-count"] = self._counts.expired
-        return found
-
-
-def of_logins(registry: MetricsRegistry, listeners: Callable[[], Iterator[SaslListener]]) -> None:
-    """The connections that were closed because their session had ended."""
-    registry.gauge(
-        FamilyName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount"),
-        "Connections that were closed as their login had expired.",
-        lambda: sum(each.counts.expired for each in listeners()),
     )

@@ -9,6 +9,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.quotas.quotas_handler import ClientQuotasHandler
 from ottla.protocol.configs import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
@@ -21,7 +22,6 @@ from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.runtime import Slices
 from ottla.server.dynamic_config import DynamicConfig
-from ottla.server.handlers.client_quotas import ClientQuotasHandler
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.client_quotas import (
-    MAX_IDLE_CLIENTS,
-    ClientQuota,
-    ClientQuotas,
-    TokenBucket,
-    parse_limit,
-)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.quotas.client_quotas import MAX_IDLE_CLIENTS, ClientQuotas
+from ottla.extensions.quotas.request_charges import charged_context
 from ottla.network.connection import NO_QUOTA
-from ottla.network.rate import Rate
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.metadata import MetadataResponse
 from ottla.protocol.produce import ProduceResponse
@@ -26,143 +19,6 @@ from ottla.structs import ClientEntity
 from ottla.testing.virtual_loop import MockClock
 
 APP = ClientEntity(client_id="app")
-
-
-def new_rate() -> Rate:
-    """Kafka's windows: 11 samples of one second."""
-    return Rate(11, 1000)
-
-
-def test_token_bucket_begins_full_and_may_go_below_zero():
-    """11 windows x 2.5/s are 27.5 tokens; 40 taken leave -12.5, which take 5 s (KIP-599)."""
-    bucket = TokenBucket(11, 1000)
-    assert bucket.tokens(2.5, 100) == 27.5
-    bucket.record(40, 2.5, 100)
-    assert bucket.delay_ms(2.5, 100) == 5000
-    assert bucket.delay_ms(2.5, 2100) == 3000
-    assert bucket.delay_ms(2.5, 5100) == 0
-    assert bucket.tokens(2.5, 60_000) == 27.5
-
-
-def quota(default: float | None = None, **options: int) -> ClientQuota:
-    return ClientQuota("producer_byte_rate", new_rate, default, **options)
-
-
-LEVELS = [
-    ClientEntity("alice", "app"),
-    ClientEntity("alice", ""),
-    ClientEntity("alice"),
-    ClientEntity("", "app"),
-    ClientEntity("", ""),
-    ClientEntity(""),
-    ClientEntity(client_id="app"),
-    ClientEntity(client_id=""),
-]
-
-
-def test_most_specific_of_eight_levels_counts():
-    """Each level stands behind those before it, whatever its value is."""
-    limits = quota()
-    for rank, entity in reversed(list(enumerate(LEVELS, 1))):
-        limits.update(entity, rank)
-        assert limits.budget(("alice", "app")).limit == rank
-    for rank, entity in enumerate(LEVELS, 1):
-        assert limits.budget(("alice", "app")).limit == rank
-        limits.update(entity, None)
-    assert limits.budget(("alice", "app")) is None
-    assert not limits.is_active
-
-
-@pytest.mark.parametrize(
-    ("level", "owner"),
-    [
-        (LEVELS[0], ClientEntity("alice", "app")),
-        (LEVELS[1], ClientEntity("alice", "app")),
-        (LEVELS[2], ClientEntity("alice")),
-        (LEVELS[3], ClientEntity("alice", "app")),
-        (LEVELS[4], ClientEntity("alice", "app")),
-        (LEVELS[5], ClientEntity("alice")),
-        (LEVELS[6], ClientEntity(client_id="app")),
-        (LEVELS[7], ClientEntity(client_id="app")),
-    ],
-)
-def test_budget_is_shared_by_the_tags_of_the_level(level, owner):
-    """A default gives each user, client or pair a budget of its own."""
-    limits = quota()
-    limits.update(level, 5)
-    assert limits.budget(("alice", "app")).entity == owner
-    others = {("alice", "app2"), ("bob", "app"), ("bob", "app2")}
-    shared = {each for each in others if limits.budget(each) is limits.budget(("alice", "app"))}
-    if owner.client_id is None:
-        assert shared == {("alice", "app2")}
-    elif owner.user is None:
-        assert shared == {("bob", "app")}
-    else:
-        assert not shared
-
-
-def test_client_without_an_id_is_held_to_the_default():
-    """Leaving the id out is no way round a limit."""
-    limits = quota()
-    limits.update(ClientEntity(client_id=""), 5)
-    assert limits.budget(("alice", "")).limit == 5
-
-
-def test_static_default_stands_behind_all_others():
-    """quota.producer.default of Kafka 2.3 is for client ids without a limit of their own."""
-    limits = quota(default=100)
-    assert limits.is_active
-    assert limits.budget(("alice", "app")).limit == 100
-    assert limits.budget(("bob", "app")) is limits.budget(("alice", "app"))
-    limits.update(ClientEntity(client_id=""), 7)
-    assert limits.budget(("alice", "app")).limit == 7
-
-
-def test_changed_limit_is_in_force_at_once_and_keeps_what_was_used():
-    """The same bytes are too many for the new limit."""
-    limits = quota()
-    limits.update(ClientEntity("alice"), 1000)
-    assert limits.charge(limits.budget(("alice", "app")), 5000, 0) == 0
-    limits.update(ClientEntity("alice"), 250)
-    assert limits.charge(limits.budget(("alice", "app")), 0, 0) == 10_000
-
-
-def test_delay_can_have_an_end():
-    """Request quotas hold a client for one window at most, as in Kafka."""
-    limits = quota(max_delay_ms=1000)
-    limits.update(ClientEntity("alice"), 1)
-    assert limits.charge(limits.budget(("alice", "app")), 5000, 0) == 1000
-
-
-def test_throttled_client_is_logged_once_a_minute(caplog):
-    """Otherwise nobody would see why it is slow."""
-    limits = quota()
-    limits.update(ClientEntity("alice", "app"), 1)
-    budget = limits.budget(("alice", "app"))
-    with caplog.at_level(logging.INFO):
-        for now_ms in (0, 1000, 60_000):
-            limits.charge(budget, 50, now_ms)
-    assert [record.getMessage() for record in caplog.records] == [
-        "user alice client app is over producer_byte_rate=1, and waits for 40000 ms",
-        "user alice client app is over producer_byte_rate=1, and waits for 40000 ms",
-    ]
-
-
-@pytest.mark.parametrize("value", [0, -1, "0", "x", 1.5, float("inf"), float("nan"), "1.5"])
-def test_limit_that_nobody_could_keep_is_refused(value):
-    """Kafka takes 0, and the client waits for ever (KAFKA-14943)."""
-    with pytest.raises(ConfigError, match="producer_byte_rate="):
-        parse_limit("producer_byte_rate", value)
-
-
-def test_limits_are_read_as_kafka_writes_them():
-    """Longs for bytes, doubles for the others."""
-    assert parse_limit("producer_byte_rate", "1024") == 1024
-    assert parse_limit("producer_byte_rate", 1024.0) == 1024
-    assert parse_limit("request_percentage", "200.0") == 200
-    assert parse_limit("controller_mutation_rate", 2.5) == 2.5
-    with pytest.raises(ConfigError, match="must be one of"):
-        parse_limit("bogus", 1)
 
 
 class SlowTransport:
@@ -245,7 +101,8 @@ class World:
 
     def context(self, api_key: int, version: int = 9, size: int = 100, client_id="app"):
         header = RequestHeader(api_key, version, 1, client_id)
-        return self.quotas.context(self.connection, header, 0, size, self.clock.monotonic_ns())
+        now_ns = self.clock.monotonic_ns()
+        return charged_context(self.quotas, self.connection, header, 0, size, now_ns)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from http_pages import scrape
 
 import ottla
-from ottla.server.quota_metrics import entity_tags
+from ottla.extensions.quotas.quota_metrics import entity_tags
 from ottla.structs import ClientEntity
 from ottla.testing import InProcessBroker
 
