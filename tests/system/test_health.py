@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from http_pages import get
+from http_pages import get, metrics_of
 
 import ottla
 from ottla.testing import InProcessCluster, wait_until
@@ -44,7 +44,7 @@ def test_broker_is_not_ready_before_its_leaders_move():
         cluster.create_topic("t", partitions=1, replication_factor=3)
         leader = cluster.leader("t")
         broker = cluster.broker(leader)
-        url = str(broker.metrics.end_point)
+        url = str(metrics_of(broker).end_point)
         seen = []
         hand_over = broker.link.controlled_shutdown
 

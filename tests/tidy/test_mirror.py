@@ -106,7 +106,17 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/extensions/logins/test_listener_login.py",
         "logins are counted where clients log in",
-        "server/login_metrics",
+        "extensions/measures/login_metrics",
+    ),
+    Elsewhere(
+        "tests/unit/extensions/measures/test_request_log.py",
+        "the log of requests is turned on and off while a broker serves",
+        "extensions/measures/request_log_switch",
+    ),
+    Elsewhere(
+        "tests/unit/extensions/measures/test_metric_reporters.py",
+        "reporters are called by what has loaded them",
+        "metrics/metrics_reporter",
     ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(

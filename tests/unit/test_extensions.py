@@ -8,10 +8,11 @@ import pytest
 from broker_world import BrokerWorld
 
 from ottla.extensions.audit.audit import Audit
+from ottla.extensions.measures.measures import Measures
 from ottla.extensions.rights.rights import Rights
 from ottla.extensions.tokens.tokens import Tokens
+from ottla.metrics import MetricsReporter
 from ottla.server.extension import FAMILIES, late_families
-from ottla.server.metric_reporters import MetricsReporter
 
 ME = __name__
 EVERYTHING = {
@@ -66,6 +67,8 @@ def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings)
             world.spy(world.broker.find(Audit).log, method, step)
         elif part == "tokens":
             world.spy(world.broker.find(Tokens).store, method, step)
+        elif part == "reporters":
+            world.spy(world.broker.find(Measures).reporters, method, step)
         elif part == "authorizer":
             world.spy(world.broker.find(Rights).authorizer, method, step)
         elif part != "processor":

@@ -33,9 +33,7 @@ from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, FullCollections, Runtime, real_runtime
-from ottla.server import broker_loggers
 from ottla.server.apis import Apis, keep_to_brokers
-from ottla.server.broker_loggers import RequestLog
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
@@ -56,11 +54,7 @@ from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
 if TYPE_CHECKING:
-    from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.server.cluster_link import ClusterLink
-    from ottla.server.metric_reporters import MetricReporters
-    from ottla.server.metrics_listener import MetricsListener
-    from ottla.server.request_metrics import RequestLogSwitch
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +88,6 @@ class Broker(Parts):
         self.broker_id = config.broker_id
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
-        self.metrics: MetricsListener | None = None
-        self.reporters: MetricReporters | None = None
-        self._request_log: RequestLog | None = None
-        self._request_log_switch: RequestLogSwitch | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self.extensions = attach(self)
         self.logins = BrokerLogins(config, self._users())
@@ -119,49 +109,19 @@ class Broker(Parts):
         """Take the log directories over, recover them, and serve clients."""
         self.state = BrokerState.STARTING
         try:
-            await self._start_metrics()
+            for extension in self.extensions.values():
+                await extension.start()
             await self._start_parts()
         except BaseException:
             await self.registry.close()  # or the cluster would think that the broker lives
-            await self.close_metrics()
+            await self.close_extensions()
             raise
         self.state = BrokerState.RUNNING
 
-    async def _start_metrics(self) -> None:
-        """Tell of the broker's health from the first moment, where that is wanted."""
-        if self.config.metrics_listener is not None:
-            # Imported only here: a broker without it saves the time and the memory.
-            from ottla.server.metrics_listener import MetricsListener
-
-            self.metrics = MetricsListener(
-                self.runtime, self.config, self.config.metrics_listener, self.why_not_ready
-            )
-            await self.metrics.start()
-        if self.config.metric_reporters:
-            from ottla.server.metric_reporters import MetricReporters
-
-            served = None if self.metrics is None else self.metrics.registry
-            self.reporters = MetricReporters(self.runtime, self.config, served)
-            await self.reporters.start()
-
-    def _follow_reporters(self) -> None:
-        """Have the reporters that are set now, also the first one."""
-        config = self.dynamic_config.broker_config
-        if self.reporters is None:
-            if not config.metric_reporters:
-                return
-            from ottla.server.metric_reporters import MetricReporters
-
-            served = None if self.metrics is None else self.metrics.registry
-            self.reporters = MetricReporters(self.runtime, self.config, served)
-            self.reporters.measure(self, self.processor, lambda: self.state)
-        self.runtime.scheduler.spawn(self.reporters.follow(config), "follow metric.reporters")
-
-    async def close_metrics(self) -> None:
-        """Measure, report and serve nothing any longer; the listener last."""
-        for each in (self.reporters, self.metrics):
-            if each is not None:
-                await each.close()
+    async def close_extensions(self) -> None:
+        """Let features show the end, once all else has ended."""
+        for extension in self.extensions.values():
+            await extension.close()
 
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
@@ -187,7 +147,6 @@ class Broker(Parts):
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         self.dynamic_config.check_key_stores = self.tls.check
-        self.dynamic_config.check_reporters = partial(check_reporters, self.config)
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
@@ -256,9 +215,6 @@ class Broker(Parts):
         self.orders, self.create_topic = orders, create_topic
         for family in (*families(self), *late_families(self)):
             self.apis.register(family)
-        shown = self.metrics or self.reporters
-        if shown is not None:
-            self._take_telemetry(shown.registry)
         listener_name = config.inter_broker_listener_name
         keep_to_brokers(self.apis, listener_name, has_rights=config.enforces_rights)
         for extension in self.extensions.values():
@@ -266,12 +222,6 @@ class Broker(Parts):
         self._follow_settings()
         for extension in self.extensions.values():
             extension.begin()
-        for each in (self.metrics, self.reporters):
-            if each is not None:
-                each.measure(self, self.processor, lambda: self.state)
-        self.dynamic_config.on_broker_change(self._follow_reporters)
-        self._follow_reporters()
-        self._log_requests()
         coordinators.startup()
         self.replica_manager.startup()
         self.membership = ClusterMembership(
@@ -279,39 +229,6 @@ class Broker(Parts):
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
-
-    def _take_telemetry(self, registry: MetricsRegistry) -> None:
-        """Have clients push their metrics, as there is somewhere to show them (KIP-714)."""
-        # Imported only here: most brokers do without.
-        from ottla.server.handlers.telemetry import ClientTelemetry, TelemetryHandler
-
-        telemetry = ClientTelemetry(
-            self.runtime,
-            registry,
-            lambda: self.dynamic_config.client_metrics,
-            self.config.telemetry_max_bytes,
-        )
-        self.apis.register(TelemetryHandler(telemetry))
-
-    def _log_requests(self) -> None:
-        """Have requests logged while the level of their logger says so."""
-        self._request_log = log = RequestLog(self.dynamic_config.broker_config)
-        self.dynamic_config.on_broker_change(
-            lambda: log.update_config(self.dynamic_config.broker_config)
-        )
-        broker_loggers.follow(self._follow_request_log)
-        self._follow_request_log()
-
-    def _follow_request_log(self) -> None:
-        """The level of its logger may have changed."""
-        log = self._request_log
-        if self._request_log_switch is None and log is not None and log.is_on:
-            # Imported only here: most brokers never log a request.
-            from ottla.server.request_metrics import RequestLogSwitch
-
-            self._request_log_switch = RequestLogSwitch(log, self.apis, self.processor)
-        if self._request_log_switch is not None:
-            self._request_log_switch.follow()
 
     def _cluster_link(self) -> ClusterLink | None:
         """What a broker needs where the cluster may have others."""
@@ -381,25 +298,6 @@ class Broker(Parts):
                 self.controller.on_unclean_election_allowed(), "elect leaders of all topics"
             )
 
-    def why_not_ready(self) -> str | None:
-        """Why the broker is not ready for clients; None if it is.
-
-        It is ready while it runs, is registered, and leads what the cluster's metadata say.
-        """
-        if self.state is not BrokerState.RUNNING:
-            doing = "starting" if self.state < BrokerState.RUNNING else "stopping"
-            return f"the broker is {doing} ({self.state.name})"
-        if not self.membership.is_registered:
-            return "the broker is not registered: it has no session at the registry"
-        partitions = self.replica_manager.partitions
-        for topic in self.cache.topics():
-            for state in topic.partitions.values():
-                if state.leader == self.broker_id:
-                    partition = partitions.get(state.topic_partition)
-                    if partition is None or not partition.is_leader:
-                        return f"{state.topic_partition} should be led by this broker and is not"
-        return None
-
     async def shutdown(self) -> None:
         """Hand leaders over, stop serving, flush the logs and leave the mark of a clean stop."""
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -424,18 +322,11 @@ class Broker(Parts):
             self.link.close()
         await self.registry.close()
         await self.log_manager.shutdown()
-        await self.close_metrics()
+        await self.close_extensions()
         await self.runtime.close()
 
     def _topic_config(self, topic: str) -> TopicConfig:
         return self.dynamic_config.topic_config(topic)
-
-
-def check_reporters(static: BrokerConfig, config: BrokerConfig) -> None:
-    """ConfigError where `metric.reporters` names one that a running broker may not take."""
-    from ottla.server import metric_reporters
-
-    metric_reporters.check_reporters(config.metric_reporters, static.metric_reporters)
 
 
 def worker_count(config: BrokerConfig) -> int:

@@ -155,8 +155,8 @@ class DynamicConfig:
         self.check_key_stores: Callable[[BrokerConfig], object] = lambda config: None
         """Reads the files that settings name; ConfigError where they cannot be used."""
 
-        self.check_reporters: Callable[[BrokerConfig], object] = lambda config: None
-        """ConfigError where one of them cannot be made."""
+        self.checks: list[Callable[[BrokerConfig], object]] = []
+        """What features ask of changed settings; ConfigError where these may not be in force."""
 
         self._changes = ChangeNotifications(
             runtime, registry, paths.CONFIG_CHANGES, self._read_change, self._read_all
@@ -399,8 +399,8 @@ class DynamicConfig:
                 self._check_listeners(config, overrides)
                 if any(is_key_store(key) or key in LISTENER_KEYS for key in overrides):
                     self.check_key_stores(config)
-            if config.metric_reporters != self.broker_config.metric_reporters:
-                self.check_reporters(config)
+            for check in self.checks:
+                check(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 

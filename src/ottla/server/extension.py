@@ -7,7 +7,8 @@ in `EXTENSIONS`. The table is static, as a scan of entry points takes longer tha
 broker.
 
 The hooks are called in the order in which they stand here, each for all features before the next
-one, and for the features in the order of the table.
+one, and for the features in the order of the table. Measures stand first, so that their APIs are
+there for the checks of the others.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ottla.server.parts import Parts
 
 EXTENSIONS: Final[dict[str, str]] = {
+    "metrics.listener": "ottla.extensions.measures.measures:Measures",
+    "metric.reporters": "ottla.extensions.measures.measures:Measures",
+    "metric.reporters.interval.ms": "ottla.extensions.measures.measures:Measures",
     "quota.window.num": "ottla.extensions.quotas.quotas:Quotas",
     "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
@@ -49,7 +53,7 @@ FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ),
-    "ottla.extensions.quotas.quotas:new_quotas_handler": (
+    "ottla.extensions.quotas.quotas_handler:new_quotas_handler": (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
     ),
@@ -77,6 +81,9 @@ class Extension:
     def __init__(self, broker: Parts) -> None:
         self.broker = broker
 
+    async def start(self) -> None:
+        """Show that the broker begins: nothing but its settings is there."""
+
     def before_logs(self) -> None:
         """Attach to the log manager, which has loaded no log yet."""
 
@@ -87,9 +94,9 @@ class Extension:
         """
 
     def wrap(self) -> None:
-        """Put checks or watches around handlers.
+        """Put checks or watches around handlers, or handlers into the table.
 
-        All APIs are in the table, with what keeps some of them to brokers; no client is served yet.
+        All APIs are there but those of features that come later; no client is served yet.
         """
 
     def begin(self) -> None:
@@ -103,6 +110,9 @@ class Extension:
 
     def stop(self) -> None:
         """Follow the registry no longer: clients have gone, and it is closed next."""
+
+    async def close(self) -> None:
+        """Show the end: all else has ended, or the start of the broker has failed."""
 
 
 def attach(broker: Parts) -> dict[str, Extension]:

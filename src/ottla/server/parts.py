@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.server.fetch_session import FetchSessionCache
     from ottla.server.handlers.api_versions import Features
     from ottla.server.handlers.metadata import CreateTopic
+    from ottla.server.membership import BrokerState, ClusterMembership
     from ottla.server.metadata_cache import MetadataCache
 
     MayRead = Callable[[RequestContext, str], bool]
@@ -54,6 +55,8 @@ class Parts:
     fetch_sessions: FetchSessionCache
     coordinators: Coordinators
     controller: Controller
+    membership: ClusterMembership
+    state: BrokerState
     orders: ControllerOrders
     create_topic: CreateTopic
     link: ClusterLink | None

@@ -255,7 +255,7 @@ class BrokerLife:
         link = getattr(broker, "link", None)
         if link is not None:
             link.close()
-        await broker.close_metrics()
+        await broker.close_extensions()
         await self.runtime.close()
         if self.registry is not None:
             self.registry.end_session()

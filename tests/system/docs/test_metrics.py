@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from http_pages import metrics_of
 from page import Page, Shell
 
 from ottla.runtime.network import free_port
@@ -38,7 +39,7 @@ def test_commands_print_what_is_shown(tmp_path: Path) -> None:
 def test_table_has_every_metric_of_a_broker() -> None:
     """Name, kind and meaning; what only a cluster on ZooKeeper or Linux has stands below it."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        families = broker.broker.metrics.registry.families.values()
+        families = metrics_of(broker.broker).registry.families.values()
         there = {(each.name.bean(), each.kind.value, each.doc) for each in families}
 
     written = set(ROW.findall(PAGE.text))

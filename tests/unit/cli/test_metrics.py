@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from http_pages import metrics_of
 
 import ottla as clients
 from ottla.runtime.network import free_port
@@ -24,7 +25,7 @@ def broker():
 
 @pytest.fixture
 def url(broker):
-    return str(broker.broker.metrics.end_point)
+    return str(metrics_of(broker.broker).end_point)
 
 
 def test_part_of_a_name_finds_beans(ottla, url):
@@ -112,7 +113,7 @@ def test_password_comes_from_the_environment(ottla, monkeypatch):
     """Not from the command line, which others can see."""
     settings = {"metrics_listener_username": "ann", "metrics_listener_password": "s3cret"}
     with InProcessBroker(metrics_listener="http://127.0.0.1:0", **settings) as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         refused = ottla("metrics", "LeaderCount", "--url", url)
         monkeypatch.setenv("OTTLA_METRICS_PASSWORD", "s3cret")
         served = ottla("metrics", "LeaderCount", "--url", url, "--user", "ann")

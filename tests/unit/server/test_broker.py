@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from broker_world import LOG_DIR, BrokerWorld
@@ -27,31 +27,10 @@ from ottla.server.cluster_link import ClusterLink
 from ottla.server.extension import Extension
 from ottla.server.handlers.api_versions import Features
 from ottla.server.membership import BrokerState
-from ottla.server.metric_reporters import MetricsReporter
-from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 
 ME = __name__
 IN_CLUSTER = {"zookeeper_connect": "here:2181", "broker_id": 0}
-
-
-class Keeper(MetricsReporter):
-    """It keeps what it gets."""
-
-    reports: ClassVar = []
-    ends: ClassVar = []
-
-    def report(self, beans):
-        Keeper.reports.append(beans)
-
-    def close(self):
-        Keeper.ends.append(self)
-
-
-@pytest.fixture(autouse=True)
-def kept():
-    Keeper.reports.clear()
-    Keeper.ends.clear()
 
 
 @pytest.mark.parametrize(("dirs", "threads", "workers"), [(1, 1, 4), (3, 1, 4), (3, 8, 24)])
@@ -72,6 +51,9 @@ class Noted(Extension):
 
     world: BrokerWorld
 
+    async def start(self):
+        self.world.note("feature.start")
+
     def before_logs(self):
         self.world.note("feature.before_logs")
 
@@ -89,6 +71,9 @@ class Noted(Extension):
 
     async def leave(self):
         self.world.note("feature.leave")
+
+    async def close(self):
+        self.world.note("feature.close")
 
 
 @pytest.fixture
@@ -132,6 +117,7 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
     others = [("others", "STARTING")] if settings else []
     last = [("metadata", "STARTING")] if settings else []
     assert world.steps == [
+        ("feature.start", "STARTING"),
         ("feature.before_logs", "STARTING"),
         ("registry", "STARTING"),
         ("features.start", "STARTING"),
@@ -148,7 +134,7 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
         *last,
     ]
     assert world.broker.state is BrokerState.RUNNING
-    assert world.broker.why_not_ready() is None
+    assert world.broker.membership.is_registered
 
 
 STOPS = (
@@ -166,6 +152,7 @@ STOPS = (
     ("link.close", "SHUTTING_DOWN"),
     ("registry.close", "SHUTTING_DOWN"),
     ("log_manager.shutdown", "SHUTTING_DOWN"),
+    ("feature.close", "SHUTTING_DOWN"),
 )
 
 
@@ -197,49 +184,17 @@ def test_broker_without_its_disks_hands_no_leaders_over():
     assert asked == []
 
 
-def test_failed_start_leaves_nothing_behind():
-    """The cluster would think that the broker lives."""
-    world = BrokerWorld(metric_reporters=f"{ME}:Keeper")
+def test_failed_start_leaves_nothing_behind(noted):
+    """The cluster would think that the broker lives, and metrics would be served for ever."""
+    world = BrokerWorld()
+    Noted.world = world
     closed = world.spy(world.registry, "close")
     world.refused = OSError("in use")
     with pytest.raises(OSError, match="in use"):
         world.start()
 
-    assert (len(closed), len(Keeper.ends)) == (1, 1)
-    assert world.broker.state is BrokerState.STARTING
-    assert world.broker.why_not_ready() == "the broker is starting (STARTING)"
-
-
-def test_broker_that_stops_says_so():
-    """Whoever balances load sends it no more clients."""
-    world = BrokerWorld().start()
-    world.stop()
-
-    assert world.broker.why_not_ready() == "the broker is stopping (SHUTTING_DOWN)"
-
-
-def test_broker_is_ready_when_it_leads_what_it_should():
-    """What others lead does not matter."""
-    world = BrokerWorld().start()
-    world.create("t")
-    assert world.broker.why_not_ready() is None
-    tp = TopicPartition("t", 0)
-    state = world.broker.cache.topic("t").partitions[tp.partition]
-    partition = world.broker.replica_manager.partitions[tp]
-    led = partition.leadership
-    partition.leadership = None
-    assert "t-0 should be led" in world.broker.why_not_ready()
-    elsewhere = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=9))
-    world.broker.cache.update([elsewhere], world.broker.cache.brokers.values())
-    assert world.broker.why_not_ready() is None
-    world.broker.cache.update([state], world.broker.cache.brokers.values())
-    partition.leadership = led
-    del world.broker.replica_manager.partitions[tp]
-    assert "t-0 should be led" in world.broker.why_not_ready()
-    world.broker.replica_manager.partitions[tp] = partition
-    world.broker.membership.is_registered = False
-
-    assert "not registered" in world.broker.why_not_ready()
+    assert len(closed) == 1
+    assert world.steps[-1] == ("feature.close", "STARTING")
 
 
 # Who the broker is
@@ -298,7 +253,7 @@ def test_partitions_that_the_registry_does_not_know_are_taken_over_if_that_is_wa
     after = BrokerWorld(world.disk, adopts=True).start()
 
     assert after.broker.cache.topic("t") is not None
-    assert after.broker.why_not_ready() is None
+    assert after.broker.state is BrokerState.RUNNING
 
 
 def test_broker_does_not_start_without_the_directory_of_its_registry(monkeypatch):

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from typing import ClassVar
-
 import pytest
 from broker_world import LISTENER, BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
-from ottla.metrics.metrics_registry import FamilyName
 from ottla.network.tls_context import BrokerTls
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.update_metadata import UpdateMetadataRequest
@@ -23,11 +17,9 @@ from ottla.registry.paths import DEFAULT_ENTITY
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.broker import Broker
 from ottla.server.membership import BrokerState, ClusterMembership
-from ottla.server.metric_reporters import MetricsReporter
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
 ME = __name__
-STATE = FamilyName("kafka.server", "KafkaServer", "BrokerState").bean()
 AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}
 IN_CLUSTER = {"zookeeper_connect": "here:2181", "broker_id": 0}
 TWO_LISTENERS = {
@@ -37,29 +29,6 @@ TWO_LISTENERS = {
 }
 EVE, ROOT = KafkaPrincipal.user("eve"), KafkaPrincipal.user("root")
 BROKERS, TOPICS = "brokers", "topics"
-
-
-class Keeper(MetricsReporter):
-    """It keeps what it gets."""
-
-    reports: ClassVar = []
-    ends: ClassVar = []
-
-    def report(self, beans):
-        Keeper.reports.append(beans)
-
-    def close(self):
-        Keeper.ends.append(self)
-
-
-@pytest.fixture(autouse=True)
-def kept():
-    Keeper.reports.clear()
-    Keeper.ends.clear()
-
-
-REPORTER = {"metric_reporters": f"{ME}:Keeper"}
-EACH_SECOND = {"metric_reporters_interval_ms": "1000"}
 
 
 def log_of(world, topic="t"):
@@ -230,59 +199,6 @@ def test_apis_of_brokers_are_served_on_their_listener():
     assert [each.node_id for each in answer.brokers] == [world.broker.broker_id]
 
 
-# Metrics
-
-
-def test_reporters_of_the_file_report_the_brokers_state():
-    """From the moment on in which it serves; clients may push theirs then."""
-    world = BrokerWorld(**REPORTER, **EACH_SECOND).start()
-    world.runtime.advance(1_500)
-
-    assert Keeper.reports[0][STATE] == {"Value": BrokerState.RUNNING}
-    assert ApiKey.PUSH_TELEMETRY in keys(world)
-    assert ApiKey.PUSH_TELEMETRY not in keys(BrokerWorld().start())
-    world.stop()
-    assert len(Keeper.ends) == 1
-
-
-def keys(world):
-    """The APIs that the broker serves."""
-    body = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-    return {each.api_key for each in world.ask(body, 3).api_keys}
-
-
-def test_reporters_come_and_go_with_the_settings():
-    """The first of them too, and one from before the start."""
-    world = BrokerWorld(**EACH_SECOND).start()
-    assert world.broker.reporters is None
-    world.change(BROKERS, DEFAULT_ENTITY, **REPORTER)
-    world.runtime.advance(1_500)
-    assert Keeper.reports.pop()[STATE] == {"Value": BrokerState.RUNNING}
-    assert world.broker.reporters is not None
-    made = world.broker.reporters
-    world.change(BROKERS, DEFAULT_ENTITY, log_retention_ms=5_000)
-    assert world.broker.reporters is made
-    assert len(Keeper.ends) == 1
-    world.change(BROKERS, DEFAULT_ENTITY, **REPORTER)
-    world = world.again(**EACH_SECOND)
-    Keeper.reports.clear()
-    world.runtime.advance(1_500)
-
-    assert len(Keeper.reports) == 1
-
-
-def test_request_log_is_on_from_the_start_where_its_level_says_so():
-    """Otherwise no request is measured for it."""
-    log = logging.getLogger("kafka.request.logger")
-    before = log.level
-    try:
-        for level, is_on in ((logging.DEBUG, True), (logging.WARNING, False)):
-            log.setLevel(level)
-            assert (BrokerWorld().start().broker.apis.meter is not None) is is_on
-    finally:
-        log.setLevel(before)
-
-
 def test_offsets_are_coordinated_from_the_start():
     """Groups that the broker had before are there again."""
     world = BrokerWorld(offsets_topic_num_partitions=1).start()
@@ -295,17 +211,21 @@ def test_offsets_are_coordinated_from_the_start():
 
 
 def test_settings_that_a_running_broker_may_not_take_are_refused(certificates):
-    """Key stores that cannot be read, and reporters of a client's own choice."""
+    """Key stores that cannot be read, and what a feature refuses."""
     world = BrokerWorld(
         listeners="PLAINTEXT://:9092,SSL://:9093", ssl_keystore_location=certificates.server
     ).start()
     dynamic = world.broker.dynamic_config
-    for name, value in (
-        ("metric.reporters", "os:abort"),
-        ("listener.name.ssl.ssl.keystore.location", "/nowhere"),
-    ):
-        with pytest.raises(KafkaError, match=value):
-            dynamic.validate_broker(dynamic.broker_name, {name: value})
+    key_store = {"listener.name.ssl.ssl.keystore.location": "/nowhere"}
+    with pytest.raises(KafkaError, match="/nowhere"):
+        dynamic.validate_broker(dynamic.broker_name, key_store)
+
+    def refuse(config):
+        raise ConfigError(f"log.retention.ms={config.log_retention_ms}: not here")
+
+    dynamic.checks.append(refuse)
+    with pytest.raises(KafkaError, match=r"log\.retention\.ms=5: not here"):
+        dynamic.validate_broker(dynamic.broker_name, {"log.retention.ms": "5"})
 
 
 def test_registry_is_where_the_settings_say_unless_one_is_given():

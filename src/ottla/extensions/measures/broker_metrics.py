@@ -3,8 +3,6 @@
 Each part of the broker has a function here that registers its families. Most are read when they
 are asked for, from the state that the broker has anyway; what only grows is counted by the parts as
 plain numbers. There is no metric here that would always show the same.
-
-Wing: attaches to `broker`, for metrics; the core works without it.
 """
 
 from __future__ import annotations
@@ -15,6 +13,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from ottla.extensions.measures.consumer_lag import ConsumerLag
+from ottla.extensions.measures.log_metrics import of_log_dirs, of_open_transactions
+from ottla.extensions.measures.login_metrics import LoginRates, of_logins
+from ottla.extensions.measures.request_metrics import RequestMetrics
 from ottla.metrics.metrics_registry import (
     NO_TAGS,
     Attributes,
@@ -32,10 +34,6 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Clock, Disk
 from ottla.runtime.scheduler import BusyTime
-from ottla.server.consumer_lag import ConsumerLag
-from ottla.server.log_metrics import of_log_dirs, of_open_transactions
-from ottla.server.login_metrics import LoginRates, of_logins
-from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
 from ottla.version import __version__
 
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from ottla.replication.replica_manager import DelayedOperations, ReplicaManager
     from ottla.server.fetch_session import FetchSessionCache
-    from ottla.server.membership import BrokerState
     from ottla.server.parts import Parts
 
 SERVER: Final = "kafka.server"
@@ -64,14 +61,9 @@ def partition_tags(topic_partition: TopicPartition) -> Tags:
 class BrokerMetrics:
     """Everything that one broker measures; it is made when all parts of the broker are there."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        processor: Processor,
-        registry: MetricsRegistry,
-        state: Callable[[], BrokerState],
-    ) -> None:
-        self._parts, self._processor = parts, processor
+    def __init__(self, parts: Parts, registry: MetricsRegistry) -> None:
+        self._parts = parts
+        processor = parts.processor
         self.requests = RequestMetrics(registry, processor.sent)
         parts.apis.meter = self.requests
         processor.sent.on_sent = self.requests.on_sent
@@ -98,12 +90,12 @@ class BrokerMetrics:
         of_loop(registry)
         if parts.config.zookeeper_connect is not None:
             of_session(registry, parts.registry)
-        of_server(registry, parts, state)
+        of_server(registry, parts)
 
     def close(self) -> None:
         """Measure nothing any longer."""
         self._parts.apis.meter = None
-        self._processor.sent.on_sent = None
+        self._parts.processor.sent.on_sent = None
 
 
 # Topics
@@ -873,12 +865,12 @@ def of_certificates(registry: MetricsRegistry, processor: Processor, clock: Cloc
         registry.register(Family(FamilyName(SERVER, "Certificates", name), Kind.GAUGE, doc, read))
 
 
-def of_server(registry: MetricsRegistry, parts: Parts, state: Callable[[], BrokerState]) -> None:
+def of_server(registry: MetricsRegistry, parts: Parts) -> None:
     """The broker as a whole."""
     registry.gauge(
         FamilyName(SERVER, "KafkaServer", "BrokerState"),
         "1 starting, 2 recovering logs, 3 running, 6 handing leaders over, 7 stopping.",
-        lambda: int(state()),
+        lambda: int(parts.state),
     )
     registry.gauge(
         FamilyName(SERVER, "KafkaServer", "ClusterId"),

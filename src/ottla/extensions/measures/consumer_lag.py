@@ -4,8 +4,6 @@ The coordinator knows what its groups have committed. It knows the ends of the p
 broker leads, and asks other leaders for theirs every few seconds. How old the first record is that
 a group has not committed follows from when the ends were seen to pass it: exact to one interval,
 and no log is read for it.
-
-Wing: attaches to `coordinators`, for metrics; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Log directories, flushes, and the transactions in logs, as metrics.
-
-Wing: attaches to `log_manager`, for metrics; the core works without it.
-"""
+"""Log directories, flushes, and the transactions in logs, as metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How clients log in, as metrics.
-
-Wing: attaches to `broker`, for metrics; the core works without it.
-"""
+"""How clients log in, as metrics."""
 
 from __future__ import annotations
 

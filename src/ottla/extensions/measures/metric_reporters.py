@@ -1,16 +1,13 @@
 """Reporters that get a broker's metrics, such as one that sends them to a collector.
 
 `metric.reporters` names them: an entry point of the group `ottla.metric_reporters`, or a class as
-`package.module:Class`. A reporter is a class with the methods of `MetricsReporter`.
-
-Wing: attaches to `broker`, for metrics; the core works without it.
+`package.module:Class`. A reporter is a subclass of `ottla.metrics.MetricsReporter`.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,38 +16,17 @@ from typing import TYPE_CHECKING, Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import PASSWORD
 from ottla.errors import ConfigError
-from ottla.metrics.metrics_registry import Attributes, MetricsRegistry, attributes
+from ottla.metrics.metrics_registry import MetricsRegistry, attributes
+from ottla.metrics.metrics_reporter import MetricsReporter
 from ottla.runtime import Runtime, Timer
 
 if TYPE_CHECKING:
-    from ottla.network.processor import Processor
-    from ottla.server.broker_metrics import BrokerMetrics
-    from ottla.server.membership import BrokerState
+    from ottla.extensions.measures.broker_metrics import BrokerMetrics
     from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = "ottla.metric_reporters"
-Beans = Mapping[str, Attributes]
-"""By the name of each MBean, such as `kafka.server:type=KafkaServer,name=BrokerState`."""
-
-
-class MetricsReporter(ABC):
-    """What gets the metrics. It is made without arguments, and lives as long as the broker.
-
-    All calls come from threads of the background, one at a time: it may wait and fail; an
-    exception is logged, and the next report comes none the less.
-    """
-
-    def configure(self, settings: Mapping[str, str]) -> None:
-        """Take the broker's settings that have a value, but for secrets."""
-
-    @abstractmethod
-    def report(self, beans: Beans) -> None:
-        """Take all metrics, as they are now; called each metric.reporters.interval.ms."""
-
-    def close(self) -> None:
-        """The broker stops."""
 
 
 def load_reporter(word: str) -> MetricsReporter:
@@ -153,12 +129,12 @@ class MetricReporters:
                         self._reporters[word], "configure", open_settings(self._config)
                     )
 
-    def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
+    def measure(self, broker: Parts) -> None:
         """All parts of the broker are there: report from now on."""
         if self._is_own:
-            from ottla.server.broker_metrics import BrokerMetrics
+            from ottla.extensions.measures.broker_metrics import BrokerMetrics
 
-            self._metrics = BrokerMetrics(parts, processor, self.registry, state)
+            self._metrics = BrokerMetrics(broker, self.registry)
             self.registry.start()
         self._timer = self._runtime.scheduler.call_every(
             self._config.metric_reporters_interval_ms, self._report_soon

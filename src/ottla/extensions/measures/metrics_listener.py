@@ -6,8 +6,6 @@
     /readyz       200 while the broker does what it should, else 503 with the reason
 
 It shares the broker's loop, is there before the logs are recovered, and ends last.
-
-Wing: attaches to `broker`, for metrics and health; the core works without it.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.metrics_config import HTTPS, MetricsEndPoint, package_missing
 from ottla.config.ssl_config import ListenerSslSettings
+from ottla.extensions.measures.broker_metrics import BrokerMetrics
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.network import canonical_host_name
 from ottla.security.http_guard import HttpGuard, local_host
-from ottla.server.broker_metrics import BrokerMetrics
 
 try:
     from aiohttp import web
@@ -42,8 +40,6 @@ except ImportError as error:
     raise package_missing(error) from None
 
 if TYPE_CHECKING:
-    from ottla.network.processor import Processor
-    from ottla.server.membership import BrokerState
     from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
@@ -135,9 +131,9 @@ class MetricsListener:
     def _fail_to_look(self, error: BaseException) -> None:
         logger.error("metrics.listener: cannot look at the key store: %r", error)
 
-    def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
+    def measure(self, broker: Parts) -> None:
         """All parts of the broker are there: measure them from now on."""
-        self._metrics = BrokerMetrics(parts, processor, self.registry, state)
+        self._metrics = BrokerMetrics(broker, self.registry)
         self.registry.start()
 
     async def close(self) -> None:

@@ -6,8 +6,6 @@ that. Counting takes 0.35 microseconds for a request with one partition and 0.07
 one (CPU time), and timing next to nothing. The clock is read when a request has been received, when
 its handler begins and returns, when its answer is ready, and when that begins to be sent and has
 been sent.
-
-Wing: attaches to `apis` and `processor`, for metrics; the core works without it.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
+from ottla.extensions.measures.request_log import Entry, RequestLog, described
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 from ottla.metrics.sensors import TICK_MS, Histogram, Meter
 from ottla.network.connection import Connection, RequestContext, RequestWatch
-from ottla.network.processor import Processor, Sent
+from ottla.network.processor import Sent
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
-from ottla.server.apis import Apis, RequestMeter, is_follower
-from ottla.server.broker_loggers import Entry, RequestLog, described
+from ottla.server.apis import RequestMeter, is_follower
 
 DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"
@@ -320,26 +318,3 @@ class RequestMetrics(RequestMeter):
     def _times(self, index: int) -> Series:
         for kind in self._all():
             yield (("request", kind.name),), kind.histograms[index]
-
-
-class RequestLogSwitch:
-    """Has the requests of one broker logged while the level of their logger says so.
-
-    Where the broker has no metrics, its requests are timed for that time.
-    """
-
-    def __init__(self, log: RequestLog, apis: Apis, processor: Processor) -> None:
-        self.log = log
-        self._apis, self._processor = apis, processor
-        self._own: RequestMetrics | None = None
-
-    def follow(self) -> None:
-        """Begin or end, after the level has changed."""
-        apis, sent = self._apis, self._processor.sent
-        if self.log.is_on and apis.meter is None:
-            self._own = RequestMetrics(MetricsRegistry(apis.runtime, 0), sent)
-            apis.meter, sent.on_sent = self._own, self._own.on_sent
-        if isinstance(apis.meter, RequestMetrics):
-            apis.meter.log = self.log if self.log.is_on else None
-        if not self.log.is_on and self._own is not None:
-            self._own = apis.meter = sent.on_sent = None

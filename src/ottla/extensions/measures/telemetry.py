@@ -4,8 +4,6 @@ Behaviour: served only where the broker has somewhere to show them: with `metric
 `metric.reporters`. What is pushed is to be cumulative, not the difference to the last time.
 Subscriptions are resources of the type client-metrics. What clients push are metrics of the broker
 that gets it, as `kafka_client_...` with the client's names as labels, until the client is gone.
-
-Wing: attaches to `broker`, for metrics of clients; the core works without it.
 """
 
 from __future__ import annotations

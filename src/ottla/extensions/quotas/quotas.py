@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ottla.config.quota_config import CONNECTION_CREATION_RATE, limit_in
 from ottla.extensions.quotas.client_quotas import ClientQuotas
-from ottla.extensions.quotas.quotas_handler import ClientQuotasHandler
 from ottla.extensions.quotas.request_charges import charged_context
 from ottla.server.extension import Extension
 from ottla.server.parts import Parts
@@ -50,8 +49,3 @@ class Quotas(Extension):
     def _switch(self) -> None:
         """Have requests charged while there is a limit."""
         self.broker.apis.new_context = self._charge if self.client_quotas.is_active else None
-
-
-def new_quotas_handler(broker: Parts) -> ClientQuotasHandler:
-    """The handlers of requests for quotas, which the registry keeps."""
-    return ClientQuotasHandler(broker.dynamic_config, broker.apis.slices)

@@ -37,6 +37,7 @@ from ottla.runtime import Slices
 from ottla.runtime.scheduler import gather_each
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.parts import Parts
 from ottla.structs import ClientEntity
 
 ATTRIBUTES: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
@@ -104,6 +105,11 @@ class ClientQuotasHandler:
 
         if not validate_only:
             await self.entities.change_client(entity, change)
+
+
+def new_quotas_handler(broker: Parts) -> ClientQuotasHandler:
+    """The handlers of requests for quotas, which the registry keeps."""
+    return ClientQuotasHandler(broker.dynamic_config, broker.apis.slices)
 
 
 def entity_filter(

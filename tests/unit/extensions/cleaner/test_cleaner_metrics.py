@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 import ottla
 from ottla.extensions.cleaner.cleaner import Cleaner
@@ -13,7 +13,7 @@ def test_compaction_tells_of_its_rounds():
     """What it moves, how long it takes and what is left; nothing is uncleanable."""
     settings = {"metrics_listener": "http://127.0.0.1:0", "log_cleaner_backoff_ms": "100"}
     with InProcessBroker(**settings) as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         broker.create_topic("compacted", cleanup_policy="compact", segment_bytes=2_000)
         with ottla.Producer(broker.bootstrap_servers, batch_size=0) as producer:
             for number in range(100):
@@ -38,7 +38,7 @@ def test_compaction_tells_of_its_rounds():
 def test_log_that_cannot_be_cleaned_is_counted_in_its_directory():
     """It grows until the next start: an alert should tell of it."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         broker.create_topic("broken", cleanup_policy="compact")
         cleaner = broker.broker.find(Cleaner).log_cleaner
         (log,) = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.network.listener_security import BrokerLogins
@@ -43,7 +43,7 @@ def test_logins_are_counted_by_listener():
     }
     tags = (("listener", "SASL_PLAINTEXT"), ("networkProcessor", "0"))
     with InProcessBroker(**settings) as running:
-        url = str(running.broker.metrics.end_point)
+        url = str(metrics_of(running.broker).end_point)
         (end_point,) = (
             each for each in running.broker.end_points if each.listener_name == "SASL_PLAINTEXT"
         )

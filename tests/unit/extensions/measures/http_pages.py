@@ -12,7 +12,19 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.extensions.measures.measures import Measures
+from ottla.extensions.measures.metrics_listener import MetricsListener
+from ottla.server.broker import Broker
+
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def metrics_of(broker: Broker) -> MetricsListener:
+    """The `metrics.listener` of a broker that has one."""
+    found = broker.find(Measures)
+    assert found is not None
+    assert found.listener is not None
+    return found.listener
 
 
 def get(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from http_pages import bean, get, scrape
+from http_pages import bean, get, metrics_of, scrape
 
 import ottla
 from ottla.errors import KafkaError
-from ottla.server.broker_metrics import STATE_WORDS, ControllerState, controller_state
+from ottla.extensions.measures.broker_metrics import STATE_WORDS, ControllerState, controller_state
+from ottla.extensions.measures.measures import Measures
 from ottla.testing import InProcessBroker, wait_until
 
 TOPICS = "kafka_server_brokertopicmetrics"
@@ -24,7 +25,7 @@ def broker():
 
 @pytest.fixture
 def url(broker):
-    return str(broker.broker.metrics.end_point)
+    return str(metrics_of(broker.broker).end_point)
 
 
 def produce(broker, topic, count=10, size=100):
@@ -116,7 +117,7 @@ def test_single_partitions_can_be_left_out():
     settings = {"metrics_listener": "http://127.0.0.1:0", "metrics_partitions_enable": "false"}
     with InProcessBroker(**settings) as broker:
         broker.create_topic("t")
-        found = scrape(str(broker.broker.metrics.end_point))
+        found = scrape(str(metrics_of(broker.broker).end_point))
 
     assert found["kafka_server_replicamanager_partitioncount", ()] >= 1
     assert not [labels for _, labels in found if dict(labels).get("partition")]
@@ -213,7 +214,7 @@ def test_waiting_fetches_are_in_the_purgatory(broker, url):
 
 def test_no_metric_is_a_constant_text_or_missing_doc(broker, url):
     """Each family says what it is, and each name follows Kafka's rules for names."""
-    for family in broker.broker.metrics.registry.families.values():
+    for family in metrics_of(broker.broker).registry.families.values():
         assert family.doc.endswith("."), family.name
         assert family.name.domain.partition(".")[0] == "kafka", family.name
         if family.name.name.endswith("PerSec"):
@@ -249,7 +250,7 @@ def test_coordinators_tell_what_groups_do(broker, url):
 def test_broker_without_the_setting_measures_nothing():
     """No listener, no timer, no contexts: as if the room were not there."""
     with InProcessBroker() as broker:
-        assert broker.broker.metrics is None
+        assert broker.broker.find(Measures).listener is None
         assert broker.broker.apis.meter is None
         assert broker.broker.processor.sent.on_sent is None
 
@@ -266,7 +267,7 @@ def test_certificates_have_their_days_left(certificates, tmp_path, monkeypatch):
     }
     tags = (("listener", "SSL"),)
     with InProcessBroker(**settings) as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         assert scrape(url)["kafka_server_certificates_daysleft", tags] > 300_000
         store.write_text("nothing")
         wait_until(

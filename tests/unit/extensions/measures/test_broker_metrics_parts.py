@@ -9,14 +9,15 @@ import pytest
 from broker_world import BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.extensions.measures import broker_metrics
+from ottla.extensions.measures.measures import Measures
+from ottla.metrics import MetricsReporter
 from ottla.metrics.metrics_registry import MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
 from ottla.replication.replica_requests import TopicStats
-from ottla.server import broker_metrics
-from ottla.server.metric_reporters import MetricsReporter
 from ottla.structs import Node, TopicPartition
 from ottla.testing import mock_runtime
 
@@ -104,7 +105,7 @@ def test_every_part_of_a_broker_is_shown():
         "group-coordinator-metrics",
         "transaction-coordinator-metrics",
     }
-    families = world.broker.reporters.registry.families
+    families = world.broker.find(Measures).reporters.registry.families
     assert {"Certificates", "consumergroup"} <= {name.type for name in families}
     assert "RequestMetrics" in {name.type for name in families}
 
@@ -127,7 +128,7 @@ def test_broker_without_what_some_metrics_are_of_has_none_of_them():
         log_cleaner_enable="false",
         metrics_partitions_enable="false",
     ).start()
-    types = {name.type for name in world.broker.reporters.registry.families}
+    types = {name.type for name in world.broker.find(Measures).reporters.registry.families}
 
     assert not types & {"LogCleaner", "DelegationTokens", "SessionExpireListener", "Partition"}
     assert "ReplicaManager" in types
@@ -142,7 +143,7 @@ def test_bytes_of_disks_are_those_that_the_system_counts(text):
         world.disk.replace("/proc/self/io", text.encode())
     world.start()
     shown = Shown()
-    shown.registry = world.broker.reporters.registry
+    shown.registry = world.broker.find(Measures).reporters.registry
     found = {
         f"linux-disk-{kind}-bytes": shown.read(f"linux-disk-{kind}-bytes")
         for kind in ("read", "write")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 import ottla
 from ottla.cli.main import main
-from ottla.server.consumer_lag import MAX_MARKS, EndHistory
+from ottla.extensions.measures.consumer_lag import MAX_MARKS, EndHistory
 from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
 
@@ -100,7 +100,7 @@ def lag_of(url, group, topic, partition=0, name="lag"):
 def test_lag_is_what_is_not_committed():
     """Ten records, four committed: six are left; without a commit there is no series."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         broker.create_topic("t", partitions=2)
         with ottla.Producer(broker.bootstrap_servers) as producer:
             for _ in range(10):
@@ -122,7 +122,7 @@ def test_lag_is_what_is_not_committed():
 def test_command_and_metric_agree(capsys):
     """`ottla consumer-groups --describe` shows the lag that the broker serves."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url, servers = str(broker.broker.metrics.end_point), broker.bootstrap_servers
+        url, servers = str(metrics_of(broker.broker).end_point), broker.bootstrap_servers
         broker.create_topic("t", partitions=3)
         with ottla.Producer(servers) as producer:
             for number in range(30):
@@ -149,7 +149,7 @@ def test_coordinator_asks_other_leaders_for_their_ends():
                     producer.send("t", b"x", partition=index)
         partitions = [ottla.TopicPartition("t", index) for index in range(4)]
         commit(cluster.bootstrap_servers, "g", dict.fromkeys(partitions, 2))
-        urls = [str(each.metrics.end_point) for each in cluster._brokers()]
+        urls = [str(metrics_of(each).end_point) for each in cluster._brokers()]
 
         def lags():
             return [lags_of(url, "g", "t", range(4)) for url in urls]

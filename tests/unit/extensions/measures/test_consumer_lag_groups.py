@@ -8,6 +8,12 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.measures.consumer_lag import (
+    MAX_MARKS,
+    REMOTE_INTERVAL_MS,
+    ConsumerLag,
+    EndHistory,
+)
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
 from ottla.protocol.list_offsets import (
@@ -15,7 +21,6 @@ from ottla.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.server.consumer_lag import MAX_MARKS, REMOTE_INTERVAL_MS, ConsumerLag, EndHistory
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http_pages import bean, scrape
+from http_pages import bean, metrics_of, scrape
 
 import ottla
 from ottla.testing import InProcessBroker, wait_until
@@ -11,7 +11,7 @@ from ottla.testing import InProcessBroker, wait_until
 def test_flushes_are_timed():
     """Each fsync of a log counts, with how long it took."""
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         broker.create_topic("flushed", flush_messages=1)
         name = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
         before = bean(url, name)["Count"]
@@ -25,7 +25,7 @@ def test_directory_that_has_failed_is_told_by_its_path():
     """An alert can say which disk it is."""
     name = "kafka_log_logmanager_"
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         (log_dir,) = broker.broker.log_manager.dirs
         tags = (("logDirectory", log_dir.path),)
         for failed in (0, 1):
@@ -41,7 +41,7 @@ def test_open_transactions_are_confirmed_timed_and_late_at_last():
     of_verifier = "kafka.server:type=AddPartitionsToTxnManager,name="
     late = "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount"
     with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         broker.create_topic("moves")
         with ottla.Producer(broker.bootstrap_servers, transactional_id="mover") as producer:
             producer.init_transactions()

@@ -8,15 +8,18 @@ from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 import pytest
-from http_pages import get
+from http_pages import get, metrics_of
 
 from ottla import Admin, ConfigResource
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError, KafkaError
+from ottla.extensions.measures import metric_reporters
+from ottla.extensions.measures.health import why_not_ready
+from ottla.extensions.measures.measures import Measures
+from ottla.extensions.measures.metric_reporters import MetricReporters, load_reporter
+from ottla.metrics import MetricsReporter
 from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
-from ottla.server import metric_reporters
-from ottla.server.metric_reporters import MetricReporters, MetricsReporter, load_reporter
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
 STATE = "kafka.server:type=KafkaServer,name=BrokerState"
@@ -82,7 +85,7 @@ def test_reporter_gets_all_metrics_again_and_again():
         **settings(Keeper, num_partitions="3", password_encoder_secret="sesame")
     ) as broker:
         wait_until(lambda: len(Keeper.reports) > 2, "three reports")
-        assert broker.broker.metrics is None
+        assert broker.broker.find(Measures).listener is None
     names = {name.partition(":")[0] for name in Keeper.reports[-1]}
 
     assert Keeper.reports[-1][STATE] == {"Value": 3}
@@ -96,7 +99,7 @@ def test_reporter_that_fails_is_logged_and_asked_again(caplog):
     """The others get theirs; the broker serves on."""
     with InProcessBroker(**settings(Failing, Keeper)) as broker:
         wait_until(lambda: len(Keeper.reports) > 1, "two reports")
-        assert broker.broker.why_not_ready() is None
+        assert why_not_ready(broker.broker) is None
     failures = [each for each in caplog.records if each.levelno == logging.ERROR]
 
     assert any("Failing.report" in each.getMessage() for each in failures)
@@ -106,7 +109,7 @@ def test_reporters_and_the_listener_read_the_same():
     """Each is counted once, whoever asks."""
     with InProcessBroker(**settings(Keeper, metrics_listener="http://127.0.0.1:0")) as broker:
         wait_until(lambda: Keeper.reports, "a report")
-        url = str(broker.broker.metrics.end_point)
+        url = str(metrics_of(broker.broker).end_point)
         shown = json.loads(get(f"{url}/jolokia/read/{STATE}")[1])["value"]
 
     assert shown in [report[STATE] for report in Keeper.reports]
@@ -197,7 +200,7 @@ class World:
         return self.readings
 
     def measure(self):
-        self.reporters.measure(self, self, lambda: None)
+        self.reporters.measure(self)
 
     def close(self):
         self.runtime.scheduler.run(self.reporters.close())
@@ -264,13 +267,13 @@ def test_registry_of_its_own_is_measured_and_ticked_until_the_end(monkeypatch):
     made, ticks = [], []
 
     class Metrics:
-        def __init__(self, parts, processor, registry, state):
+        def __init__(self, parts, registry):
             made.append(registry)
 
         def close(self):
             made.clear()
 
-    monkeypatch.setattr("ottla.server.broker_metrics.BrokerMetrics", Metrics)
+    monkeypatch.setattr("ottla.extensions.measures.broker_metrics.BrokerMetrics", Metrics)
     served, own = World(Keeper), World(Keeper, is_own=True)
     for world in (served, own):
         world.reporters.registry.on_tick(lambda world=world: ticks.append(world))

@@ -7,16 +7,17 @@ import json
 import ssl
 
 import pytest
-from http_pages import bean, get, scrape
+from http_pages import bean, get, metrics_of, scrape
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
+from ottla.extensions.measures.health import why_not_ready
+from ottla.extensions.measures.metrics_listener import MetricsListener
 from ottla.metrics.exposition import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.tls_context import LOOK_MS, ListenerTls
 from ottla.runtime import SocketNetwork
 from ottla.server.membership import BrokerState
-from ottla.server.metrics_listener import MetricsListener
 from ottla.structs import replace
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
@@ -24,7 +25,7 @@ IN_MEMORY = {"metrics_listener": "http://127.0.0.1:0"}
 
 
 def url_of(broker):
-    return str(broker.broker.metrics.end_point)
+    return str(metrics_of(broker.broker).end_point)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def test_https_follows_the_file_of_its_keys(tmp_path, monkeypatch):
     """At the next look at it, without a restart; one that is no use changes nothing."""
     import trustme
 
-    monkeypatch.setattr("ottla.server.metrics_listener.LOOK_MS", 50)
+    monkeypatch.setattr("ottla.extensions.measures.metrics_listener.LOOK_MS", 50)
 
     first, second = trustme.CA(), trustme.CA()
     keys = tmp_path / "keys.pem"
@@ -219,7 +220,7 @@ def test_https_follows_the_file_of_its_keys(tmp_path, monkeypatch):
         write(second)
         wait_until(is_trusted, "the changed certificate", 60)
         keys.write_text("half a file")
-        looked = broker.broker.metrics._tls
+        looked = metrics_of(broker.broker)._tls
         wait_until(lambda: looked.rejected_count == 1, "the refusal", 60)
         assert is_trusted()
 
@@ -229,7 +230,7 @@ def test_broker_that_starts_or_leaves_is_healthy_and_not_ready(broker):
     server = broker.broker
     for state in BrokerState:
         server.state = state
-        reason = server.why_not_ready()
+        reason = why_not_ready(server)
         assert (reason is None) == (state is BrokerState.RUNNING), state
         assert get(f"{url_of(broker)}/healthz")[0] == 200
         assert get(f"{url_of(broker)}/readyz")[0] == (200 if reason is None else 503)
@@ -265,7 +266,7 @@ def test_broker_that_does_not_lead_what_it_should_is_not_ready(broker):
 
 def test_port_that_is_taken_stops_the_start(broker):
     """The error names the address, and nothing of the broker is left behind."""
-    port = broker.broker.metrics.end_point.port
+    port = metrics_of(broker.broker).end_point.port
     other = InProcessBroker(metrics_listener=f"http://127.0.0.1:{port}")
 
     with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
@@ -306,18 +307,18 @@ def test_listener_measures_and_ticks_until_it_is_closed(monkeypatch):
     made, ticks = [], []
 
     class Metrics:
-        def __init__(self, parts, processor, registry, state):
+        def __init__(self, parts, registry):
             made.append(registry)
 
         def close(self):
             made.clear()
 
-    monkeypatch.setattr("ottla.server.metrics_listener.BrokerMetrics", Metrics)
+    monkeypatch.setattr("ottla.extensions.measures.metrics_listener.BrokerMetrics", Metrics)
     runtime = mock_runtime()
     config = BrokerConfig.parse({"metrics.listener": "http://127.0.0.1:0"})
     listener = MetricsListener(runtime, config, config.metrics_listener, lambda: None)
     listener.registry.on_tick(lambda: ticks.append(None))
-    listener.measure(None, None, lambda: BrokerState.RUNNING)
+    listener.measure(None)
     runtime.advance(2 * TICK_MS)
     assert made == [listener.registry]
     assert len(ticks) == 2

@@ -11,6 +11,13 @@ import pytest
 import ottla
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.config.broker_config import BrokerConfig
+from ottla.extensions.measures.request_log import (
+    LOGGED_TIMES,
+    LOGGER,
+    MAX_ITEMS,
+    RequestLog,
+    described,
+)
 from ottla.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -19,7 +26,6 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.server.broker_loggers import LOGGED_TIMES, LOGGER, MAX_ITEMS, RequestLog, described
 from ottla.testing import InProcessBroker, wait_until
 
 

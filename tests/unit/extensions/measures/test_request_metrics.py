@@ -7,6 +7,13 @@ from collections import Counter
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.extensions.measures.request_metrics import (
+    LOOK_EACH,
+    ROWS_AT_ONCE,
+    RequestLog,
+    RequestMetrics,
+    error_counter,
+)
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.connection import Connection, FrameBuffer, RequestContext
@@ -24,13 +31,6 @@ from ottla.protocol.produce import (
 )
 from ottla.runtime.scheduler import pause
 from ottla.server.apis import Apis
-from ottla.server.request_metrics import (
-    LOOK_EACH,
-    ROWS_AT_ONCE,
-    RequestLog,
-    RequestMetrics,
-    error_counter,
-)
 from ottla.testing.runtime import mock_runtime
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import confluent_kafka
 import pytest
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 import ottla
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
@@ -36,7 +36,7 @@ def apis_of(broker):
 def test_librdkafka_pushes_what_is_subscribed_to(broker):
     """Each 100 ms, compressed; of a client that does not match there is nothing."""
     subscribe(broker, metrics="org.apache.kafka.producer", interval_ms="100", match="client_id=app")
-    url = str(broker.broker.metrics.end_point)
+    url = str(metrics_of(broker.broker).end_point)
     common = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
     app = confluent_kafka.Producer({**common, "client.id": "app"})
     other = confluent_kafka.Producer({**common, "client.id": "other"})

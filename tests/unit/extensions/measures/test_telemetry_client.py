@@ -10,6 +10,15 @@ from otlp_data import attribute, metrics_data, number_metric
 
 from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.measures import telemetry
+from ottla.extensions.measures.telemetry import (
+    CODECS,
+    MIN_EXPIRY_MS,
+    SWEEP_MS,
+    ClientTelemetry,
+    Push,
+    TelemetryHandler,
+)
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.otlp import MAX_ATTRIBUTES, MAX_POINTS, MAX_TEXT_BYTES, points
 from ottla.protocol.api_keys import ApiKey
@@ -19,15 +28,6 @@ from ottla.protocol.telemetry import (
     PushTelemetryRequest,
 )
 from ottla.record.compression import CompressionType, compress
-from ottla.server.handlers import telemetry
-from ottla.server.handlers.telemetry import (
-    CODECS,
-    MIN_EXPIRY_MS,
-    SWEEP_MS,
-    ClientTelemetry,
-    Push,
-    TelemetryHandler,
-)
 from ottla.structs import NO_UUID
 from ottla.testing.runtime import mock_runtime
 

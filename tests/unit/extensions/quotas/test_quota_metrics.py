@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 import ottla
 from ottla.extensions.quotas.quota_metrics import entity_tags
@@ -19,7 +19,7 @@ def broker():
 
 def test_entity_with_a_limit_has_its_rate_and_its_delay(broker):
     """Over its limit it is a throttled entity; clients without a limit are not measured."""
-    url = str(broker.broker.metrics.end_point)
+    url = str(metrics_of(broker.broker).end_point)
     entity = ClientEntity(client_id="held")
     tags = (("client_id", "held"),)
     with ottla.Admin(broker.bootstrap_servers) as admin:
@@ -51,7 +51,7 @@ def test_limit_of_a_user_is_named_by_the_user():
 
 def test_tokens_of_a_mutation_quota_are_shown(broker):
     """They are what is left of its bucket."""
-    url = str(broker.broker.metrics.end_point)
+    url = str(metrics_of(broker.broker).end_point)
     entity = ClientEntity(client_id="maker")
     with ottla.Admin(broker.bootstrap_servers, client_id="maker") as admin:
         admin.alter_client_quotas({entity: {"controller_mutation_rate": 5}})

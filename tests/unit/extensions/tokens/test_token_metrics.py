@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http_pages import scrape
+from http_pages import metrics_of, scrape
 
 from ottla.extensions.tokens.tokens import Tokens
 from ottla.security.delegation_tokens import DelegationToken
@@ -15,7 +15,7 @@ def test_token_that_ends_next_is_told():
     name = "kafka_server_delegationtokens"
     settings = {"delegation_token_secret_key": "of all", "metrics_listener": "http://127.0.0.1:0"}
     with InProcessBroker(**settings) as broker:
-        url, table = str(broker.broker.metrics.end_point), broker.broker.find(Tokens).table
+        url, table = str(metrics_of(broker.broker).end_point), broker.broker.find(Tokens).table
         assert (f"{name}_secondstonextexpiry", ()) not in scrape(url)
         now_ms = broker.broker.runtime.clock.now_ms()
         for number, hours in (("a", 2), ("b", 1)):
