@@ -14,9 +14,11 @@ import json
 
 from kazoo.client import KazooClient
 
+from ottla import Producer
 from ottla.clients.legacy import FetchRequest, SimpleConsumer
 
 TOPIC = "sentences"
+SENTENCES = ("the quick brown fox", "jumps over", "the lazy dog")
 FETCH_BYTES = 100_000
 
 
@@ -82,11 +84,24 @@ class Spout:
         self.consumer.close()
 
 
+def publish(zookeeper: KazooClient) -> None:
+    """Have something to read: the topic, with three sentences, if there is none."""
+    if zookeeper.exists(f"/brokers/topics/{TOPIC}") is not None:
+        return
+    broker = json.loads(
+        zookeeper.get(f"/brokers/ids/{zookeeper.get_children('/brokers/ids')[0]}")[0]
+    )
+    with Producer(f"{broker['host']}:{broker['port']}") as producer:
+        for sentence in SENTENCES:
+            producer.send(TOPIC, sentence)
+
+
 def run(zookeeper_hosts: str, root: str, name: str) -> dict[str, int]:
     """Emit what is new, acknowledge all of it, and save the offset; returns both offsets."""
     zookeeper = KazooClient(zookeeper_hosts)
     zookeeper.start()
     try:
+        publish(zookeeper)
         spout = Spout(zookeeper, root, name)
         begin = spout.next_offset
         while messages := spout.emit():

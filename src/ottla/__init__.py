@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.clients.consumer.subscription_state import RebalanceListener
     from ottla.clients.producer.producer import Producer
     from ottla.clients.producer.producer_batch import RecordMetadata
+    from ottla.clients.producer.topic_handler import TopicHandler
     from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
     from ottla.errors import KafkaError
     from ottla.structs import TopicPartition
@@ -37,6 +38,7 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     "RecordMetadata",
+    "TopicHandler",
     "TopicPartition",
     "__version__",
 ]
@@ -55,6 +57,7 @@ _HOMES = {
     "Producer": "ottla.clients.producer.producer",
     "RebalanceListener": "ottla.clients.consumer.subscription_state",
     "RecordMetadata": "ottla.clients.producer.producer_batch",
+    "TopicHandler": "ottla.clients.producer.topic_handler",
     "TopicPartition": "ottla.structs",
 }
 

@@ -135,13 +135,18 @@ def test_u28_hot_data_is_in_the_last_partition(ottla_fresh_broker, program):
     assert all(b"hot_data" in record.key for record in last)
 
 
+def test_application_log_is_read_as_it_comes(ottla_fresh_broker, program, capsys):
+    """Each line of an application that knows nothing of topics, with its errors."""
+    levels = program("application_log").run(ottla_fresh_broker.bootstrap_servers)
+
+    assert levels == {"INFO": 196, "ERROR": 4}
+    assert capsys.readouterr().out.splitlines() == shown("application_log.py")[0]
+
+
 def test_u29_offset_is_in_a_znode(start_broker, zookeeper, unique, program, capsys):
     """A restart emits what was under way, and what is new; a broker on ZooKeeper, for the znode."""
     connect = f"{zookeeper.connect}/{unique('storm')}"
     broker = start_broker(zookeeper_connect=connect)
-    with Producer(broker.bootstrap_servers) as producer:
-        for text in ("the quick brown fox", "jumps over", "the lazy dog"):
-            producer.send("sentences", text).result()
     spouts = program("offset_in_znode")
 
     assert spouts.run(connect, "/storm", "word-spout") == {"begin": 0, "saved": 3}
