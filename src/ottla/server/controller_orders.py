@@ -18,6 +18,7 @@ from ottla.runtime import Scheduler
 from ottla.server.coordinators import Coordinators
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
+    EPOCH_DURING_DELETE,
     INTERNAL_TOPICS,
     NO_UUID,
     BrokerEndPoints,
@@ -218,6 +219,7 @@ class ControllerOrders:
         """A topic is never seen in part: a slice ends with a topic."""
         self._check_epoch(controller_epoch)
         gone = list(update.deleted_topics)
+        self._delete_without_a_role(gone)
         if update.is_full:
             gone += self.cache.topics_beside(update.states)
         part: list[PartitionState] = []
@@ -237,8 +239,7 @@ class ControllerOrders:
     def _show(
         self, states: Sequence[PartitionState], update: MetadataUpdate, gone: Iterable[str]
     ) -> None:
-        if update.is_full:
-            self._give_strays_up(states)
+        self._give_strays_up(states, update.is_full)
         self.cache.update(states, update.brokers, gone)
 
     def _by_topic(self, states: Sequence[PartitionState]) -> Iterator[list[PartitionState]]:
@@ -260,11 +261,25 @@ class ControllerOrders:
                 self._resign(topic_partition)
         return errors
 
-    def _give_strays_up(self, states: Iterable[PartitionState]) -> None:
+    def _delete_without_a_role(self, deleted_topics: Iterable[str]) -> None:
+        """Delete the logs of deleted topics of which this broker has no replica to give up.
+
+        They were moved elsewhere while it was down: the controller has those deleted alone that are
+        assigned.
+        """
+        deleted, hosted = frozenset(deleted_topics), self.replica_manager.partitions
+        if deleted:
+            logs = self.replica_manager.log_manager.all_logs()
+            found = [log.topic_partition for log in logs if log.topic_partition.topic in deleted]
+            left = [each for each in found if each not in hosted]
+            self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in left])
+
+    def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
         """Delete replicas that were moved elsewhere, which nobody has told this broker.
 
-        It was down meanwhile, or the controller died before it could send that. What it has of a
-        topic that was deleted since then, and made again elsewhere, is put away.
+        It was down meanwhile, or the controller died before it could send that; a full update says
+        so for certain. What it has of a topic that was deleted since then, and made again
+        elsewhere, is put away.
         """
         logs = self.replica_manager.log_manager
         strays = []
@@ -273,7 +288,9 @@ class ControllerOrders:
             if log is None or self.replica_manager.broker_id in state.replicas:
                 continue
             if log.topic_id == state.topic_id != NO_UUID:
-                strays.append(StopReplicaPartition(state.topic_partition, state.leader_epoch, True))
+                if is_full:
+                    stray = StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
+                    strays.append(stray)
             elif state.topic_partition not in self.replica_manager.partitions:
                 try:
                     logs.put_stray_away(state.topic_partition, state.topic_id)

@@ -37,6 +37,8 @@ from ottla.server.controller_orders import (
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
     LeaderAndIsr,
     MetadataUpdate,
     Node,
@@ -64,6 +66,9 @@ class Replicas:
         self.stopped = []
         self.put_away = []
         self.error = ErrorCode.NONE
+
+    def all_logs(self):
+        return list(self.logs.values())
 
     def put_stray_away(self, topic_partition, topic_id):
         self.put_away.append((topic_partition, topic_id))
@@ -229,6 +234,35 @@ def test_log_of_a_topic_that_was_made_again_elsewhere_is_put_away(world, error):
     world.replicas.partitions[T0] = object()
     world.ask("update_metadata", full_update(2, 3, topic_id=again), 8)
     assert len(world.replicas.put_away) == 1, "it is in use, and is stopped when that is told"
+
+
+def test_log_of_a_topic_that_is_made_again_elsewhere_is_put_away_at_once(world):
+    """It does not wait for the next controller; a replica that is moved waits for its order."""
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=ID)
+    update = full_update(2, 3)
+    update.type = 0
+    world.ask("update_metadata", update, 8)
+    assert (world.replicas.stopped, world.replicas.put_away) == ([], [])
+    update = full_update(2, 3, topic_id=UUID(int=8))
+    update.type = 0
+    world.ask("update_metadata", update, 8)
+
+    assert world.replicas.put_away == [(T0, UUID(int=8))]
+
+
+@pytest.mark.parametrize("is_replica", [False, True])
+def test_log_without_a_role_goes_with_its_topic(world, is_replica):
+    """The controller has assigned replicas deleted alone: this one was moved away while down."""
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=ID, topic_partition=T0)
+    other = TopicPartition("other", 0)
+    world.replicas.logs[other] = SimpleNamespace(topic_id=ID, topic_partition=other)
+    if is_replica:
+        world.replicas.partitions[T0] = object()
+    deleted = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE)
+    topic = UpdateMetadataTopicState(topic_name="t", topic_id=ID, partition_states=[deleted])
+    world.ask("update_metadata", UpdateMetadataRequest(controller_epoch=5, topic_states=[topic]), 8)
+
+    assert world.replicas.stopped == ([] if is_replica else [(T0, EPOCH_DURING_DELETE, True)])
 
 
 def test_nothing_is_certainly_deleted_before_the_controller_has_told_all(world):
