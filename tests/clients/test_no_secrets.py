@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.serialization import (
 import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
-from ottla.clients.admin.configs import UserScramCredential
 from ottla.clients.admin.descriptions import AlterConfigOp
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ConfigError

@@ -13,7 +13,7 @@ import kafka
 import pytest
 
 import ottla
-from ottla.clients.admin.configs import UserScramCredential
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.errors import ErrorCode, SaslAuthenticationError
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.testing import InProcessBroker, InProcessCluster, wait_until

@@ -12,7 +12,7 @@ import pytest
 from peer_program import PeerProgram
 
 import ottla
-from ottla.clients.admin.configs import UserScramCredential
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.testing import InProcessBroker
 
 COUNT = 1000

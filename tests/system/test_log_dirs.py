@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 from kafka.structs import TopicPartitionReplica
 
 from ottla import Admin
-from ottla.clients.admin.configs import TopicPartitionReplica as Replica
+from ottla.clients.admin.log_dirs import TopicPartitionReplica as Replica
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition as Partition
 from ottla.testing import wait_until

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import ottla
-from ottla.clients.admin.configs import UserScramCredential
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.testing import InProcessBroker
 
 pytestmark = pytest.mark.spark

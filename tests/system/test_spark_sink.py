@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import ottla
-from ottla.clients.producer.record_accumulator import partition_for_key
+from ottla.clients.producer.partitioner import partition_for_key
 from ottla.pipelines.runner import PatientQuery
 
 pytestmark = pytest.mark.spark

@@ -54,9 +54,30 @@ ELSEWHERE = (
         "record/columns record/native_columns record/native_rows",
     ),
     Elsewhere(
-        "tests/unit/clients/producer/test_record_accumulator_partitioner.py",
+        "tests/unit/clients/producer/test_partitioner.py",
         "a hash is right if records go where Kafka's clients send them",
         "record/murmur",
+    ),
+    Elsewhere(
+        "tests/unit/clients/admin",
+        "a row for each call of the client says which requests it makes",
+        "clients/admin/client_quotas clients/admin/delegation_tokens clients/admin/features "
+        "clients/admin/log_dirs clients/admin/offsets clients/admin/scram_users",
+    ),
+    Elsewhere(
+        "tests/unit/clients/consumer/test_consumer_group_member.py",
+        "a member and the coordinator of its consumer are two sides of one exchange",
+        "clients/consumer/reconciling_coordinator",
+    ),
+    Elsewhere(
+        "tests/unit/clients/legacy",
+        "patterns and nodes, by the topics that connectors read",
+        "clients/legacy/cluster_nodes clients/legacy/topic_filter",
+    ),
+    Elsewhere(
+        "tests/unit/clients/producer/test_producer.py",
+        "the parts of a producer, by the calls of its application",
+        "clients/producer/producer_core clients/producer/producer_interceptors",
     ),
     Elsewhere(
         "tests/unit/config",

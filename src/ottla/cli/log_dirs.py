@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.configs import LogDirDescription, LogDirs
+    from ottla.clients.admin.log_dirs import LogDirDescription, LogDirs
 
 
 class LogDirsCommand(Command):

@@ -11,7 +11,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin.configs import LogDirs
+    from ottla.clients.admin.log_dirs import LogDirs
 
 
 Replica = tuple[TopicPartition, int]
@@ -29,7 +29,7 @@ class ReplicaDirs:
 
         A replica that its broker does not have yet will be created in its directory.
         """
-        from ottla.clients.admin.configs import TopicPartitionReplica
+        from ottla.clients.admin.log_dirs import TopicPartitionReplica
 
         targets = {
             TopicPartitionReplica(partition.topic, partition.partition, broker): path

@@ -55,7 +55,7 @@ def scram_changes(
 
 def alter_scram(admin: Admin, user: str, changes: Mapping[str, NewPassword | None]) -> None:
     """Make, replace and remove credentials by a broker."""
-    from ottla.clients.admin.configs import UserScramCredential
+    from ottla.clients.admin.scram_users import UserScramCredential
 
     admin.alter_user_scram_credentials(
         [

@@ -170,7 +170,7 @@ def _change(
 ) -> None:
     """Make the credentials of these mechanisms, or remove those whose password is None."""
     if not is_offline(arguments):
-        from ottla.clients.admin.configs import UserScramCredential
+        from ottla.clients.admin.scram_users import UserScramCredential
 
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:

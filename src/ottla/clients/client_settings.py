@@ -27,9 +27,6 @@ def merge_settings(
     return merged | dotted(settings, keywords)
 
 
-# What the clients have in common as context managers: leaving the block closes them.
-
-
 class ClosedOnExit(ABC):
     """A client that `with` closes, however the block ends; exceptions are not suppressed."""
 

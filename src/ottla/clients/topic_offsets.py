@@ -178,8 +178,8 @@ def _results(
     return results
 
 
-# Brokers allow this request to readers from this version on; before it only to other brokers.
 FIRST_VERSION_FOR_READERS = 3
+"""Brokers allow this request to readers from this version on; before it only to other brokers."""
 
 
 class EpochQuestion(NamedTuple):

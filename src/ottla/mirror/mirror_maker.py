@@ -20,9 +20,10 @@ from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.legacy.consumer_connector import ConsumerConnector
-from ottla.clients.legacy.group_nodes import TopicFilter
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError
-from ottla.clients.producer.producer import Producer, ProducerRecord
+from ottla.clients.legacy.topic_filter import TopicFilter
+from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.config.config_type import CLASS, INT_MAX
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
 from ottla.runtime.io_thread import Event, Lock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.clients.legacy.group_nodes import assign, decide, sort_partitions
+from ottla.clients.legacy.assignment import assign, decide, sort_partitions
 from ottla.registry.znodes import ConsumerRegistration
 
 counts = st.integers(0, 60)

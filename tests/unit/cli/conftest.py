@@ -14,7 +14,6 @@ from ottla.cli import zookeeper_session
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.clients.admin.admin_client import checked
-from ottla.clients.admin.configs import LogDirs
 from ottla.clients.admin.descriptions import (
     ClusterDescription,
     ConfigEntry,
@@ -27,6 +26,7 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionInfo,
 )
+from ottla.clients.admin.log_dirs import LogDirs
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import ClientEntity, ConfigSource, Node, TopicPartition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.clients.admin.configs import FeatureDescription
+from ottla.clients.admin.features import FeatureDescription
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.features import UpgradeType
 

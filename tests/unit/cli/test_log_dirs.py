@@ -1,6 +1,6 @@
 """`ottla log-dirs`: what it refuses before it asks a broker, and its table."""
 
-from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
+from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 

@@ -7,8 +7,8 @@ import pytest
 from fake_consumer import FakeConsumer
 
 from ottla.cli.terminal import Terminal
-from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
 from ottla.clients.admin.descriptions import ConfigEntry, NewTopic, TopicPartitionInfo
+from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import ConfigSource, Node, TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.scram_users import scram_changes, scram_stored, without_keys
-from ottla.clients.admin.configs import UserScramCredential
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.security.scram import ScramCredential
 from ottla.testing import InProcessBroker
 

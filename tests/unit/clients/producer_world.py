@@ -6,8 +6,8 @@ from typing import Any
 
 from mock_kafka import MockCluster
 
-from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import record_size
+from ottla.clients.producer.producer_core import ProducerCore
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import (

@@ -10,7 +10,7 @@ import pytest
 from ottla import Producer
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import Blacklist, Whitelist
-from ottla.clients.producer.producer import ProducerRecord
+from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.mirror.mirror_maker import (
     GroupSource,

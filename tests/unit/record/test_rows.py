@@ -7,7 +7,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from ottla.clients.producer.record_accumulator import partition_for_key
+from ottla.clients.producer.partitioner import partition_for_key
 from ottla.record import kernel, rows
 from ottla.record.batch_builder import build_batch_of_payload
 from ottla.record.record_batch import RecordBatch

@@ -17,18 +17,10 @@ from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicParti
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
-    from ottla.clients.admin.acls import AclAdmin, DelegationTokenAdmin
-    from ottla.clients.admin.configs import (
-        ClientQuotaAdmin,
-        ConfigAdmin,
-        FeatureAdmin,
-        FeatureDescription,
-        LogDirAdmin,
-        LogDirs,
-        ScramUserAdmin,
-        TopicPartitionReplica,
-        UserScramCredential,
-    )
+    from ottla.clients.admin.acls import AclAdmin
+    from ottla.clients.admin.client_quotas import ClientQuotaAdmin
+    from ottla.clients.admin.configs import ConfigAdmin
+    from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
     from ottla.clients.admin.descriptions import (
         AlterConfigOp,
         ClusterDescription,
@@ -39,7 +31,11 @@ if TYPE_CHECKING:
         NewTopic,
         TopicDescription,
     )
-    from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
+    from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
+    from ottla.clients.admin.groups import GroupAdmin
+    from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs, TopicPartitionReplica
+    from ottla.clients.admin.offsets import OffsetAdmin
+    from ottla.clients.admin.scram_users import ScramUserAdmin, UserScramCredential
     from ottla.clients.admin.topics import PartitionReassignment, ReassignmentAdmin, TopicAdmin
     from ottla.clients.admin.transactions import (
         HangingTransaction,
@@ -399,7 +395,7 @@ class Admin(ClosedOnExit):
 
     @cached_property
     def _quotas(self) -> ClientQuotaAdmin:
-        from ottla.clients.admin.configs import ClientQuotaAdmin
+        from ottla.clients.admin.client_quotas import ClientQuotaAdmin
 
         return ClientQuotaAdmin(self._client)
 
@@ -411,7 +407,7 @@ class Admin(ClosedOnExit):
 
     @cached_property
     def _tokens(self) -> DelegationTokenAdmin:
-        from ottla.clients.admin.acls import DelegationTokenAdmin
+        from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
 
         return DelegationTokenAdmin(self._client)
 
@@ -423,13 +419,13 @@ class Admin(ClosedOnExit):
 
     @cached_property
     def _offsets(self) -> OffsetAdmin:
-        from ottla.clients.admin.groups import OffsetAdmin
+        from ottla.clients.admin.offsets import OffsetAdmin
 
         return OffsetAdmin(self._client)
 
     @cached_property
     def _log_dirs(self) -> LogDirAdmin:
-        from ottla.clients.admin.configs import LogDirAdmin
+        from ottla.clients.admin.log_dirs import LogDirAdmin
 
         return LogDirAdmin(self._client)
 
@@ -441,13 +437,13 @@ class Admin(ClosedOnExit):
 
     @cached_property
     def _features(self) -> FeatureAdmin:
-        from ottla.clients.admin.configs import FeatureAdmin
+        from ottla.clients.admin.features import FeatureAdmin
 
         return FeatureAdmin(self._client)
 
     @cached_property
     def _users(self) -> ScramUserAdmin:
-        from ottla.clients.admin.configs import ScramUserAdmin
+        from ottla.clients.admin.scram_users import ScramUserAdmin
 
         return ScramUserAdmin(self._client)
 

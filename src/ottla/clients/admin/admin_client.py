@@ -20,6 +20,7 @@ from ottla.structs import NO_LEADER, Node, TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class AdminClient:
@@ -119,14 +120,11 @@ class AdminClient:
         self.client.close()
 
 
-# Calls about many things at once: all of them are tried, then the errors are raised.
-
-
-Key = TypeVar("Key", bound=Hashable)
-
-
 class BulkError(KafkaError):
-    """Part of a call failed: this is the first error, and `results` has all outcomes."""
+    """Part of a call failed: this is the first error, and `results` has all outcomes.
+
+    A call about many things tries all of them before it raises an error.
+    """
 
     def __init__(self, cause: KafkaError, results: Mapping[Any, Any]) -> None:
         failed = sum(isinstance(result, KafkaError) for result in results.values())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
-from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.consumer_group import (
@@ -29,7 +27,7 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.structs import IsolationLevel, Node, TopicPartition
+from ottla.structs import Node, TopicPartition
 
 FIRST_LIST_WITH_STATES = 4
 FIRST_LIST_WITH_TYPES = 5
@@ -197,74 +195,3 @@ def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
         for topic in assignment.topic_partitions
         for partition in topic.partitions
     ]
-
-
-# Offsets: those of partitions by timestamp, and the committed ones of groups.
-
-
-Committed = dict[TopicPartition, OffsetAndMetadata]
-
-
-class OffsetAdmin:
-    """Requests about offsets; they go to leaders and to the groups' coordinators."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-
-    async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], isolation: IsolationLevel
-    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-        admin = self._admin
-
-        async def attempt(
-            pending: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-            admin.metadata.set_topics({partition.topic for partition in pending})
-            await admin.metadata.update(deadline)
-            wanted = {partition: timestamps[partition] for partition in pending}
-            return await list_offsets(admin.client, admin.metadata, wanted, isolation)
-
-        return await admin.for_each(timestamps, attempt)
-
-    async def list_group_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool
-    ) -> dict[str, Committed | KafkaError]:
-        admin = self._admin
-
-        async def attempt(
-            pending: list[str], deadline: Deadline
-        ) -> dict[str, Committed | KafkaError]:
-            node = await admin.coordinator(group_id, deadline)
-            committed = await fetch_offsets(
-                admin.client, node.id, group_id, partitions, require_stable=require_stable
-            )
-            return {group_id: committed}
-
-        return await admin.for_each([group_id], attempt)
-
-    async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> dict[TopicPartition, KafkaError | None]:
-        admin = self._admin
-
-        async def attempt(
-            pending: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, KafkaError | None]:
-            coordinator = await admin.coordinator(group_id, deadline)
-            wanted = {partition: offsets[partition] for partition in pending}
-            return await commit_offsets(admin.client, coordinator.id, group_id, wanted)
-
-        return await admin.for_each(offsets, attempt)
-
-    async def delete_group_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, KafkaError | None]:
-        admin = self._admin
-
-        async def attempt(
-            pending: list[TopicPartition], deadline: Deadline
-        ) -> dict[TopicPartition, KafkaError | None]:
-            coordinator = await admin.coordinator(group_id, deadline)
-            return await delete_offsets(admin.client, coordinator.id, group_id, pending)
-
-        return await admin.for_each(partitions, attempt)

@@ -72,9 +72,6 @@ def wanted_partitions(
     ]
 
 
-# Contiguous ranges of each topic's partitions.
-
-
 class RangeAssignor(Assignor):
     """Topic by topic, floor(partitions / members) to each; the first members take the remainder.
 
@@ -98,9 +95,6 @@ class RangeAssignor(Assignor):
                 assignment[member_id] += [TopicPartition(topic, p) for p in range(start, end)]
                 start = end
         return assignment
-
-
-# Partitions dealt out one at a time.
 
 
 class RoundRobinAssignor(Assignor):
@@ -280,12 +274,10 @@ def _decode_ownership(data: bytes) -> Ownership:
     return Ownership(owned, generation)
 
 
-# The sticky division, reached while members keep reading (KIP-429).
-
-
 class CooperativeStickyAssignor(StickyAssignor):
     """Sticky in two rounds: a partition that must move is left out until its owner released it.
 
+    Members keep reading meanwhile (KIP-429).
     The owner sees that it lost the partition, revokes it and joins again; then it is given away.
     """
 

@@ -39,9 +39,6 @@ from ottla.structs import NO_GENERATION, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-# The consumer protocol of a group: the members' subscriptions, and how the leader assigns.
-
-
 METADATA_LIMIT_MS = 10_000
 
 
@@ -284,8 +281,9 @@ class ConsumerCoordinator:
 
 
 class GroupAssignment:
-    """The data that members exchange: opaque to the broker.
+    """The consumer protocol of a group: the members' subscriptions, and how the leader assigns.
 
+    The broker does not look into these bytes.
     `owned` is the last assignment of this member, of `generation`. A leader remembers the partition
     counts of its assignment: when they change, the group has to rebalance.
     """

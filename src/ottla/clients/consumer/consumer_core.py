@@ -11,10 +11,10 @@ from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
-from ottla.clients.consumer.consumer_group_member import ReconcilingCoordinator
 from ottla.clients.consumer.consumer_record import ConsumerInterceptors, ConsumerRecord, Decoding
 from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
+from ottla.clients.consumer.reconciling_coordinator import ReconcilingCoordinator
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceKind,

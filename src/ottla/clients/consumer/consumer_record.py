@@ -44,12 +44,10 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
 
-# Interceptors: the application's objects that see the records of each poll, and each commit.
-
-
 class ConsumerInterceptors:
-    """A chain: `on_consume(records)` returns the records for the next one.
+    """The application's objects that see the records of each poll, and each commit.
 
+    They are a chain: `on_consume(records)` returns the records for the next one.
     `on_commit(offsets)` is called after each commit. Either method may be absent. An interceptor's
     exceptions are logged: they must not stop the records.
     """

@@ -40,12 +40,6 @@ from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
 logger = logging.getLogger(__name__)
 
 
-# What a consumer needs of its membership in a group, for both group protocols.
-
-
-# Whether the application still polls: a member that only sends heartbeats holds up its group.
-
-
 class GroupMember:
     """The membership of one consumer.
 
@@ -313,7 +307,11 @@ class GroupMember:
 
 
 class PollWatch:
-    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62)."""
+    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62).
+
+    A member whose application has stopped polling, and that only sends heartbeats, holds up its
+    group.
+    """
 
     __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
 
@@ -341,7 +339,10 @@ class PollWatch:
 
 
 class Membership(Protocol):
-    """A member, or a future member; `needs_join` says that a rebalance step is needed."""
+    """The membership of a consumer in a group, for both group protocols.
+
+    `needs_join` says that a rebalance step is needed.
+    """
 
     error: KafkaError | None
     is_lost: bool

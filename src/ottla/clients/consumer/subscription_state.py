@@ -149,9 +149,6 @@ class RebalanceEvent(NamedTuple):
             method(self.partitions)
 
 
-# What a consumer does about the error of one partition in a fetch response.
-
-
 FETCH_AGAIN = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -171,13 +168,13 @@ FETCH_AGAIN = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""These resolve themselves, most of them with fresh metadata; others are raised to the caller."""
+"""Errors of one partition in a fetch response after which the consumer fetches again.
 
-
-# Timestamps for auto.offset.reset; `none` is missing, as the application decides then.
-
+These resolve themselves, most of them with fresh metadata; others are raised to the caller.
+"""
 
 RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
+"""Timestamps for auto.offset.reset; `none` is missing, as the application decides then."""
 
 
 class SubscriptionType(Enum):

@@ -13,7 +13,6 @@ from ottla.clients.legacy.consumer_connector import (
     ConsumerConnector,
     ConsumerRebalanceFailedError,
 )
-from ottla.clients.legacy.group_nodes import Blacklist, TopicFilter, Whitelist
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError, KafkaStream
 from ottla.clients.legacy.message import (
     Decoder,
@@ -39,6 +38,7 @@ from ottla.clients.legacy.producer import (
     QueueFullError,
     QueueItem,
 )
+from ottla.clients.legacy.topic_filter import Blacklist, TopicFilter, Whitelist
 from ottla.config.legacy_config import LegacyProducerConfig as ProducerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig as ConsumerConfig
 

@@ -16,19 +16,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clients.client_settings import ClosedOnExit
-from ottla.clients.legacy.group_nodes import (
-    ConsumerNodes,
-    ConsumerThreadId,
-    TopicFilter,
-    decide,
-    live_brokers,
-    names_below,
-    registry_of,
-    replicas_of,
-    subscribed_topics,
-)
+from ottla.clients.legacy.assignment import ConsumerThreadId, decide, subscribed_topics
+from ottla.clients.legacy.cluster_nodes import live_brokers, names_below, registry_of, replicas_of
+from ottla.clients.legacy.group_nodes import ConsumerNodes
 from ottla.clients.legacy.kafka_stream import KafkaStream, StreamFetcher, StreamOf
 from ottla.clients.legacy.message import Decoder, DefaultDecoder
+from ottla.clients.legacy.topic_filter import TopicFilter
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.registry import paths

@@ -7,13 +7,9 @@ check of that node: a write that comes too late, after the session has ended, is
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
-from ottla.config.legacy_config import LegacyConfig
-from ottla.config.zookeeper_config import parse_connect
-from ottla.errors import ConfigError
 from ottla.registry import paths
 from ottla.registry.tree import (
     Check,
@@ -27,18 +23,11 @@ from ottla.registry.tree import (
     ensure_path,
 )
 from ottla.registry.znodes import (
-    BLACK_LIST,
-    WHITE_LIST,
-    BrokerNode,
     ConsumerRegistration,
-    TopicNode,
     decode_offset,
-    decode_partition_state,
     encode_offset,
 )
-from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
-from ottla.runtime import Runtime
-from ottla.structs import INTERNAL_TOPICS, NO_LEADER, Node, TopicPartition
+from ottla.structs import TopicPartition
 
 T = TypeVar("T")
 WRITES_AT_ONCE: Final = 500
@@ -184,200 +173,3 @@ def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Divide the items into runs that can each be written at once."""
     for start in range(0, len(items), WRITES_AT_ONCE):
         yield items[start : start + WRITES_AT_ONCE]
-
-
-# Which topics a connector reads by pattern.
-
-
-class TopicFilter:
-    """A list of topics or patterns: commas mean 'or', surrounding blanks and quotes are dropped.
-
-    The patterns are Python's, which agree with Java's as far as topic names need it.
-    """
-
-    pattern: str
-    """Its name in the registration of a consumer."""
-    accepts_matches: bool
-
-    def __init__(self, raw_regex: str) -> None:
-        self.regex = raw_regex.strip().replace(",", "|").replace(" ", "").strip("\"'")
-        try:
-            self._compiled = re.compile(self.regex)
-        except re.error as error:
-            raise ConfigError(
-                f"topic filter {raw_regex!r}: must be a regular expression: {error}"
-            ) from None
-
-    def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
-        if exclude_internal_topics and topic in INTERNAL_TOPICS:
-            return False
-        return (self._compiled.fullmatch(topic) is not None) is self.accepts_matches
-
-    def matching(self, topics: Iterable[str], exclude_internal_topics: bool = True) -> list[str]:
-        """Those of the topics that are allowed, sorted."""
-        return sorted(t for t in topics if self.is_topic_allowed(t, exclude_internal_topics))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.regex!r})"
-
-
-class Whitelist(TopicFilter):
-    """The topics that match."""
-
-    pattern = WHITE_LIST
-    accepts_matches = True
-
-
-class Blacklist(TopicFilter):
-    """The topics that do not match."""
-
-    pattern = BLACK_LIST
-    accepts_matches = False
-
-
-FILTERS = {kind.pattern: kind for kind in (Whitelist, Blacklist)}
-
-
-# What clients of the 0.7 design read about the cluster in the registry, and how they open it.
-
-
-Replicas = Mapping[int, tuple[int, ...]]
-
-
-def registry_of(runtime: Runtime, config: LegacyConfig) -> ZooKeeperRegistry:
-    """The registry that zk.connect names, not yet started."""
-    address = parse_connect("zk.connect", config.zk_connect or "")
-    settings = ZooKeeperSettings(
-        address.servers,
-        address.chroot,
-        session_timeout_ms=config.zk_sessiontimeout_ms,
-        connection_timeout_ms=config.zk_connectiontimeout_ms,
-    )
-    return ZooKeeperRegistry(runtime, settings)
-
-
-async def live_brokers(registry: Registry) -> dict[int, Node]:
-    """The live brokers by id; those without a plaintext listener are left out."""
-    found = {}
-    for name in await names_below(registry, paths.BROKER_IDS):
-        try:
-            data, _ = await registry.get(paths.broker(int(name)))
-        except NoNodeError:
-            continue  # it is gone meanwhile, and the watch will report that
-        node = BrokerNode.decode(int(name), data)
-        if node.host is not None:
-            found[int(name)] = Node(int(name), node.host, node.port, node.rack)
-    return found
-
-
-async def names_below(registry: Registry, path: str) -> list[str]:
-    """The children of a node; none if the node does not exist yet."""
-    try:
-        return await registry.children(path)
-    except NoNodeError:
-        return []
-
-
-async def replicas_of(registry: Registry, topics: Iterable[str]) -> dict[str, Replicas]:
-    """The partitions of topics and their replicas; topics that do not exist are left out."""
-    found: dict[str, Replicas] = {}
-    for topic in topics:
-        try:
-            data, _ = await registry.get(paths.topic(topic))
-        except NoNodeError:
-            continue
-        found[topic] = TopicNode.decode(topic, data).assignment
-    return found
-
-
-async def leader_of(registry: Registry, topic: str, partition: int) -> int:
-    """The leader of a partition; -1 if it has none, or does not exist yet."""
-    path = paths.partition_state(topic, partition)
-    try:
-        data, stat = await registry.get(path)
-    except NoNodeError:
-        return NO_LEADER
-    return decode_partition_state(path, data, stat.version)[0].leader
-
-
-# The assignment in a group of the 0.7 design, computed by each consumer for itself.
-#
-# All consumers of a group get the same result, as they read the same registrations and topics.
-
-
-class ConsumerThreadId(NamedTuple):
-    """One stream of a consumer as the owner of partitions, written `consumer-0`."""
-
-    consumer: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.consumer}-{self.number}"
-
-
-def sort_partitions(replicas: Mapping[int, Sequence[int]]) -> list[int]:
-    """A topic's partitions in the order in which they are assigned.
-
-    Those with the same preferred leader are adjacent, so that a consumer needs few brokers. The
-    preferred leader is used since it stays the same while the actual leader changes.
-    """
-
-    def place(partition: int) -> tuple[int, int]:
-        return (replicas[partition] or (NO_LEADER,))[0], partition
-
-    return sorted(replicas, key=place)
-
-
-def assign(partitions: Sequence[int], threads: Sequence[str]) -> dict[int, str]:
-    """Equal runs of partitions for the threads; the first threads take the remainder.
-
-    Both must be sorted. With more threads than partitions the last threads get nothing.
-    """
-    if not threads:
-        return {}
-    share, left_over = divmod(len(partitions), len(threads))
-    owners = {}
-    start = 0
-    for number, thread in enumerate(threads):
-        end = start + share + (number < left_over)
-        owners.update(dict.fromkeys(partitions[start:end], thread))
-        start = end
-    return owners
-
-
-def subscribed_topics(
-    registration: ConsumerRegistration, topics: Collection[str], *, exclude_internal: bool = True
-) -> dict[str, int]:
-    """The topics that a consumer reads, with their stream counts; `topics` are all that exist."""
-    if registration.pattern not in FILTERS:
-        return dict(registration.subscription)
-    found = {}
-    for regex, count in registration.subscription.items():
-        for topic in FILTERS[registration.pattern](regex).matching(topics, exclude_internal):
-            found[topic] = count
-    return found
-
-
-def decide(
-    registrations: Mapping[str, ConsumerRegistration],
-    replicas: Mapping[str, Mapping[int, Sequence[int]]],
-    topics: Collection[str],
-    *,
-    exclude_internal: bool = True,
-) -> dict[TopicPartition, ConsumerThreadId]:
-    """The owner of every partition of the topics in `replicas` that some consumer reads.
-
-    The threads are sorted by their names as strings, as in Kafka's consumers.
-    """
-    threads: dict[str, dict[str, ConsumerThreadId]] = {}
-    for consumer, registration in registrations.items():
-        counts = subscribed_topics(registration, topics, exclude_internal=exclude_internal)
-        for topic, count in counts.items():
-            ids = [ConsumerThreadId(consumer, number) for number in range(count)]
-            threads.setdefault(topic, {}).update((str(id), id) for id in ids)
-    return {
-        TopicPartition(topic, partition): by_name[name]
-        for topic, by_name in threads.items()
-        if topic in replicas
-        for partition, name in assign(sort_partitions(replicas[topic]), sorted(by_name)).items()
-    }

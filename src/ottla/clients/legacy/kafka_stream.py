@@ -16,7 +16,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord, Decoding
 from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.subscription_state import SubscriptionState
-from ottla.clients.legacy.group_nodes import ConsumerThreadId
+from ottla.clients.legacy.assignment import ConsumerThreadId
 from ottla.clients.legacy.message import Decoder, Message, MessageAndMetadata
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from ottla.clients.consumer.consumer_record import split_batches
-from ottla.clients.producer.record_accumulator import key_hash
+from ottla.clients.producer.partitioner import key_hash
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
@@ -143,11 +143,8 @@ class StringDecoder:
         return None if message.payload is None else message.payload.decode()
 
 
-# Which partition data go to: the setting partitioner.class.
-
-
 class Partitioner(Protocol):
-    """Chooses a partition for a key.
+    """Chooses a partition for a key: the setting partitioner.class.
 
     The result is an index into the topic's list of (broker, partition), sorted by both; the broker
     is the preferred leader of the partition.

@@ -24,7 +24,7 @@ from ottla.clients.legacy.broker_clients import (
     ProducerRequest,
     produce,
 )
-from ottla.clients.legacy.group_nodes import leader_of, live_brokers, registry_of, replicas_of
+from ottla.clients.legacy.cluster_nodes import leader_of, live_brokers, registry_of, replicas_of
 from ottla.clients.legacy.message import (
     DefaultEncoder,
     DefaultPartitioner,

@@ -23,9 +23,6 @@ from ottla.structs import (
 logger = logging.getLogger(__name__)
 
 
-# What a producer is told about a record that was written.
-
-
 class RecordMetadata(NamedTuple):
     """Where a record was written. `offset` is -1 if the broker does not report it (acks=0)."""
 

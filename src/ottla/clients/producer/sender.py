@@ -38,7 +38,6 @@ from ottla.structs import Value
 logger = logging.getLogger(__name__)
 
 
-# After these errors a leader may have appended the batch although it did not acknowledge it.
 UNCERTAIN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -47,6 +46,7 @@ UNCERTAIN = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+"""After these errors a leader may have appended the batch although it did not acknowledge it."""
 
 
 class SentBatch(Value, eq=False):

@@ -21,24 +21,6 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, Value, field
 logger = logging.getLogger(__name__)
 
 
-# The states of a transactional producer, and which calls of the application each one permits.
-#
-#     UNINITIALIZED --> INITIALIZING        init_transactions: fences the previous producer
-#     INITIALIZING ---> READY               there is a producer id and an epoch
-#     READY ----------> IN_TRANSACTION      begin_transaction; only here may records be sent
-#     IN_TRANSACTION -> COMMITTING          commit_transaction
-#     IN_TRANSACTION -> ABORTING            abort_transaction
-#     IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was refused: no commit
-#     COMMITTING -----> ABORTABLE_ERROR     what was sent before is lost, or the coordinator says so
-#     IN_TRANSACTION -> PREPARED            prepare_transaction: a TransactionCompleter ends it
-#     ABORTABLE_ERROR > ABORTING            abort_transaction, the only thing left
-#     COMMITTING, ABORTING -> READY         the coordinator has decided
-#     all -----------> FATAL_ERROR          fenced, or refused for good: only close is left
-#
-# INITIALIZING, COMMITTING and ABORTING remain when a call times out; making the same call again
-# continues them.
-
-
 class TransactionManager:
     """The identity of one idempotent producer; used in the I/O thread only.
 
@@ -180,7 +162,23 @@ class TransactionManager:
 
 
 class ProducerTransactionState(Enum):
-    """The state of a transactional producer."""
+    """The states of a transactional producer, and which calls of the application each one permits.
+
+        UNINITIALIZED --> INITIALIZING        init_transactions: fences the previous producer
+        INITIALIZING ---> READY               there is a producer id and an epoch
+        READY ----------> IN_TRANSACTION      begin_transaction; only here may records be sent
+        IN_TRANSACTION -> COMMITTING          commit_transaction
+        IN_TRANSACTION -> ABORTING            abort_transaction
+        IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was refused: no commit
+        COMMITTING -----> ABORTABLE_ERROR     a batch is lost, or the coordinator says so
+        IN_TRANSACTION -> PREPARED            prepare_transaction: a TransactionCompleter ends it
+        ABORTABLE_ERROR > ABORTING            abort_transaction, the only thing left
+        COMMITTING, ABORTING -> READY         the coordinator has decided
+        all -----------> FATAL_ERROR          fenced, or refused for good: only close is left
+
+    INITIALIZING, COMMITTING and ABORTING remain when a call times out; making the same call again
+    continues them.
+    """
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()

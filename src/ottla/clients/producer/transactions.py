@@ -47,13 +47,6 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPa
 logger = logging.getLogger(__name__)
 
 
-# The requests of a transaction, each sent again until it is answered, refused, or too late.
-#
-# Where the cluster has transaction.version at level 2 (KIP-890), partitions and groups are not
-# added beforehand: Produce and TxnOffsetCommit add them, and EndTxn returns the producer's next id
-# and epoch. Below level 2 these requests must not be sent in the versions with that meaning.
-
-
 T = TypeVar("T")
 
 LAST_VERSION_FOR_CLIENTS = 3  # of AddPartitionsToTxn; newer ones are for brokers (KIP-890)
@@ -339,7 +332,13 @@ class ProducerIdentity(NamedTuple):
 
 
 class TransactionRequests:
-    """Sends requests to the coordinator of one transactional id, and to those of groups."""
+    """Sends requests to the coordinator of one transactional id, and to those of groups.
+
+    Each request is sent again until it is answered, refused, or too late. Where the cluster has
+    transaction.version at level 2 (KIP-890), partitions and groups are not added beforehand:
+    Produce and TxnOffsetCommit add them, and EndTxn returns the producer's next id and epoch. Below
+    level 2 these requests must not be sent in the versions with that meaning.
+    """
 
     def __init__(
         self,
@@ -579,9 +578,8 @@ def _offsets_by_topic(
     ]
 
 
-# The coordinator has forgotten the producer, which may become a new one after the abort (KIP-360).
 FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-
+"""The coordinator has forgotten the producer, which gets a new id after the abort (KIP-360)."""
 
 LEAVES = frozenset(
     {

@@ -23,8 +23,8 @@ from enum import Enum
 from typing import Final
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.producer.producer import ProducerCore
 from ottla.clients.producer.producer_batch import RecordMetadata
+from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.transactions import Transactions
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.producer.producer import ProducerCore
+from ottla.clients.producer.producer_core import ProducerCore
 from ottla.config.client_config import (
     CONSUMER_PROTOCOL,
     AdminConfig,

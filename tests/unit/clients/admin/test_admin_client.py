@@ -8,7 +8,7 @@ from mock_kafka import HANG_UP, Later
 
 from ottla import ConfigResource, KafkaError, NewTopic, TopicPartition
 from ottla.clients.admin.admin_client import BulkError, checked
-from ottla.clients.admin.configs import TopicPartitionReplica
+from ottla.clients.admin.log_dirs import TopicPartitionReplica
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (

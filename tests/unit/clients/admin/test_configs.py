@@ -13,14 +13,10 @@ from admin_world import (
 )
 
 from ottla import AlterConfigOp, ConfigResource, KafkaError, TopicPartition
-from ottla.clients.admin.configs import (
-    FeatureDescription,
-    LogDirDescription,
-    ReplicaInfo,
-    TopicPartitionReplica,
-    UserScramCredential,
-)
 from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
+from ottla.clients.admin.features import FeatureDescription
+from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo, TopicPartitionReplica
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.errors import ErrorCode
 from ottla.protocol.api_versions import ApiVersionsRequest, FinalizedFeatureKey, SupportedFeatureKey
 from ottla.protocol.configs import (

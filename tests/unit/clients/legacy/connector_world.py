@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ottla.clients.legacy.assignment import ConsumerThreadId, decide
 from ottla.clients.legacy.consumer_connector import RebalanceLimits, ZooKeeperRebalancer
-from ottla.clients.legacy.group_nodes import ConsumerNodes, ConsumerThreadId, decide
+from ottla.clients.legacy.group_nodes import ConsumerNodes
 from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Create, Delete, Operation, Set

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.clients.legacy import DefaultPartitioner, Message, ProducerRequest
 from ottla.clients.legacy.broker_clients import RECORD_OVERHEAD, Packing, message_sets
-from ottla.clients.producer.record_accumulator import partition_for_key
+from ottla.clients.producer.partitioner import partition_for_key
 from ottla.errors import KafkaError
 from ottla.record.compression import CompressionType
 from ottla.structs import TopicPartition

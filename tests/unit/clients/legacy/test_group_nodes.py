@@ -6,12 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.clients.legacy.group_nodes import (
-    WRITES_AT_ONCE,
-    ConsumerNodes,
-    live_brokers,
-    registry_of,
-)
+from ottla.clients.legacy.cluster_nodes import live_brokers, registry_of
+from ottla.clients.legacy.group_nodes import WRITES_AT_ONCE, ConsumerNodes
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
-from ottla.clients.legacy.group_nodes import ConsumerThreadId
+from ottla.clients.legacy.assignment import ConsumerThreadId
 from ottla.clients.legacy.kafka_stream import OwnedPartition, StreamFetcher
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.clients.metadata import Cluster, PartitionInfo, TopicInfo
+from ottla.clients.producer.partitioner import CustomPartitioner, StickyPartition, partition_for_key
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.record_accumulator import (
-    CustomPartitioner,
-    StickyPartition,
-    partition_for_key,
-)
 from ottla.errors import ConfigError, KafkaError
 from ottla.record.murmur import murmur2
 from ottla.structs import NO_UUID

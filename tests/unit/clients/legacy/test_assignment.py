@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.legacy.group_nodes import (
+from ottla.clients.legacy.assignment import (
     ConsumerThreadId,
     assign,
     decide,
