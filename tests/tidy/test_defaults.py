@@ -27,7 +27,7 @@ from ottla.pipelines import access_log, topics, web_traffic
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.server import apis
-from ottla.spark import checkpoint_topic, connections, row_writer
+from ottla.spark import checkpoint_topic, connections, decision_log, row_writer
 from ottla.spark import exactly_once as spark
 
 UNITS_MS = {"ms": 1, "seconds": 1000, "minutes": 60_000, "hours": 3_600_000}
@@ -101,7 +101,7 @@ SIZES = {
         broker("offset.metadata.max.bytes"),
     ],
     "metadata of an offset that Spark's sink writes": [
-        spark.PIECE_SIZE,
+        decision_log.PIECE_SIZE,
         broker("offset.metadata.max.bytes"),
     ],
     "a batch of Spark's sink": [

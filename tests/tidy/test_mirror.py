@@ -213,9 +213,19 @@ ELSEWHERE = (
         "cli/segment_conversion cli/segment_file cli/topic_views",
     ),
     Elsewhere(
+        "tests/unit/record/test_legacy.py",
+        "frames are those of messages of magic 0",
+        "record/legacy_lz4",
+    ),
+    Elsewhere(
+        "tests/unit/spark/test_readers_stream.py",
+        "lost records and the progress of a group, by a query that reads",
+        "spark/data_loss spark/group_progress",
+    ),
+    Elsewhere(
         "tests/system/test_spark_sink.py",
-        "what Spark calls, in its own processes",
-        "spark/writers",
+        "calls that Spark makes, in processes of its own",
+        "spark/exactly_once spark/writers",
     ),
     Elsewhere(
         "tests/system/test_streams.py",

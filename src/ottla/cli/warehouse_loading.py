@@ -57,9 +57,9 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     require_packages("deltalake")
     from ottla.config.connect_config import SPARK_CONF
     from ottla.pipelines.runner import spark_session
+    from ottla.spark.data_loss import DataLossError
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import OptionError
-    from ottla.spark.readers import DataLossError
     from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.plain_parquet import ParquetHome
     from ottla.warehouse.table_location import WarehouseError

@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# The most that a record takes beside its key, value and headers: three varints of its own, one
-# varlong, the attributes, and the sizes of key and value.
 _MAX_RECORD_OVERHEAD = 36
-# The same for a short record early in a batch that is not stretched over many seconds.
+"""The most that a record takes beside its key, value and headers.
+
+It has three varints of its own, one varlong, the attributes, and the sizes of key and value.
+"""
 _SHORT_RECORD_OVERHEAD = 12
+"""The same for a short record early in a batch that is not stretched over many seconds."""
 _SHORT = 8000
 
 
@@ -278,9 +280,6 @@ def _size_of_headers(headers: RecordHeaders) -> int:
         HEADER_OVERHEAD + 4 * len(key) + (0 if value is None else len(value))
         for key, value in headers
     )
-
-
-# The markers that end transactions.
 
 
 def build_end_transaction_marker(

@@ -26,9 +26,9 @@ from ottla.record.legacy import (
     MAGIC_1,
     NEWEST_CODEC,
     TIMESTAMP,
-    compress_lz4,
     parse_message,
 )
+from ottla.record.legacy_lz4 import compress_lz4
 from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
@@ -98,11 +98,11 @@ def _field(data: bytes | None) -> tuple[bytes, bytes]:
     return (LENGTH.pack(-1), b"") if data is None else (LENGTH.pack(len(data)), data)
 
 
-# Old messages are packed into batches until they have so many bytes, and offsets so far apart.
 PACKED_BYTES: Final = 64 * 1024
 MAX_OFFSET_DELTA: Final = 2**31 - 1
-# How much memory a message counts for beside its key and value: a set may unpack to millions.
+"""Old messages are packed into batches up to these bytes, and offsets this far apart."""
 MESSAGE_MEMORY_BYTES: Final = 100
+"""The memory that a message counts for beside its key and value: a set may unpack to millions."""
 
 
 class Converted(NamedTuple):
@@ -115,9 +115,6 @@ class Converted(NamedTuple):
     data: bytes | memoryview
     next_offset: int
     error: ErrorCode = ErrorCode.NONE
-
-
-# -- up
 
 
 def to_batch(message_set: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytearray:
@@ -224,9 +221,6 @@ def _belong_together(first: RecordBatch, batch: RecordBatch) -> bool:
         and (not first.is_log_append_time or batch.max_timestamp == first.max_timestamp)
         and batch.last_offset - first.base_offset < MAX_OFFSET_DELTA
     )
-
-
-# -- down
 
 
 def down_convert(data: memoryview, magic: int, start_offset: int, max_bytes: int) -> Converted:

@@ -36,9 +36,9 @@ from ottla.record.legacy import (
     NEWEST_CODEC,
     TIMESTAMP,
     MessageSetEntry,
-    mend_lz4,
     parse_message,
 )
+from ottla.record.legacy_lz4 import mend_lz4
 from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -507,27 +507,25 @@ def set_max_timestamp(buffer: Buffer, position: int, timestamp_ms: int) -> None:
     CRC.pack_into(view, position + CRC_POSITION, crc)
 
 
-# Control records: the markers that end a transaction, and others that only brokers write.
-#
-# A control batch holds one record. Its key says what it is (int16 version, int16 type); the value
-# of an end-of-transaction marker is an int16 version and the epoch of the coordinator that wrote
-# it.
-
-
 CONTROL_KEY: Final = struct.Struct(">hh")
 END_MARKER: Final = struct.Struct(">hi")
 CONTROL_RECORD_VERSION: Final = 0
 
 
 class ControlRecordType(IntEnum):
-    """What a control record marks. Types of newer brokers are UNKNOWN, and are skipped."""
+    """The types of control records, which end transactions or are written by brokers alone.
+
+    A control batch holds one record. Its key has an int16 version and this int16 type; the value of
+    an end-of-transaction marker is an int16 version and the epoch of the coordinator that wrote it.
+    Types of newer brokers are UNKNOWN, and are skipped.
+    """
 
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
     SNAPSHOT_HEADER = 3
     SNAPSHOT_FOOTER = 4
-    KRAFTCONTROL_RECORD_VERSION: Final = 5
+    KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
     UNKNOWN = -1
 

@@ -220,9 +220,6 @@ def _is_valid(validity: Buffer | None, index: int) -> bool:
     return bool(memoryview(validity).cast("B")[index >> 3] >> (index & 7) & 1)
 
 
-# Arrow's columns as the rows that `kernel.RowEncoder` encodes; nothing is copied.
-
-
 def rows_of(
     values: pa.Array,
     keys: pa.Array | None = None,

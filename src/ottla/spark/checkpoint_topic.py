@@ -42,7 +42,7 @@ from ottla.spark.exactly_once import (
     transactional_id_of,
     transactional_settings,
 )
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -9,12 +9,8 @@ moments of a crash.
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import pickle
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,23 +20,25 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FENCED
-from ottla.clients.producer.transactions import PreparedTransaction
-from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
-from ottla.spark.options import SinkOptions, check_schema
+from ottla.spark.decision_log import DECIDER, BatchDecision, DecisionLog
 from ottla.spark.row_writer import RowWriter
-from ottla.structs import TopicPartition
+from ottla.spark.sink_options import SinkOptions, check_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from ottla.clients.producer.transactions import PreparedTransaction
+
+DECISION_TIMEOUT_MS = 10_000
+"""A driver that dies while it decides leaves a transaction open for no longer than this."""
+
 logger = logging.getLogger(__name__)
-
-
-# Which attempt of which task a worker is running, according to Spark.
 
 
 class TaskAttempt(NamedTuple):
@@ -71,84 +69,6 @@ class TaskAttempt(NamedTuple):
         return cls(query_id, run_id, int(batch_id), context.partitionId(), context.attemptNumber())
 
 
-# The newest micro-batch of a query that counts: kept by Kafka, as offsets of a group.
-#
-# The offset is the id of the next batch; the metadata beside it name the transactions that make up
-# the batch. They are committed in a transaction of their own, under an id that only the newest
-# driver of the query can use: of two drivers that think the query is theirs, one alone can decide.
-
-
-# Brokers take offset.metadata.max.bytes, 4096 unless set; longer metadata continue in other groups.
-PIECE_SIZE = 4000
-# A driver that dies while it decides leaves a transaction open for no longer than this.
-DECISION_TIMEOUT_MS = 10_000
-
-
-class BatchDecision(NamedTuple):
-    """A batch that counts, and the transactions that must be committed for it."""
-
-    batch_id: int
-    transactions: list[PreparedTransaction]
-
-
-class DecisionLog:
-    """The newest decision of one sink, as a committed offset."""
-
-    def __init__(self, sink_id: str, settings: Mapping[str, str]) -> None:
-        self._sink_id = sink_id
-        self._settings = settings
-
-    def newest(self) -> BatchDecision | None:
-        """The newest decision; waits for one that is just being made or aborted."""
-        head = self._committed(self._sink_id)
-        if head is None:
-            return None
-        text = head.metadata
-        count = int(text.partition(":")[0])
-        pieces = [text.partition(":")[2]]
-        for number in range(1, count):
-            piece = self._committed(self._group(number))
-            if piece is None or piece.offset != head.offset:
-                raise ValueError(
-                    f"group {self._group(number)} does not go on group {self._sink_id}"
-                )
-            pieces.append(piece.metadata.partition(":")[2])
-        return BatchDecision(head.offset - 1, transactions_of("".join(pieces)))
-
-    def record(self, producer: Producer, decision: BatchDecision, topic: str) -> None:
-        """Make a decision; every `newest` after this returns finds it. `topic` may be any topic."""
-        text = text_of(decision.transactions)
-        pieces = [text[n : n + PIECE_SIZE] for n in range(0, len(text), PIECE_SIZE)]
-        where = TopicPartition(topic, 0)
-        producer.begin_transaction()
-        for number, piece in enumerate(pieces):
-            committed = OffsetAndMetadata(decision.batch_id + 1, f"{len(pieces)}:{piece}")
-            producer.send_offsets_to_transaction({where: committed}, self._group(number))
-        producer.commit_transaction()
-
-    def _group(self, number: int) -> str:
-        return f"{self._sink_id}.{number}" if number else self._sink_id
-
-    def _committed(self, group: str) -> OffsetAndMetadata | None:
-        admin = connections.admin(self._settings)
-        committed = admin.list_group_offsets(group, require_stable=True)
-        return max(committed.values(), key=lambda each: each.offset, default=None)
-
-
-def text_of(transactions: Sequence[PreparedTransaction]) -> str:
-    """Transactions as a short text: their ids have much in common."""
-    packed = zlib.compress(json.dumps(transactions, separators=(",", ":")).encode(), 9)
-    return base64.b64encode(packed).decode()
-
-
-def transactions_of(text: str) -> list[PreparedTransaction]:
-    """The transactions in a text that `text_of` made."""
-    return [
-        PreparedTransaction(*each) for each in json.loads(zlib.decompress(base64.b64decode(text)))
-    ]
-
-
-DECIDER = "driver"
 OPEN = "Ongoing"
 # A batch may take as long as brokers allow a transaction to take: transaction.max.timeout.ms.
 TRANSACTION_TIMEOUT_MS = "900000"
@@ -427,15 +347,12 @@ def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter
     return _committers[key]
 
 
-# Queries of every output mode into topics, exactly once.
-#
-# Spark lets no Python sink take a query in mode `update`; such micro-batches come through
-# `foreachBatch` and are written by the protocol of the sink for streams: tasks leave transactions
-# open, the driver decides and commits.
-
-
 def into_topics(query: DataStreamWriter, mode: str, options: Mapping[str, str]) -> DataStreamWriter:
-    """A query of any output mode with the sink `ottla` and its options.
+    """A query of any output mode with the sink `ottla` and its options, exactly once.
+
+    Spark lets no Python sink take a query in mode `update`; such micro-batches come through
+    `foreachBatch` and are written by the protocol of the sink for streams: tasks leave transactions
+    open, the driver decides and commits.
 
     Rows are appended through the sink itself; those of mode `update`, or `complete`, batch by
     batch. Both are exactly once unless `exactlyOnce` is false.

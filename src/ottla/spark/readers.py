@@ -19,204 +19,30 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import SystemClock
-from ottla.spark import connections
+from ottla.spark.data_loss import put_back, report_data_loss, report_others
+from ottla.spark.group_progress import GroupProgress
 from ottla.spark.offsets import (
     JsonNumbers,
     JsonReach,
     OffsetRange,
     Offsets,
     Reach,
-    Task,
     TopicIds,
     limited,
     reach_of,
     to_json_object,
 )
 from ottla.spark.options import SourceOptions
+from ottla.spark.range_reader import RangesPartition, read_ranges
 from ottla.structs import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.clients.consumer.positions import LogTruncationError
-    from ottla.clients.partition_reader import ReadUpTo, Truncation
     from ottla.spark.lookup import OffsetLookup
 
 logger = logging.getLogger(__name__)
-
-
-ADVICE = "set the option failOnDataLoss to false to go on with what is there"
-
-
-# Records that were gone before they could be read, and logs that were truncated meanwhile.
-
-
-class DataLossError(Exception):
-    """Records that the query was to read are no longer there, and failOnDataLoss is true."""
-
-
-def report_data_loss(what: str, *, fail: bool) -> None:
-    """Raise a DataLossError, or warn and let the query continue."""
-    if fail:
-        raise DataLossError(f"{what}; {ADVICE}")
-    logger.warning("%s; going on, as failOnDataLoss is false", what)
-
-
-# Checks, in the driver for each batch, that logs are still those that were read (KIP-320).
-#
-# After an unclean election the leader may lack records that were read, and have others at their
-# offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked. Topics
-# that were deleted and created again are known by their ids, which are kept as well.
-
-
-def report_others(options: SourceOptions, topics: Sequence[str]) -> None:
-    """Report as lost data what was, or was to be, read of topics that were created again."""
-    if topics:
-        report_data_loss(
-            f"{', '.join(topics)}: was deleted and created again, and its offsets mean other "
-            "records than those that were read",
-            fail=options.fail_on_data_loss,
-        )
-
-
-def put_back(
-    options: SourceOptions, reach: Reach, earliest: Mapping[TopicPartition, int]
-) -> Offsets:
-    """The offsets; where a log is not the one that was read, the first offset that differs.
-
-    That is reported as lost data. Where it is unknown the first offset of the log is taken: none is
-    skipped. Partitions that are not in `earliest` do not exist, and keep their offsets.
-    """
-    from ottla.clients.partition_reader import ReadUpTo
-
-    read = {
-        each: ReadUpTo(offset, reach.epochs[each])
-        for each, offset in reach.offsets.items()
-        if each in reach.epochs and each in earliest
-    }
-    if not read:
-        return reach.offsets
-    truncations = connections.partition_reader(options.client).truncations(read)
-    offsets = dict(reach.offsets)
-    for each, found in sorted(truncations.items()):
-        report_data_loss(sentence_of(each, read[each], found), fail=options.fail_on_data_loss)
-        offsets[each] = earliest[each] if found.offset is None else found.offset
-    return offsets
-
-
-def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str:
-    """The sentence for the user."""
-    if found.offset is None:
-        differs = "knows nothing of that epoch: the topic was made anew, or records were lost"
-    else:
-        differs = (
-            f"has other records, or none, from offset {found.offset} on: they were lost in an "
-            "unclean election"
-        )
-    return (
-        f"{where} is no longer the log that was read up to offset {read.offset} in leader epoch "
-        f"{read.epoch}; its leader, in epoch {found.leader_epoch}, {differs}"
-    )
-
-
-# Ranges of offsets, read in a task: record batches off the wire, Arrow batches for Spark.
-
-
-class RangesPartition(InputPartition):
-    """The input of a task: ranges of offsets, of one partition or of several."""
-
-    def __init__(self, ranges: Task) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
-
-
-def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges, one range after the other."""
-    for piece in ranges:
-        yield from read_range(options, piece)
-
-
-def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of the range. Those that are deleted meanwhile are reported as lost."""
-    from ottla.clients.consumer.positions import LogTruncationError
-
-    position = piece.start
-    while position < piece.end:
-        try:
-            for batch in _decoded(options, OffsetRange(piece.topic_partition, position, piece.end)):
-                yield batch
-                position = batch.column("offset")[-1].as_py() + 1
-            return
-        except LogTruncationError as error:
-            piece = _after_truncation(options, piece, position, error)
-            position = piece.start
-        except KafkaError as error:
-            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            position = _after_loss(options, piece, position, error)
-
-
-def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-    from ottla.record.columnar import decode_columns
-
-    topic, partition = piece.topic_partition
-    reader = connections.partition_reader(options.client)
-    return decode_columns(
-        reader.read(piece.topic_partition, piece.start, piece.end, isolation=options.isolation),
-        topic,
-        partition,
-        start_offset=piece.start,
-        end_offset=piece.end,
-        with_headers=options.include_headers,
-    )
-
-
-def _after_truncation(
-    options: SourceOptions, piece: OffsetRange, position: int, error: LogTruncationError
-) -> OffsetRange:
-    """The rest to read of a log that a new leader has truncated; raises if that is not allowed."""
-    from ottla.spark.lookup import OffsetLookup
-
-    where, parting = piece.topic_partition, error.divergent_offset
-    report_data_loss(
-        f"{where} was cut while it was read: the log of its new leader has other records, or none, "
-        f"from {'an offset that is not known' if parting is None else f'offset {parting}'} on, "
-        f"and was read up to {error.position}",
-        fail=options.fail_on_data_loss,
-    )
-    if options.is_stream:
-        # The records in their place belong to the next micro-batch, which begins there.
-        return OffsetRange(where, position, position if parting is None else parting)
-    lookup = OffsetLookup(options)
-    latest = lookup.latest([where])[where]
-    if parting is None:
-        parting = lookup.earliest([where])[where]
-    return OffsetRange(where, min(position, parting), min(piece.end, latest))
-
-
-def _after_loss(
-    options: SourceOptions, piece: OffsetRange, position: int, error: KafkaError
-) -> int:
-    """The offset to continue at, after records that are gone; raises if they may not be skipped."""
-    from ottla.spark.lookup import OffsetLookup
-
-    earliest = OffsetLookup(options).earliest([piece.topic_partition])[piece.topic_partition]
-    if earliest <= position:
-        # The log ends before `position`: the topic was recreated, or its leader lost records.
-        report_data_loss(
-            f"offsets {position} to {piece.end - 1} of {piece.topic_partition} are not there "
-            f"({error.message})",
-            fail=options.fail_on_data_loss,
-        )
-        return piece.end
-    report_data_loss(
-        f"offsets {position} to {min(earliest, piece.end) - 1} of {piece.topic_partition} are "
-        f"gone; its log begins at {earliest}",
-        fail=options.fail_on_data_loss,
-    )
-    return earliest
 
 
 class OttlaBatchReader(DataSourceReader):
@@ -273,31 +99,6 @@ class OttlaBatchReader(DataSourceReader):
             f"offsets {first} to {last} of {where} are not there; {what}",
             fail=self._options.fail_on_data_loss,
         )
-
-
-# Commits a stream's progress to a consumer group, so that Kafka's tools show its lag.
-#
-# The offsets are for monitoring only: the query itself uses its checkpoint. So a group
-# that cannot be written to causes a warning, and no error.
-
-
-class GroupProgress:
-    """The offsets of a group without members; does nothing where there is no group."""
-
-    def __init__(self, group_id: str | None, settings: Mapping[str, str]) -> None:
-        self._group_id = group_id
-        self._settings = settings
-        self._reported: Offsets | None = None
-
-    def report(self, offsets: Offsets) -> None:
-        """Commit that everything before these offsets is processed; each change is sent once."""
-        if self._group_id is None or not offsets or offsets == self._reported:
-            return
-        self._reported = offsets
-        try:
-            connections.admin(self._settings).alter_group_offsets(self._group_id, offsets)
-        except KafkaError as error:
-            logger.warning("group %s is not told of the progress: %s", self._group_id, error)
 
 
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,7 +10,7 @@ from ottla.config.client_config import ProducerConfig
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.record.rows import EncodedRecords
 from ottla.runtime import SystemClock
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

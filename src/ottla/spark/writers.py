@@ -12,15 +12,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark.exactly_once import Prepared
-
-
-# `df.write`: each task writes its rows; delivered rows stay even if the job fails.
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,10 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
 
 
 class OttlaBatchWriter(DataSourceArrowWriter):
-    """Writes at least once: a task that is run again writes its rows again."""
+    """`df.write`: writes at least once, as a task that is run again writes its rows again.
+
+    Delivered rows stay even if the job fails.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

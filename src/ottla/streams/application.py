@@ -23,7 +23,7 @@ from ottla.spark.checkpoint_topic import (
     retaining_few_batches,
 )
 from ottla.spark.exactly_once import into_topics
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.instance import StreamsInstance
 from ottla.streams.naming import STATE_DIR, changelog_topic

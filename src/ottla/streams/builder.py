@@ -120,11 +120,11 @@ class KTable:
         )
 
 
-# Records by key, and the ways to aggregate them: over all time, or over windows.
-
-
 class KGroupedStream:
-    """Records by key. Those without a key or a value are left out, as by Kafka."""
+    """Records by key, and the ways to aggregate them: over all time, or over windows.
+
+    Records without a key or a value are left out, as by Kafka.
+    """
 
     def __init__(
         self, builder: StreamsBuilder, build: Build, windows: Windows | None = None
@@ -171,9 +171,6 @@ class KGroupedStream:
 
         final = changes(True) if windows is not None else None
         return KTable(self._builder, changes(is_final), final=final)
-
-
-# A stream of records and its operations.
 
 
 Step = Callable[[Records], Records]

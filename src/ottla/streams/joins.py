@@ -117,8 +117,6 @@ def _pairs(rows: DataFrame) -> DataFrame:
     )
 
 
-# Joins of two tables.
-
 CHANGES = f"key binary, left binary, right binary, timestamp timestamp, {ORDER} long"
 STATE = "left binary, right binary"
 SIDES = ("left", "right")

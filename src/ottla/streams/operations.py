@@ -201,8 +201,6 @@ def settled(
     return column, now if now.type == found else serde_for(found)
 
 
-# Operations: functions from records to records.
-
 PairSerdes = tuple[Serde | None, Serde | None]
 
 

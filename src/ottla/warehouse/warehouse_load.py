@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import limited, to_json_object
 from ottla.spark.options import SourceOptions
-from ottla.spark.readers import DataLossError
 from ottla.structs import by_topic
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.loads import Layout, Load, Table, TableSnapshot

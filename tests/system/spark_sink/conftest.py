@@ -12,7 +12,7 @@ import pytest
 
 import ottla
 from ottla.spark.exactly_once import BatchCommitter, TaskAttempt, write_prepared
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 from ottla.testing.processes import BrokerProcess
 
 HERE = Path(__file__).parent

@@ -29,8 +29,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transactions import TransactionCompleter
 from ottla.spark import exactly_once
-from ottla.spark.exactly_once import DecisionLog, ExactlyOnceBatches, TaskAttempt
-from ottla.spark.options import SinkOptions
+from ottla.spark.decision_log import DecisionLog
+from ottla.spark.exactly_once import ExactlyOnceBatches, TaskAttempt
+from ottla.spark.sink_options import SinkOptions
 from ottla.spark.writers import OttlaStreamWriter
 
 # Readers wait for a decision that a dead driver has left half made: not so long here.

@@ -8,7 +8,8 @@ import pytest
 from sink_crash_driver import MOMENTS, main
 
 import ottla
-from ottla.spark.exactly_once import DecisionLog, SinkError
+from ottla.spark.decision_log import DecisionLog
+from ottla.spark.exactly_once import SinkError
 
 ROWS = ["a", "b", "c", "d", "e", "f"]
 
@@ -149,7 +150,7 @@ def test_decision_may_name_more_transactions_than_fit_into_one_offset(sink):
     """It goes on in further groups, and is read as one."""
     from ottla.clients.producer.producer import Producer
     from ottla.clients.producer.transactions import PreparedTransaction
-    from ottla.spark.exactly_once import PIECE_SIZE, BatchDecision, text_of
+    from ottla.spark.decision_log import PIECE_SIZE, BatchDecision, text_of
 
     log = DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client)
     many = [PreparedTransaction(f"task-{n * n * 7919}", n * 104729, n % 30000) for n in range(900)]

@@ -15,7 +15,7 @@ from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog, requests
 from ottla.pipelines.runner import PatientQuery
-from ottla.spark.readers import DataLossError
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.source import RECORD_ORDER
 from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
 from ottla.warehouse.loads import Layout

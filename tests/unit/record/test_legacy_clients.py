@@ -11,7 +11,7 @@ import pytest
 
 from ottla.record.compression import CompressionType, decompress
 from ottla.record.conversion import build_message_set
-from ottla.record.legacy import compress_lz4, mend_lz4, xxh32_short
+from ottla.record.legacy_lz4 import compress_lz4, mend_lz4, xxh32_short
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
 

@@ -25,7 +25,7 @@ from ottla.spark.exactly_once import (
     TaskAttempt,
     write_prepared,
 )
-from ottla.spark.options import SinkOptions
+from ottla.spark.sink_options import SinkOptions
 
 QUERY = "0f4c1f0e-8d4f-4f41-9f5e-4be1cf4e7b55"
 CHANGELOG = "app-out-changelog"

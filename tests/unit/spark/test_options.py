@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigError
-from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest, TaskSizes
+from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.options import (
     BOOTSTRAP_SERVERS,
     DEFAULTS,
@@ -17,6 +17,7 @@ from ottla.spark.options import (
     SourceOptions,
     given_of,
 )
+from ottla.spark.task_sizes import TaskSizes
 from ottla.structs import TopicPartition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "use" / "spark.md").read_text(encoding="utf-8")

@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.options import SourceOptions
-from ottla.spark.readers import DataLossError, OttlaBatchReader
+from ottla.spark.readers import OttlaBatchReader
 
 
 def reader(**options):

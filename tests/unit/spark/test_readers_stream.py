@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.options import SourceOptions
-from ottla.spark.readers import DataLossError, OttlaStreamReader
+from ottla.spark.readers import OttlaStreamReader
 from ottla.structs import TopicPartition
 
 

@@ -9,8 +9,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
 from ottla.record.batch_builder import build_batch_of_payload
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
-from ottla.spark.options import SinkOptions
 from ottla.spark.row_writer import RowError, RowWriter
+from ottla.spark.sink_options import SinkOptions
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.clients.producer.transactions import PreparedTransaction
-from ottla.spark.exactly_once import PIECE_SIZE, text_of, transactions_of
+from ottla.spark.decision_log import PIECE_SIZE, text_of, transactions_of
 
 SINK = "ottla-spark-0f4c1f0e-8d4f-4f41-9f5e-4be1cf4e7b55-b0df444f"
 

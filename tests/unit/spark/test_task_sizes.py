@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.spark.offsets import SMALL_TASK, OffsetRange, TaskSizes, split
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.task_sizes import SMALL_TASK, TaskSizes, split
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -16,14 +16,8 @@ from pyspark.sql.types import (
 )
 
 from ottla.errors import ConfigError
-from ottla.spark.options import (
-    BOOTSTRAP_SERVERS,
-    SINK_DEFAULTS,
-    SINK_OPTIONS,
-    OptionError,
-    SinkOptions,
-    check_schema,
-)
+from ottla.spark.options import BOOTSTRAP_SERVERS, OptionError
+from ottla.spark.sink_options import SINK_DEFAULTS, SINK_OPTIONS, SinkOptions, check_schema
 
 PAGE = (Path(__file__).parents[3] / "docs" / "use" / "spark-sink.md").read_text(encoding="utf-8")
 SERVERS = {BOOTSTRAP_SERVERS: "localhost:9092"}

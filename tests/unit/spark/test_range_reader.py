@@ -8,9 +8,10 @@ from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchBuilder
 from ottla.spark import connections
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.readers import DataLossError, read_range
+from ottla.spark.range_reader import read_range
 from ottla.structs import TopicPartition
 
 A0 = TopicPartition("a", 0)
