@@ -52,7 +52,8 @@ from ottla.testing.simulation.lives_story import LivesStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.stories import kind_of, tell
-from ottla.testing.simulation.story import Story, UncleanStory
+from ottla.testing.simulation.story import Story
+from ottla.testing.simulation.unclean_story import UncleanStory
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -82,7 +82,14 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/authorizer_config config/known_keys config/mirror_config",
+        "config/authorizer_config config/cluster_config config/delegation_token_config "
+        "config/known_keys config/mirror_config config/replication_config "
+        "config/zookeeper_tls_config",
+    ),
+    Elsewhere(
+        "tests/unit/config/test_sasl_config.py",
+        "entries of JAAS as listeners and clients have them",
+        "config/jaas config/sasl_client_config",
     ),
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
@@ -253,6 +260,16 @@ ELSEWHERE = (
         "tests/unit/replication/test_fetcher.py",
         "fetchers, by what they copy",
         "replication/fetcher_manager",
+    ),
+    Elsewhere(
+        "tests/unit/testing/test_memory_disk.py",
+        "files are written, synced and lost through the disk",
+        "testing/inodes",
+    ),
+    Elsewhere(
+        "tests/unit/testing/test_in_process_broker.py",
+        "the parts of a broker in a test's process are tested through it",
+        "testing/live_brokers",
     ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),

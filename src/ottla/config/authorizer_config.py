@@ -7,7 +7,8 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, STRING, one_of
+from ottla.config.config_type import BOOLEAN, STRING
+from ottla.config.rule import one_of
 from ottla.errors import ConfigError
 
 AUTHORIZERS: Final = (

@@ -6,19 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    CLASS,
-    INT,
-    INT_MAX,
-    LIST,
-    LONG,
-    STRING,
-    any_of,
-    at_least,
-    between,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, CLASS, INT, INT_MAX, LIST, LONG, STRING
 from ottla.config.known_keys import (
     ADMIN_UNUSED,
     CLIENT_REFUSED,
@@ -27,7 +15,8 @@ from ottla.config.known_keys import (
     Refusal,
 )
 from ottla.config.network_config import SUPPORTED_PROTOCOLS
-from ottla.config.sasl_config import SaslClientConfig
+from ottla.config.rule import any_of, at_least, between, one_of
+from ottla.config.sasl_client_config import SaslClientConfig
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
 

@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
-from ottla.config.config_type import ConfigType, Rule
+from ottla.config.config_type import ConfigType
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
+from ottla.config.rule import Rule
 from ottla.errors import ConfigError
 from ottla.structs import Value
 

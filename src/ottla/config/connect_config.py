@@ -13,23 +13,10 @@ from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    PASSWORD,
-    SHORT,
-    STRING,
-    Password,
-    Rule,
-    at_least,
-    between,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, PASSWORD, SHORT, STRING, Password
 from ottla.config.java_regex import java_pattern
 from ottla.config.known_keys import ADMIN_UNUSED
+from ottla.config.rule import Rule, at_least, between, not_empty, one_of
 from ottla.config.ssl_config import ClientAuthConfig
 from ottla.errors import ConfigError
 

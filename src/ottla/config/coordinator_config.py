@@ -9,17 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import (
-    INT,
-    INT_MAX,
-    LIST,
-    LONG,
-    SHORT,
-    STRING,
-    at_least,
-    each_one_of,
-    one_of,
-)
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, SHORT, STRING
+from ottla.config.rule import at_least, each_one_of, one_of
 from ottla.errors import ConfigError
 
 

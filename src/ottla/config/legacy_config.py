@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key, dotted
-from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, LONG, STRING, at_least, one_of
+from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, LONG, STRING
+from ottla.config.rule import at_least, one_of
 from ottla.config.zookeeper_config import parse_connect
 from ottla.errors import ConfigError
 from ottla.structs import Node

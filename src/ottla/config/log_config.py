@@ -6,22 +6,8 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    DOUBLE,
-    DOUBLE_MAX,
-    INT,
-    LIST,
-    LONG,
-    LONG_MAX,
-    STRING,
-    any_of,
-    at_least,
-    between,
-    each_one_of,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, DOUBLE, DOUBLE_MAX, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.rule import any_of, at_least, between, each_one_of, not_empty, one_of
 from ottla.errors import ConfigError
 from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE
 

@@ -10,17 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    PASSWORD,
-    STRING,
-    Password,
-    at_least,
-    between,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, PASSWORD, STRING, Password
+from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
 
 LOOPBACK: Final = "127.0.0.1"

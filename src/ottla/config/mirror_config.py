@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING, at_least, one_of
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
 from ottla.config.metrics_config import HTTP, MetricsEndPoint, parse_metrics_listener
+from ottla.config.rule import at_least, one_of
 from ottla.errors import ConfigError
 
 SOURCE, TARGET = "source", "target"

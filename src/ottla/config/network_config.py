@@ -11,17 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import (
-    INT,
-    INT_MAX,
-    LIST,
-    LONG,
-    LONG_MAX,
-    STRING,
-    at_least,
-    between,
-    one_of,
-)
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX, STRING
+from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
 from ottla.runtime.network import AUTO, POLLERS
 from ottla.structs import EndPoint

@@ -15,19 +15,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, ConfigTableType, config_key, dotted
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    PASSWORD,
-    STRING,
-    Password,
-    Rule,
-    at_least,
-    each_one_of,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, PASSWORD, STRING, Password
 from ottla.config.known_keys import BROKER_REFUSED, BROKER_UNUSED, SSL_UNUSED, Refusal, refuse
+from ottla.config.rule import Rule, at_least, each_one_of, one_of
 from ottla.errors import ConfigError
 
 PEM: Final = "PEM"

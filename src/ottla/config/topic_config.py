@@ -7,22 +7,9 @@ from typing import Any, ClassVar, Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    DOUBLE,
-    INT,
-    LIST,
-    LONG,
-    LONG_MAX,
-    STRING,
-    any_of,
-    at_least,
-    between,
-    each_one_of,
-    one_of,
-    throttled_replicas,
-)
+from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
 from ottla.config.known_keys import TOPIC_REFUSED, TOPIC_UNUSED, Refusal, refuse
+from ottla.config.rule import any_of, at_least, between, each_one_of, one_of, throttled_replicas
 from ottla.errors import ConfigError
 
 

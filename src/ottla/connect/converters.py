@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import STRING as STRING_TYPE
-from ottla.config.config_type import Rule, one_of
+from ottla.config.rule import Rule, one_of
 from ottla.connect.data import (
     BOOLEAN,
     BYTES,

@@ -21,7 +21,7 @@ from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN as BOOLEAN_TYPE
 from ottla.config.config_type import INT as INT_TYPE
 from ottla.config.config_type import STRING as STRING_TYPE
-from ottla.config.config_type import Rule, at_least
+from ottla.config.rule import Rule, at_least
 from ottla.connect.converters import NOTHING, Converter, ConverterSettings
 from ottla.connect.data import (
     BITS,

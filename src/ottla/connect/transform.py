@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, STRING, Rule, not_empty
+from ottla.config.config_type import BOOLEAN, STRING
 from ottla.config.java_regex import is_java_pattern, java_pattern
+from ottla.config.rule import Rule, not_empty
 from ottla.connect.data import ConnectRecord, DataError, Schema, SchemaType, shown
 from ottla.errors import ConfigError
 

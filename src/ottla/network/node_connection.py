@@ -11,7 +11,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ottla.config.sasl_config import OAUTHBEARER, SaslLogin
+from ottla.config.jaas import OAUTHBEARER
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import (
     ConfigError,
     ErrorCode,

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import partial
 
-from ottla.config.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ottla.config.sasl_config import SaslLogin
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import ConfigError, SaslAuthenticationError
 from ottla.runtime import Runtime
 from ottla.security.principal import KafkaPrincipal

@@ -25,7 +25,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from ottla.config.sasl_config import JWKS_URL, OAuthBearerSettings, SaslLogin, unsecured_option
+from ottla.config.oauthbearer_config import JWKS_URL, OAuthBearerSettings, unsecured_option
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import ConfigError, SaslAuthenticationError
 from ottla.runtime import Clock, Runtime
 from ottla.security.principal import KafkaPrincipal

@@ -19,7 +19,7 @@ from heapq import nsmallest
 from secrets import token_bytes, token_urlsafe
 from typing import Final, NamedTuple, Self
 
-from ottla.config.sasl_config import SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.config.jaas import SCRAM_SHA_256, SCRAM_SHA_512
 from ottla.errors import SaslAuthenticationError
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import SaslClient, SaslError, SaslServer

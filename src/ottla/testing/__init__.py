@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.testing.container import KafkaContainer
     from ottla.testing.faults import Faults, RequestFault
-    from ottla.testing.in_process_broker import InProcessBroker, LiveGroup, LiveMember
+    from ottla.testing.in_process_broker import InProcessBroker
     from ottla.testing.in_process_cluster import InProcessCluster
+    from ottla.testing.live_brokers import LiveGroup, LiveMember
     from ottla.testing.memory_disk import MemoryDisk
     from ottla.testing.runtime import (
         MemoryNetwork,

@@ -17,7 +17,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ottla.runtime.disk import Buffer, File
-from ottla.testing.memory_disk import Directory, Inode, MemoryDisk, MemoryFile, PendingWrite
+from ottla.testing.inodes import Directory, Inode, PendingWrite
+from ottla.testing.memory_disk import MemoryDisk, MemoryFile
 
 WRITE_BACK_CHANCE = 0.1
 HOLE_CHANCE = 0.2

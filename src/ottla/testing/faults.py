@@ -366,9 +366,6 @@ async def _await(answer: Coroutine[Any, Any, Response | None], held: HeldContext
         held.respond(response)
 
 
-# The answer that is an error: for each topic, partition, group that was asked for.
-
-
 def refusal(request: Request, version: int, error: ErrorCode) -> Response:
     """The answer of this version to the request, with the error wherever it has a place for one.
 

@@ -15,12 +15,11 @@ from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import IoThread
 from ottla.server.broker import Broker
 from ottla.structs import OFFSETS_TOPIC, ElectionType, TopicPartition
-from ottla.testing.in_process_broker import (
-    STOP_LIMIT_MS,
+from ottla.testing.in_process_broker import STOP_LIMIT_MS, broker_settings
+from ottla.testing.live_brokers import (
     BrokerLife,
     CollectorPause,
     LiveBrokers,
-    broker_settings,
     collect_young,
     is_controller,
 )

@@ -15,216 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ottla.runtime.disk import Buffer, DiskLock, File
 from ottla.runtime.scheduler import SystemClock
-
-OnCall: TypeAlias = Callable[[str, str], int | None]
-"""Asked before each call of a disk and of its files, with the name of the method and the path.
-
-It may raise an OSError, which is then that of the call. For a `pwrite` it may return how many bytes
-are written at first, as a kernel does that is short of room: it is asked again for the rest.
-"""
-
-
-class PendingWrite(NamedTuple):
-    """A change that no fsync has made durable: bytes at a position, or (data None) a new size."""
-
-    position: int
-    data: bytes | None
-
-
-class Inode:
-    """The contents of a file: as processes see them, and as they are after a loss of power."""
-
-    __slots__ = ("data", "durable", "modified_ms", "pending")
-
-    def __init__(self, data: bytes = b"", modified_ms: int = 0) -> None:
-        self.modified_ms = modified_ms
-        self.data = bytearray(data)
-        self.durable = bytearray(data)
-        self.pending: list[PendingWrite] = []
-
-    def write(self, position: int, data: bytes) -> None:
-        change = PendingWrite(position, data)
-        self.pending.append(change)
-        _apply(self.data, change)
-
-    def truncate(self, size: int) -> None:
-        change = PendingWrite(size, None)
-        self.pending.append(change)
-        _apply(self.data, change)
-
-    def sync(self) -> None:
-        for change in self.pending:
-            _apply(self.durable, change)
-        self.pending.clear()
-
-    def crash(self, chance: random.Random | None) -> None:
-        if chance is not None and self.pending:
-            kept = self.pending[: chance.randrange(len(self.pending) + 1)]
-            if kept:
-                position, data = kept[-1]
-                if data is not None:
-                    torn = data[: chance.randrange(len(data) + 1)]
-                    kept[-1] = PendingWrite(position, torn)
-            for change in kept:
-                _apply(self.durable, change)
-        self.pending.clear()
-        self.data = bytearray(self.durable)
-
-
-class Directory:
-    """The entries of a directory: now, and after a crash."""
-
-    __slots__ = ("durable", "entries")
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Inode | Directory] = {}
-        self.durable: dict[str, Inode | Directory] = {}
-
-    def sync(self) -> None:
-        self.durable = dict(self.entries)
-
-    def sync_all(self) -> None:
-        self.sync()
-        for node in self.entries.values():
-            if isinstance(node, Directory):
-                node.sync_all()
-            else:
-                node.sync()
-
-    def crash(self, chance: random.Random | None) -> None:
-        if chance is not None and chance.random() < 0.5:
-            self.sync()  # the kernel happened to write the directory back in time
-        self.entries = dict(self.durable)
-        for node in self.entries.values():
-            node.crash(chance)
-
-    def size(self) -> int:
-        return sum(
-            node.size() if isinstance(node, Directory) else len(node.data)
-            for node in self.entries.values()
-        )
-
-
-def _apply(data: bytearray, change: PendingWrite) -> None:
-    position, written = change
-    if written is None:
-        del data[position:]
-    end = position + len(written or b"")
-    if len(data) < end:
-        data.extend(bytes(end - len(data)))
-    if written:
-        data[position:end] = written
-
-
-@dataclass(slots=True)
-class Fault:
-    """The next `times` calls of `operation` on a matching path fail, after `skip` that do not."""
-
-    operation: str
-    path_pattern: str
-    error: int
-    times: int
-    skip: int
-
-    def strikes(self, operation: str, path: str) -> bool:
-        """Whether this call fails; counts it."""
-        if self.times <= 0 or operation != self.operation:
-            return False
-        if not fnmatchcase(path, self.path_pattern):
-            return False
-        if self.skip > 0:
-            self.skip -= 1
-            return False
-        self.times -= 1
-        return True
-
-
-class MemoryFile:
-    """An open file of a `MemoryDisk`; unusable after a crash, which ends the process."""
-
-    __slots__ = ("_closed", "_disk", "_inode", "_life", "path")
-
-    def __init__(self, disk: MemoryDisk, path: str, inode: Inode) -> None:
-        self.path = path
-        self._disk = disk
-        self._inode = inode
-        self._life = disk.crash_count
-        self._closed = False
-        disk.open_files.append(path)
-
-    def size(self) -> int:
-        return len(self._inode.data)
-
-    def pread(self, length: int, position: int) -> bytes:
-        self._check("pread")
-        return bytes(self._inode.data[position : position + length])
-
-    def pwrite(self, data: Buffer, position: int) -> None:
-        content = bytes(data)
-        short = self._check("pwrite")
-        while short is not None and 0 < short < len(content):
-            self._write(content[:short], position)
-            content, position = content[short:], position + short
-            short = self._check("pwrite")
-        self._write(content, position)
-
-    def _write(self, content: bytes, position: int) -> None:
-        growth = position + len(content) - len(self._inode.data)
-        room = self._disk.room_in_bytes()
-        if growth > room:
-            # What the kernel does: a short write of what fits, then the error.
-            self._inode.write(position, content[: max(0, len(content) - (growth - room))])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        self._inode.write(position, content)
-        self._inode.modified_ms = self._disk.now_ms()
-
-    def truncate(self, size: int) -> None:
-        self._check("truncate")
-        self._inode.truncate(size)
-        self._inode.modified_ms = self._disk.now_ms()
-
-    def fsync(self) -> None:
-        self._check("fsync")
-        self._inode.sync()
-
-    def is_cached(self, length: int, position: int) -> bool:
-        return not self._disk.is_cold
-
-    def read_ahead(self, length: int, position: int) -> None:
-        self._check("read_ahead")
-
-    def fileno(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            if self._life == self._disk.crash_count:
-                self._disk.open_files.remove(self.path)
-
-    def _check(self, operation: str) -> int | None:
-        if self._closed:
-            raise OSError(errno.EBADF, "the file is closed", self.path)
-        if self._life != self._disk.crash_count:
-            raise OSError(errno.EIO, "the file was opened before the crash", self.path)
-        return self._disk.check(operation, self.path)
-
-
-class MemoryDiskLock:
-    """A lock of a `MemoryDisk`; a crash drops it."""
-
-    __slots__ = ("_locked", "_path")
-
-    def __init__(self, locked: set[str], path: str) -> None:
-        self._locked = locked
-        self._path = path
-
-    def release(self) -> None:
-        self._locked.discard(self._path)
+from ottla.testing.inodes import Directory, Inode
 
 
 @dataclass(slots=True)
@@ -443,6 +238,121 @@ class MemoryDisk:
         if not names or not isinstance(directory, Directory):
             return self._directory(posixpath.dirname(posixpath.normpath(path))), ""
         return directory, names[-1]
+
+
+OnCall: TypeAlias = Callable[[str, str], int | None]
+"""Asked before each call of a disk and of its files, with the name of the method and the path.
+
+It may raise an OSError, which is then that of the call. For a `pwrite` it may return how many bytes
+are written at first, as a kernel does that is short of room: it is asked again for the rest.
+"""
+
+
+@dataclass(slots=True)
+class Fault:
+    """The next `times` calls of `operation` on a matching path fail, after `skip` that do not."""
+
+    operation: str
+    path_pattern: str
+    error: int
+    times: int
+    skip: int
+
+    def strikes(self, operation: str, path: str) -> bool:
+        """Whether this call fails; counts it."""
+        if self.times <= 0 or operation != self.operation:
+            return False
+        if not fnmatchcase(path, self.path_pattern):
+            return False
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+class MemoryFile:
+    """An open file of a `MemoryDisk`; unusable after a crash, which ends the process."""
+
+    __slots__ = ("_closed", "_disk", "_inode", "_life", "path")
+
+    def __init__(self, disk: MemoryDisk, path: str, inode: Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._life = disk.crash_count
+        self._closed = False
+        disk.open_files.append(path)
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check("pread")
+        return bytes(self._inode.data[position : position + length])
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        content = bytes(data)
+        short = self._check("pwrite")
+        while short is not None and 0 < short < len(content):
+            self._write(content[:short], position)
+            content, position = content[short:], position + short
+            short = self._check("pwrite")
+        self._write(content, position)
+
+    def _write(self, content: bytes, position: int) -> None:
+        growth = position + len(content) - len(self._inode.data)
+        room = self._disk.room_in_bytes()
+        if growth > room:
+            # What the kernel does: a short write of what fits, then the error.
+            self._inode.write(position, content[: max(0, len(content) - (growth - room))])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        self._inode.write(position, content)
+        self._inode.modified_ms = self._disk.now_ms()
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate")
+        self._inode.truncate(size)
+        self._inode.modified_ms = self._disk.now_ms()
+
+    def fsync(self) -> None:
+        self._check("fsync")
+        self._inode.sync()
+
+    def is_cached(self, length: int, position: int) -> bool:
+        return not self._disk.is_cold
+
+    def read_ahead(self, length: int, position: int) -> None:
+        self._check("read_ahead")
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._life == self._disk.crash_count:
+                self._disk.open_files.remove(self.path)
+
+    def _check(self, operation: str) -> int | None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        if self._life != self._disk.crash_count:
+            raise OSError(errno.EIO, "the file was opened before the crash", self.path)
+        return self._disk.check(operation, self.path)
+
+
+class MemoryDiskLock:
+    """A lock of a `MemoryDisk`; a crash drops it."""
+
+    __slots__ = ("_locked", "_path")
+
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
 
 
 @lru_cache(16_384)

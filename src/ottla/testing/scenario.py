@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.server.broker import Broker
-from ottla.testing.in_process_broker import LiveBrokers
+from ottla.testing.live_brokers import LiveBrokers
 from ottla.testing.simulation import HASH_SEED
-from ottla.testing.simulation.app_process import Address, AppProcess, garbage_kept, virtual_machine
+from ottla.testing.simulation.app_process import Address, AppProcess
 from ottla.testing.simulation.cluster import BROKER_PORT, SimulatedCluster
 from ottla.testing.simulation.invariants import History, partitions_of
 from ottla.testing.simulation.nemesis import KINDS, Nemesis
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TROUBLE_MS
+from ottla.testing.simulation.virtual_machine import garbage_kept, virtual_machine
 from ottla.testing.simulation.workload import TopicMaker
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError

@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import INT, PASSWORD, STRING, at_least
+from ottla.config.config_type import INT, PASSWORD, STRING
+from ottla.config.rule import at_least
 from ottla.errors import ConfigError
 
 

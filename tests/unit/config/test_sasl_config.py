@@ -8,7 +8,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
-from ottla.config.sasl_config import parse_jaas, users_of
+from ottla.config.jaas import parse_jaas, users_of
 from ottla.errors import ConfigError
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from ottla.config.sasl_config import SaslLogin
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import SaslAuthenticationError
 from ottla.security.oauthbearer import (
     INSUFFICIENT_SCOPE,

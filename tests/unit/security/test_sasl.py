@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.sasl_config import SaslLogin
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import ConfigError, ErrorCode
 from ottla.network.node_connection import sasl_client
 from ottla.protocol.api_versions import ApiVersionsRequest

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from ottla.config.sasl_config import SaslLogin
+from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import SaslAuthenticationError
 from ottla.network.node_connection import sasl_client
 from ottla.security.principal import KafkaPrincipal

@@ -14,7 +14,7 @@ from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
 from ottla.testing import InProcessBroker, InProcessCluster, NeverHappenedError, wait_until
-from ottla.testing.in_process_broker import CollectorPause
+from ottla.testing.live_brokers import CollectorPause
 
 
 def send(broker: InProcessBroker, topic: str, *values: bytes, **settings: str) -> None:

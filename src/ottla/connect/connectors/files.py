@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, STRING, at_least, not_empty
+from ottla.config.config_type import INT, STRING
+from ottla.config.rule import at_least, not_empty
 from ottla.connect.connector import Place, SinkConnector, SourceBatch, SourceConnector
 from ottla.connect.converters import java_string
 from ottla.connect.data import STRING as STRING_SCHEMA

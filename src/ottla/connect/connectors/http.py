@@ -43,18 +43,8 @@ from aiohttp import (
 from yarl import URL
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LONG,
-    PASSWORD,
-    STRING,
-    Password,
-    Rule,
-    at_least,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LONG, PASSWORD, STRING, Password
+from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Context, Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import content_of
 from ottla.connect.data import DataError, SinkRecord, SourceRecord, shown

@@ -31,8 +31,9 @@ from zlib import crc32
 
 from ottla.config.client_config import ProducerConfig
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, LONG, STRING, Rule, at_least, not_empty
+from ottla.config.config_type import INT, LONG, STRING
 from ottla.config.java_regex import is_java_pattern, java_pattern
+from ottla.config.rule import Rule, at_least, not_empty
 from ottla.connect.connector import Place, SourceConnector
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import Header, SourceRecord, shown

@@ -23,19 +23,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.producer.producer_batch import RecordMetadata
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    PASSWORD,
-    STRING,
-    Password,
-    at_least,
-    between,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, PASSWORD, STRING, Password
+from ottla.config.rule import at_least, between, not_empty, one_of
 from ottla.connect.connector import (
     Place,
     SinkConnector,

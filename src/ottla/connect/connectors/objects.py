@@ -43,7 +43,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LONG, STRING, at_least, not_empty, one_of
+from ottla.config.config_type import BOOLEAN, INT, LONG, STRING
+from ottla.config.rule import at_least, not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import json_text, needed
 from ottla.connect.data import (

@@ -33,7 +33,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, STRING, Rule, at_least, not_empty, one_of
+from ottla.config.config_type import BOOLEAN, INT, LIST, STRING
+from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SourceConnector
 from ottla.connect.connectors import needed
 from ottla.connect.connectors.databases import (

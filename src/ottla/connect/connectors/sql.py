@@ -34,17 +34,8 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    STRING,
-    Rule,
-    at_least,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
+from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
 from ottla.connect.connectors.column_times import PRECISIONS, SeenTimes, precision_of, unit_of_form

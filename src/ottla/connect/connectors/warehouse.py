@@ -27,17 +27,9 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    STRING,
-    at_least,
-    not_empty,
-    one_of,
-)
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
 from ottla.config.connect_config import SPARK_CONF
+from ottla.config.rule import at_least, not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import needed
 from ottla.connect.data import SinkRecord

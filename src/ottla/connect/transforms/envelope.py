@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import LIST, STRING, Rule, one_of
+from ottla.config.config_type import LIST, STRING
 from ottla.config.java_regex import java_pattern, java_replacement
+from ottla.config.rule import Rule, one_of
 from ottla.connect.data import ConnectRecord, DataError, Header, Schema
 from ottla.connect.transform import (
     HAS_ITEMS,

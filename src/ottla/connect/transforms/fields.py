@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import LIST, STRING, Rule
+from ottla.config.config_type import LIST, STRING
+from ottla.config.rule import Rule
 from ottla.connect.data import (
     INT32,
     INT64,

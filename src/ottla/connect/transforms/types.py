@@ -13,7 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, LIST, STRING, Rule, not_empty, one_of
+from ottla.config.config_type import INT, LIST, STRING
+from ottla.config.rule import Rule, not_empty, one_of
 from ottla.connect.data import (
     DATE,
     DATE_NAME,

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.sasl_config import OAUTHBEARER, SaslSettings, users_of
+from ottla.config.jaas import OAUTHBEARER, users_of
+from ottla.config.sasl_config import SaslSettings
 from ottla.errors import ConfigError
 from ottla.network.listener_security import UserSettings
 from ottla.security.sasl import MIN_REAUTHENTICATION_MS, PlainServer, SaslListener, SaslServer

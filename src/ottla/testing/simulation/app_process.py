@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
-import importlib
-import logging
-import os
-import random
 import signal
 import socket
-import time
-import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from itertools import count
-from threading import get_ident
 from typing import Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.agenda import Agenda
 from ottla.testing.simulation.world import (
-    CLOSING_ROUNDS,
     ProcessLoop,
     SimulatedProcess,
     World,
@@ -202,153 +192,3 @@ def _address(host: str | None = None, port: int | None = None, **options: Any) -
     if host is None or port is None:
         raise OSError(errno.EOPNOTSUPP, "the simulated network connects to a host and a port only")
     return host, port
-
-
-# What Python's modules take from the machine
-
-
-class VirtualMachine:
-    """The functions of `time` and of random bytes, as the process that calls them sees the world.
-
-    Other threads keep the machine's own.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._clock = world.clock
-        self._thread = get_ident()
-        self._random = random.Random(world.random.getrandbits(64))
-        self._own = {
-            name: getattr(time, name)
-            for name in ("time", "monotonic", "perf_counter", "sleep", "time_ns", "monotonic_ns")
-        }
-        self._own_random_bytes = os.urandom
-
-    def functions(self) -> dict[tuple[Any, str], Callable[..., Any]]:
-        """By module and name: what takes the place of Python's."""
-        now, monotonic = self._now_ms, self._monotonic_ms
-        return {
-            (time, "time"): self._dispatch("time", lambda: now() / MS_PER_S),
-            (time, "time_ns"): self._dispatch("time_ns", lambda: now() * NS_PER_MS),
-            (time, "monotonic"): self._dispatch("monotonic", lambda: monotonic() / MS_PER_S),
-            (time, "monotonic_ns"): self._dispatch("monotonic_ns", lambda: monotonic() * NS_PER_MS),
-            (time, "perf_counter"): self._dispatch("perf_counter", lambda: monotonic() / MS_PER_S),
-            (time, "sleep"): self._sleep,
-            (os, "urandom"): self._random_bytes,
-            (random, "_urandom"): self._random_bytes,
-        }
-
-    def _is_here(self) -> bool:
-        return get_ident() == self._thread
-
-    def _dispatch(self, name: str, virtual: Callable[[], T]) -> Callable[[], T]:
-        thread, own = self._thread, self._own[name]
-        return lambda: virtual() if get_ident() == thread else own()
-
-    def _ahead_ms(self) -> int:
-        loop = asyncio._get_running_loop()
-        return loop.ahead_ms if isinstance(loop, AppLoop) else 0
-
-    def _now_ms(self) -> int:
-        return self._clock.now_ms() + self._ahead_ms()
-
-    def _monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms() + self._ahead_ms()
-
-    def _sleep(self, seconds: float) -> None:
-        loop = asyncio._get_running_loop()
-        if not self._is_here():
-            self._own["sleep"](seconds)
-        elif isinstance(loop, AppLoop):
-            loop.block(round(seconds * MS_PER_S))
-
-    def _random_bytes(self, size: int) -> bytes:
-        if self._is_here():
-            return self._random.randbytes(size)
-        return self._own_random_bytes(size)
-
-
-class AppLog(logging.Handler):
-    """Notes what an app logs, by the process in which it runs."""
-
-    def __init__(self, note: Callable[[AppProcess, str], object], level: int) -> None:
-        super().__init__(level)
-        self._note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        loop = asyncio._get_running_loop()
-        if isinstance(loop, AppLoop) and loop.process is not None:
-            self._note(loop.process, f"{record.levelname} {record.getMessage()}")
-
-
-@contextmanager
-def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> Iterator[None]:
-    """Let Python's modules take time and randomness from the world, and pass on what apps log."""
-    values = {**VirtualMachine(world).functions(), **_values_of_aiokafka()}
-    own = {(module, name): getattr(module, name) for module, name in values}
-    random_state, brokers, root = random.getstate(), logging.getLogger("ottla"), logging.getLogger()
-    level, handlers = brokers.level, root.handlers
-    random.seed(world.random.getrandbits(64))
-    brokers.setLevel(logging.CRITICAL + 1)
-    # Others, such as pytest's, would keep what is logged, and with an error the whole world.
-    root.handlers = [AppLog(note, logging.WARNING)]
-    for (module, name), value in values.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name), value in own.items():
-            setattr(module, name, value)
-        root.handlers = handlers
-        brokers.setLevel(level)
-        random.setstate(random_state)
-
-
-def _values_of_aiokafka() -> dict[tuple[Any, str], Any]:
-    """What would differ from run to run: in each case a value of the machine or of the process.
-
-    The compiled part asks the C library for the time; producers are counted on and on; and brokers
-    without a rack are kept in sets, where None is hashed by its address (before Python 3.12).
-    """
-    try:
-        accumulator = importlib.import_module("aiokafka.producer.message_accumulator")
-        producer = importlib.import_module("aiokafka").AIOKafkaProducer
-        broker = importlib.import_module("aiokafka.structs").BrokerMetadata
-    except ImportError:
-        return {}
-    append = accumulator.BatchBuilder.append
-
-    def append_now(self: Any, *, timestamp: Any, key: Any, value: Any, headers: Any = ()) -> Any:
-        if timestamp is None:
-            timestamp = int(time.time() * MS_PER_S)
-        return append(self, timestamp=timestamp, key=key, value=value, headers=headers)
-
-    values: dict[tuple[Any, str], Any] = {
-        (accumulator.BatchBuilder, "append"): append_now,
-        (broker, "__hash__"): lambda self: hash((self.host, self.port)),
-    }
-    if hasattr(producer, PRODUCER_COUNT):
-        values[producer, PRODUCER_COUNT] = 0
-    return values
-
-
-@contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Collect no garbage but at the end: what apps have left would be called at any moment.
-
-    Nothing is said of what was not closed, since those that were killed could close nothing.
-    """
-    was_collecting, disabled = gc.isenabled(), logging.root.manager.disable
-    gc.disable()
-    gc.freeze()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        try:
-            yield
-        finally:
-            logging.disable()
-            for _ in range(CLOSING_ROUNDS):  # `finally` clauses begin tasks, which hold the rest
-                gc.collect()
-            logging.disable(disabled)
-            gc.unfreeze()
-            if was_collecting:
-                gc.enable()

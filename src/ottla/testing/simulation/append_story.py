@@ -31,8 +31,9 @@ from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.copy_story import CALL_TIMEOUT_MS, CopyStory, transactional_producer
-from ottla.testing.simulation.group_story import CLOSE_TIMEOUT_MS, RESTART_MS
+from ottla.testing.simulation.copier import CALL_TIMEOUT_MS, transactional_producer
+from ottla.testing.simulation.copy_story import CopyStory
+from ottla.testing.simulation.group_ledger import CLOSE_TIMEOUT_MS, RESTART_MS
 from ottla.testing.simulation.invariants import History
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, Reader, SimulatedClient

@@ -61,9 +61,6 @@ def partition_names(cluster: SimulatedCluster) -> list[TopicPartition]:
     return sorted(names)
 
 
-# Logs
-
-
 def check_batches(replicas: Iterable[Partition]) -> Iterator[str]:
     """Compare the replicas of a partition that is not compacted, batch by batch."""
     replicas = list(replicas)
@@ -162,9 +159,6 @@ def _decided(batch: RecordBatch, waiting: defaultdict[int, list[Record]]) -> lis
         waiting[batch.producer_id] += batch.records()
         return []
     return list(batch.records())
-
-
-# The registry, the controller, and the brokers
 
 
 def check_registry(cluster: SimulatedCluster) -> Iterator[str]:

@@ -16,32 +16,6 @@ from typing import Final
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.world import MAX_JOB_MS, usual_job_ms
 
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-ERRORS: Final[Mapping[str, Sequence[int]]] = {
-    "open": (errno.EMFILE, errno.EMFILE, errno.EIO, *NO_ROOM),
-    "read_bytes": (errno.EMFILE, errno.EIO),
-    "list_dir": (errno.EMFILE, errno.EIO),
-    "pread": (errno.EIO,),
-    "pwrite": (*NO_ROOM, errno.EIO),
-    "truncate": (*NO_ROOM, errno.EIO),
-    "replace": (*NO_ROOM, errno.EMFILE, errno.EIO),
-    "rename": (*NO_ROOM, errno.EIO),
-    "unlink": (*NO_ROOM, errno.EIO),
-    "remove_tree": (errno.EMFILE, errno.EIO),
-    "make_dirs": (*NO_ROOM, errno.EIO),
-    "fsync": (*NO_ROOM, errno.EIO),
-    "fsync_dir": (errno.EMFILE, *NO_ROOM, errno.EIO),
-    "exists": (errno.EIO,),
-    "is_dir": (errno.EIO,),
-    "file_size": (errno.EIO,),
-}
-"""What each call of a disk may fail with; a call that is not named does not fail."""
-
-SLOW_JOBS: Final = 400
-"""One job of so many is slow although the disk is not."""
-MAX_SLOW_MS: Final = 4_000
-SHARE_OF_SHORT_WRITES: Final = 0.3
-
 
 class FlakyDisk(MemoryDisk):
     """A disk whose calls fail at random, from the moment on at which that is asked for."""
@@ -105,3 +79,30 @@ class FlakyDisk(MemoryDisk):
     def _error(self, operation: str, path: str) -> OSError:
         number = self._chance.choice(ERRORS[operation])
         return OSError(number, os.strerror(number), path)
+
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+ERRORS: Final[Mapping[str, Sequence[int]]] = {
+    "open": (errno.EMFILE, errno.EMFILE, errno.EIO, *NO_ROOM),
+    "read_bytes": (errno.EMFILE, errno.EIO),
+    "list_dir": (errno.EMFILE, errno.EIO),
+    "pread": (errno.EIO,),
+    "pwrite": (*NO_ROOM, errno.EIO),
+    "truncate": (*NO_ROOM, errno.EIO),
+    "replace": (*NO_ROOM, errno.EMFILE, errno.EIO),
+    "rename": (*NO_ROOM, errno.EIO),
+    "unlink": (*NO_ROOM, errno.EIO),
+    "remove_tree": (errno.EMFILE, errno.EIO),
+    "make_dirs": (*NO_ROOM, errno.EIO),
+    "fsync": (*NO_ROOM, errno.EIO),
+    "fsync_dir": (errno.EMFILE, *NO_ROOM, errno.EIO),
+    "exists": (errno.EIO,),
+    "is_dir": (errno.EIO,),
+    "file_size": (errno.EIO,),
+}
+"""What each call of a disk may fail with; a call that is not named does not fail."""
+
+SLOW_JOBS: Final = 400
+"""One job of so many is slow although the disk is not."""
+MAX_SLOW_MS: Final = 4_000
+SHARE_OF_SHORT_WRITES: Final = 0.3

@@ -23,13 +23,13 @@ from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing.simulation.append_story import AppendStory
-from ottla.testing.simulation.group_story import (
+from ottla.testing.simulation.group_ledger import (
     CLOSE_TIMEOUT_MS,
     COMMIT_TIMEOUT_MS,
-    PROTOCOLS,
     RESTART_MS,
     group_settings,
 )
+from ottla.testing.simulation.group_story import PROTOCOLS
 from ottla.testing.simulation.invariants import (
     History,
     batches_of,

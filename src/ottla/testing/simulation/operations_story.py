@@ -11,8 +11,8 @@ from uuid import UUID
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, ReassignmentAdmin, TopicAdmin
-from ottla.config.broker_config import RACK_AWARE_SELECTOR
 from ottla.config.client_config import AdminConfig
+from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.structs import NO_UUID, ElectionType, TopicPartition
@@ -22,9 +22,6 @@ from ottla.testing.simulation.workload import Reader, SimulatedClient, Writer
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
-
-
-# A client that moves partitions, elects leaders, and deletes records and topics, through Admin.
 
 
 REQUEST_TIMEOUT_MS: Final = 5_000

@@ -35,7 +35,7 @@ from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
-from ottla.testing.simulation.conditions import MAX_BEFORE
+from ottla.testing.simulation.edges import MAX_BEFORE
 from ottla.testing.simulation.invariants import History, partitions_of
 from ottla.testing.simulation.story import TOPIC, Story
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, SimulatedClient

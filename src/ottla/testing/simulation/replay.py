@@ -152,9 +152,6 @@ def is_compacted(log: Log) -> bool:
     return "compact" in log.config.cleanup_policy
 
 
-# The coordinators
-
-
 def loaded_partitions(manager: GroupMetadataManager | TransactionStateManager) -> Iterator[int]:
     """Those that this broker coordinates now."""
     for partition in range(manager.log.partition_count):

@@ -14,7 +14,9 @@ from ottla.testing.simulation.guarded_story import GuardedStory
 from ottla.testing.simulation.lives_story import LivesStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
-from ottla.testing.simulation.story import Outcome, PowerStory, Story, UncleanStory
+from ottla.testing.simulation.power_story import PowerStory
+from ottla.testing.simulation.story import Outcome, Story
+from ottla.testing.simulation.unclean_story import UncleanStory
 
 _OTHERS: Final = (
     GroupStory,

@@ -17,15 +17,14 @@ from ottla.replication.partition import Partition
 from ottla.structs import NO_EPOCH, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster, is_controller
 from ottla.testing.simulation.cluster_at_rest import LogStarts, check_log_matching, check_rest
-from ottla.testing.simulation.conditions import Conditions, near_ends
+from ottla.testing.simulation.conditions import Conditions
+from ottla.testing.simulation.edges import near_ends
 from ottla.testing.simulation.invariants import (
     History,
     Watcher,
-    check_history,
     check_idle,
     check_in_the_end,
     partitions_of,
-    records_of,
     replicas_of,
 )
 from ottla.testing.simulation.nemesis import Nemesis
@@ -311,124 +310,3 @@ class Story:
 def isr_of(partition: Partition) -> tuple[int, ...]:
     """The replicas in sync, as the leader knows them; empty for a follower."""
     return () if partition.leadership is None else partition.leadership.in_sync.committed
-
-
-# All machines lose power at once, with no flush for each batch: what may be lost.
-#
-# What a replica has not flushed may be gone, and since any replica may lead afterwards, so may all
-# that one of them had not flushed. All before that must stay, and be the same on every replica.
-
-
-MAX_DARK_MS: Final = 5_000
-POWER_LOSS_WEIGHT: Final = 4
-"""How much likelier this is than another fault."""
-UNCLEAN_WEIGHT: Final = 5
-
-
-class PowerStory(Story):
-    """Writers only: a reader of records that are lost later would have to start over."""
-
-    may_flush_each_batch: ClassVar[bool] = False
-    settings: ClassVar[Mapping[str, str | int]] = {
-        "log.flush.interval.ms": 1_000,
-        "log.flush.scheduler.interval.ms": 500,
-    }
-
-    def _begin(self) -> None:
-        self._make_topic(TOPIC)
-        for number in range(2):
-            self._start_writer(f"writer{number}", interval_ms=200)
-
-    def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._lose_power_everywhere] * POWER_LOSS_WEIGHT
-
-    def _lose_power_everywhere(self, chance: random.Random) -> str:
-        kept = {tp: self._flushed_everywhere(tp) for tp in self.partitions}
-        for host in self.cluster.hosts:
-            host.lose_power(chance)
-            self.world.loop.add_timer(chance.randint(100, MAX_DARK_MS), host.revive)
-        for tp, offset in kept.items():
-            self.history.admit_loss(tp, offset)
-        self.watcher.admit_losses(kept)
-        return f"every broker is without power; flushed everywhere {list(kept.values())}"
-
-    def _flushed_everywhere(self, topic_partition: TopicPartition) -> int:
-        return min(flushed(host, topic_partition) for host in self.cluster.hosts)
-
-
-def flushed(host: Host, topic_partition: TopicPartition) -> int:
-    """The recovery point of a replica, as its broker last knew it."""
-    return next(
-        (
-            partition.log.recovery_point
-            for partition in partitions_of(host)
-            if partition.topic_partition == topic_partition
-        ),
-        0,
-    )
-
-
-# Replicas lead that were not in sync: what was acknowledged may be lost, and is reported then.
-
-
-class UncleanStory(Story):
-    """Writers, and unclean elections: records are lost, and replicas are the same in the end."""
-
-    settings: ClassVar[Mapping[str, str | int]] = {
-        "unclean.leader.election.enable": "true",
-        "min.insync.replicas": 1,
-        "replica.lag.time.max.ms": 1_000,
-    }
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.watcher.may_lose = self.history.may_lose = True
-        self._unclean: dict[int, int] = {}
-        """How many unclean elections each controller has held, by its id as an object."""
-
-    def _begin(self) -> None:
-        self._make_topic(TOPIC)
-        self._start_writers()
-
-    def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._lead_uncleanly] * UNCLEAN_WEIGHT
-
-    def _lead_uncleanly(self, chance: random.Random) -> str:
-        """Cut a broker off until it is out of sync; then the others die, and it alone is left."""
-        host = chance.choice(self.cluster.hosts)
-        others = [each for each in self.cluster.hosts if each is not host]
-        links = [(host.name, each.name) for each in others]
-        text = self.nemesis.cut(links + [(target, source) for source, target in links])
-
-        def kill() -> None:
-            for other in others:
-                if not self.nemesis.is_stopped:
-                    self.nemesis.kill_for_a_while(other, f"{host.name} shall lead")
-                    self.nemesis.end_session(other)
-
-        delay_ms = chance.randint(1_000, MAX_DARK_MS)
-        self.world.loop.add_timer(delay_ms, kill)
-        return f"{text}; the others die in {delay_ms} ms"
-
-    def _look(self) -> None:
-        super()._look()
-        for host in self.cluster.hosts:
-            controller = getattr(host.broker, "controller", None)
-            if controller is not None and controller.unclean_elections:
-                self._unclean[id(controller)] = controller.unclean_elections
-
-    def _end(self) -> None:
-        for writer in self._writers:
-            writer.is_told_to_stop = True
-        if not self.world.run_until(self._is_whole, PEACE_LIMIT_MS):
-            self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
-            return
-        lost = self.history.losses + [text for tp in self.partitions for text in self._lost(tp)]
-        if lost and not self._unclean:
-            self.history.violations += ["no unclean election was reported, and records are lost"]
-            self.history.violations += lost
-
-    def _lost(self, topic_partition: TopicPartition) -> list[str]:
-        partition = replicas_of(self.cluster, topic_partition)[0]
-        log = records_of(partition, 0, partition.high_watermark)
-        return check_history(self.history, topic_partition, log)

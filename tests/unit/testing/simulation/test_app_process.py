@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ottla.testing.simulation import app_process
-from ottla.testing.simulation.app_process import AppProcess, garbage_kept, virtual_machine
+from ottla.testing.simulation.app_process import AppProcess
+from ottla.testing.simulation.virtual_machine import garbage_kept, virtual_machine
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import START_MS, TimelessError
 

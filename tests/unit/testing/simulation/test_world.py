@@ -10,8 +10,9 @@ from ottla.registry.tree import NoNodeError, SessionState
 from ottla.replication.replica_manager import DelayedFetch
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.copy_story import Copier
-from ottla.testing.simulation.group_story import GROUP, GroupLedger, GroupReader, count_removals
+from ottla.testing.simulation.copier import Copier
+from ottla.testing.simulation.group_ledger import GROUP, GroupLedger, GroupReader
+from ottla.testing.simulation.group_story import count_removals
 from ottla.testing.simulation.invariants import History, check_in_the_end
 from ottla.testing.simulation.workload import Reader, TopicMaker, Writer
 from ottla.testing.simulation.world import SimulatedProcess, World

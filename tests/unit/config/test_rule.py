@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.config_type import any_of, at_least, between, each_one_of, not_empty, one_of
+from ottla.config.rule import any_of, at_least, between, each_one_of, not_empty, one_of
 
 
 @pytest.mark.parametrize(

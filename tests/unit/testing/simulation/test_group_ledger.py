@@ -6,7 +6,7 @@ import pytest
 
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.structs import TopicPartition
-from ottla.testing.simulation.group_story import GroupLedger
+from ottla.testing.simulation.group_ledger import GroupLedger
 from ottla.testing.simulation.invariants import History
 
 PARTITION = TopicPartition("t", 0)

@@ -1,0 +1,60 @@
+"""Rules that values of settings keep: a sentence for people and a predicate for the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Rule(NamedTuple):
+    """`text` completes "the value must ..."; `holds` decides."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def at_least(minimum: float) -> Rule:
+    return Rule(f"be at least {minimum}", lambda value: value >= minimum)
+
+
+def between(minimum: float, maximum: float) -> Rule:
+    return Rule(f"be from {minimum} to {maximum}", lambda value: minimum <= value <= maximum)
+
+
+def one_of(*choices: str) -> Rule:
+    return Rule(f"be one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def each_one_of(*choices: str, may_be_empty: bool = False) -> Rule:
+    """For lists: every item is one of `choices`, none twice; there is one, if it must be."""
+
+    def holds(value: Any) -> bool:
+        is_long_enough = may_be_empty or bool(value)
+        return is_long_enough and set(value) <= set(choices) and len(set(value)) == len(value)
+
+    return Rule(f"be a list of {', '.join(choices)}{', or empty' if may_be_empty else ''}", holds)
+
+
+def throttled_replicas() -> Rule:
+    """For lists: replicas as partition:broker, or * alone, or nothing."""
+
+    def is_replica(item: str) -> bool:
+        partition, colon, broker = item.partition(":")
+        return bool(colon) and partition.isdigit() and broker.isdigit()
+
+    return Rule(
+        "be a list of partition:broker, or *",
+        lambda value: tuple(value) == ("*",) or all(map(is_replica, value)),
+    )
+
+
+def not_empty() -> Rule:
+    return Rule("not be empty", bool)
+
+
+def any_of(*rules: Rule) -> Rule:
+    """At least one of `rules` holds."""
+    text = ", or ".join(rule.text for rule in rules)
+    return Rule(text, lambda value: any(rule.holds(value) for rule in rules))
