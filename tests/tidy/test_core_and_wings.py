@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 105
+CORE = 107
 TIES = 59
 """Import statements of the core that name a wing; the number may only go down."""
 

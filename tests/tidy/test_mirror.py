@@ -146,6 +146,16 @@ ELSEWHERE = (
         "reporters are called by what has loaded them",
         "metrics/metrics_reporter",
     ),
+    Elsewhere(
+        "tests/unit/extensions/moves/test_reassignment.py",
+        "the reassignment of partitions is what attaches to the active controller",
+        "controller/active_feature",
+    ),
+    Elsewhere(
+        "tests/unit/extensions/moves/test_replica_moves.py",
+        "logs move from directory to directory as a whole",
+        "extensions/moves/replica_move extensions/moves/segment_copy",
+    ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
         "tests/unit/extensions/rights/test_access_checks.py",

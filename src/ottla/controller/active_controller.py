@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.controller.active_feature import ActiveFeature, NewFeature
 from ottla.controller.broker_changes import BrokerChanges, IsrChanges
 from ottla.controller.broker_request_batch import OrdersToBrokers
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, FencedRegistry
-from ottla.controller.partition_state_machine import (
-    elect_offline,
-)
-from ottla.controller.reassignment import LeaderBalance, PartitionReassigner
+from ottla.controller.fenced_registry import EventQueue, FencedRegistry
+from ottla.controller.leader_balance import LeaderBalance
+from ottla.controller.partition_state_machine import elect_offline
 from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode
 from ottla.registry import paths
-from ottla.registry.tree import Registry, Watch
+from ottla.registry.tree import Watch
 from ottla.runtime import Runtime, Timer
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 FIRST_REBALANCE_MS: Final = 5_000
+
+Kind = TypeVar("Kind", bound=ActiveFeature)
 
 
 class ActiveController:
@@ -38,16 +39,15 @@ class ActiveController:
     def __init__(
         self,
         runtime: Runtime,
-        registry: Registry,
+        fenced: FencedRegistry,
         config: BrokerConfig,
         orders: OrdersToBrokers,
         queue: EventQueue,
-        epoch: ControllerEpoch,
         run: Callable[[ActiveController, Callable[[], Awaitable[object]]], Awaitable[object]],
+        features: Iterable[NewFeature],
     ) -> None:
-        self.epoch = epoch
+        self.epoch = fenced.epoch
         self._runtime = runtime
-        self._registry = registry
         self._queue = queue
         self._run = run
         self._watches: list[Watch] = []
@@ -56,17 +56,21 @@ class ActiveController:
             runtime,
             config,
             orders,
-            FencedRegistry(registry, epoch),
+            fenced,
             self.enqueue_once,
             self._on_leader_and_isr,
             self._on_deleted,
         )
         self.context = core.context
-        self.reassignment = PartitionReassigner(core)
-        self.brokers = BrokerChanges(core, self.reassignment)
+        self.features = [new(core) for new in features]
+        self.brokers = BrokerChanges(core, self.features)
         self.topics = TopicChanges(core)
         self.balance = LeaderBalance(core)
-        self.isr = IsrChanges(core, self.brokers, self.reassignment)
+        self.isr = IsrChanges(core, self.brokers, self.features)
+
+    def find(self, cls: type[Kind]) -> Kind:
+        """The feature of this class."""
+        return next(each for each in self.features if isinstance(each, cls))
 
     async def begin(self) -> None:
         """Take over from a predecessor: read everything, elect leaders, inform all brokers."""
@@ -93,7 +97,8 @@ class ActiveController:
         await core.replicas.take_offline(
             replica for replica in kept if not context.is_online(*replica)
         )
-        await self.reassignment.load()
+        for feature in self.features:
+            await feature.load()
         await core.deletion.resume()
         await self.balance.read_node()
         await self.brokers.read_log_dir_events()
@@ -128,8 +133,8 @@ class ActiveController:
         self.topics.unwatch_removed()
         self.watch_brokers()
         self.watch_balance()
-        if self.reassignment.deleted:
-            self.enqueue_once("reassignments of deleted topics", self.reassignment.forget_deleted)
+        for feature in self.features:
+            feature.after_event()
         await self.core.orders.settle()
 
     def enqueue_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
@@ -140,7 +145,7 @@ class ActiveController:
         self._queue.put(name, partial(self._run, self, operation))
 
     def _watch(self) -> None:
-        registry = self._registry
+        registry = self.core.fenced.registry
         for path, operation in (
             (paths.BROKER_IDS, self.brokers.refresh),
             (paths.TOPICS, self.topics.refresh),
@@ -149,11 +154,12 @@ class ActiveController:
         ):
             callback = partial(self.enqueue_once, path, operation)
             self._watches.append(registry.watch_children(path, callback))
-        for path, operation in (
-            (paths.REASSIGN_PARTITIONS, self.reassignment.read_node),
-            (paths.PREFERRED_REPLICA_ELECTION, self.balance.read_node),
-        ):
-            callback = partial(self.enqueue_once, path, operation)
+        nodes: dict[str, Callable[[], Awaitable[object]]] = {}
+        for feature in self.features:
+            nodes |= feature.nodes()
+        nodes[paths.PREFERRED_REPLICA_ELECTION] = self.balance.read_node
+        for path, read in nodes.items():
+            callback = partial(self.enqueue_once, path, read)
             self._watches.append(registry.watch_data(path, callback))
 
     def watch_brokers(self) -> None:

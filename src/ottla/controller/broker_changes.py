@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from ottla.controller.active_feature import ActiveFeature
 from ottla.controller.broker_registration import live_brokers
 from ottla.controller.controller_context import PartitionReplica, ReplicaStatus
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.partition_state_machine import elect_for_shutdown, elect_offline
-from ottla.controller.reassignment import PartitionReassigner
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete, NoNodeError, Watch
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 class BrokerChanges:
     """Follows /brokers/ids: a broker lives if it is registered there, in that epoch."""
 
-    def __init__(self, core: ControllerCore, reassignment: PartitionReassigner) -> None:
+    def __init__(self, core: ControllerCore, features: Sequence[ActiveFeature]) -> None:
         self.core = core
         self.context = core.context
-        self.reassignment = reassignment
+        self.features = features
         self._watches: dict[int, Watch] = {}
 
     async def load(self) -> None:
@@ -108,7 +108,8 @@ class BrokerChanges:
         core.replicas.bring_online(replicas)
         await core.partitions.bring_back_online()
         partitions = dict.fromkeys(replica.topic_partition for replica in replicas)
-        await self.reassignment.resume(partitions)
+        for feature in self.features:
+            await feature.on_replicas_online(partitions)
         await core.deletion.release(dict.fromkeys(partition.topic for partition in partitions))
 
     async def _on_failure(self, brokers: Collection[int]) -> None:
@@ -249,12 +250,12 @@ class IsrChanges:
     """Takes the new ISR of a partition from its leader, if the leader knows the latest state."""
 
     def __init__(
-        self, core: ControllerCore, brokers: BrokerChanges, reassignment: PartitionReassigner
+        self, core: ControllerCore, brokers: BrokerChanges, features: Sequence[ActiveFeature]
     ) -> None:
         self.core = core
         self.context = core.context
         self.brokers = brokers
-        self.reassignment = reassignment
+        self.features = features
 
     async def alter(
         self,
@@ -290,7 +291,8 @@ class IsrChanges:
                 ErrorCode.INVALID_UPDATE_VERSION, f"the state of {partition} has been written since"
             )
         self.core.batch.add_metadata(written)
-        await self.reassignment.complete(written)
+        for feature in self.features:
+            await feature.on_isr_changes(written)
         return outcomes
 
     def _check(

@@ -15,12 +15,14 @@ from typing import TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_controller import ActiveController
+from ottla.controller.active_feature import NewFeature
 from ottla.controller.broker_request_batch import OrdersToBrokers
-from ottla.controller.controller_context import ControllerContext, ReplicaAssignment
+from ottla.controller.controller_context import ControllerContext
 from ottla.controller.fenced_registry import (
     ControllerEpoch,
     ControllerMovedError,
     EventQueue,
+    FencedRegistry,
     current_controller,
     elect_controller,
     give_up_control,
@@ -60,6 +62,8 @@ class Controller:
         self.orders = orders
         self.broker_id = broker_id
         self.events = EventQueue(runtime, self._on_failure)
+        self.features: list[NewFeature] = []
+        """What makes the features of this broker, each time that it is elected."""
         self._unclean_elections = 0
         self._active: ActiveController | None = None
         self._nothing = ControllerContext()
@@ -130,7 +134,7 @@ class Controller:
         self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create each topic that can be; by name, what it became or why it did not."""
-        return await self._do(
+        return await self.do(
             "create topics",
             lambda active: active.topics.create_topics(
                 topics, validate_only=validate_only, admit=admit
@@ -142,13 +146,13 @@ class Controller:
 
         The topics of the coordinators come into being in this way only.
         """
-        await self._do("create topic", lambda active: active.topics.auto_create_topic(name))
+        await self.do("create topic", lambda active: active.topics.auto_create_topic(name))
 
     async def create_partitions(
         self, wishes: Sequence[MorePartitions], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, KafkaError | None]:
         """Give topics more partitions; by name None, or why it was refused."""
-        return await self._do(
+        return await self.do(
             "create partitions",
             lambda active: active.topics.create_partitions(
                 wishes, validate_only=validate_only, admit=admit
@@ -164,7 +168,7 @@ class Controller:
         brokers are back, and until then no other topic can have the name.
         """
         active = self._require_active()
-        results = await self._do(
+        results = await self.do(
             "delete topics", lambda active: active.topics.delete_topics(names, admit)
         )
         begun = [name for name, error in results.items() if error is None]
@@ -188,18 +192,18 @@ class Controller:
 
         `broker_epochs` has, for each partition, the broker epochs of its replicas (KIP-903).
         """
-        return await self._do(
+        return await self.do(
             "alter partitions",
             lambda active: active.isr.alter(broker_id, broker_epoch, changes, broker_epochs),
         )
 
     async def until_idle(self) -> None:
         """Return when all events queued before have run, such as loading after an election."""
-        await self._do("wait", _nothing)
+        await self.do("wait", _nothing)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaders away from a broker that is about to stop; returns what it still leads."""
-        return await self._do(
+        return await self.do(
             "controlled shutdown", lambda active: active.brokers.shut_down(broker_id, broker_epoch)
         )
 
@@ -207,39 +211,14 @@ class Controller:
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect leaders of these, or with None of all partitions that need such an election."""
-        return await self._do(
+        return await self.do(
             "elect leaders", lambda active: active.balance.elect(election, partitions)
         )
-
-    async def alter_partition_reassignments(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None]
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions to these replicas; None cancels a reassignment under way."""
-        wanted = {
-            partition: None if replicas is None else tuple(replicas)
-            for partition, replicas in targets.items()
-        }
-        return await self._do(
-            "alter reassignments", lambda active: active.reassignment.alter(wanted)
-        )
-
-    async def list_partition_reassignments(
-        self, partitions: Sequence[TopicPartition] | None
-    ) -> dict[TopicPartition, ReplicaAssignment]:
-        """The reassignments under way, of these partitions or of all."""
-
-        async def under_way(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
-            found = active.reassignment.under_way()
-            if partitions is None:
-                return found
-            return {each: found[each] for each in partitions if each in found}
-
-        return await self._do("list reassignments", under_way)
 
     async def on_log_dir_event(self, broker_id: int) -> None:
         """A log directory of this broker has failed: the controller, wherever it is, will act."""
         if self.is_active:
-            await self._do("log dir failure", partial(_on_log_dir_failed, broker_id=broker_id))
+            await self.do("log dir failure", partial(_on_log_dir_failed, broker_id=broker_id))
         else:
             await self.registry.create(
                 paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True
@@ -254,11 +233,11 @@ class Controller:
     async def on_unclean_election_allowed(self) -> None:
         """A setting has changed: partitions without a leader may get one now."""
         if self.is_active:
-            await self._do(
+            await self.do(
                 "unclean election", lambda active: active.core.partitions.bring_back_online()
             )
 
-    async def _do(self, name: str, operation: Callable[[ActiveController], Awaitable[T]]) -> T:
+    async def do(self, name: str, operation: Callable[[ActiveController], Awaitable[T]]) -> T:
         """Queue an operation and return its result; NOT_CONTROLLER if this broker is not it."""
         self._require_active()
 
@@ -337,7 +316,13 @@ class Controller:
             return
         logger.info("broker %d is the controller in epoch %d", self.broker_id, epoch.epoch)
         active = self._active = ActiveController(
-            self.runtime, self.registry, self.config, self.orders, self.events, epoch, self._run
+            self.runtime,
+            FencedRegistry(self.registry, epoch),
+            self.config,
+            self.orders,
+            self.events,
+            self._run,
+            self.features,
         )
         await self._run(active, active.begin)
 

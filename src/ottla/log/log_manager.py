@@ -18,7 +18,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -252,6 +252,14 @@ def _load_logs(sources: list[LogSource]) -> list[Loaded]:
     return loaded
 
 
+class FutureReplica(NamedTuple):
+    """A replica that is on its way into another log directory, as far as it is there."""
+
+    topic_partition: TopicPartition
+    size_in_bytes: int
+    offset_lag: int
+
+
 class LogAttachment:
     """Work on the logs that their manager does not know: the cleaner, the moves between disks.
 
@@ -273,6 +281,10 @@ class LogAttachment:
 
     def logs_into(self, log_dir: LogDir) -> Sequence[Log]:
         """The logs that are on their way into a directory."""
+        return ()
+
+    def replicas_into(self, log_dir: LogDir) -> Sequence[FutureReplica]:
+        """The same, as they are described to administrators."""
         return ()
 
     async def pause(self, topic_partition: TopicPartition) -> None:

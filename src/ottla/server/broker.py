@@ -25,7 +25,6 @@ from ottla.controller.broker_registration import (
 )
 from ottla.controller.controller import Controller
 from ottla.log.log_manager import LogManager
-from ottla.log.replica_moves import ReplicaMoves
 from ottla.network.listener_security import BrokerLogins, UserSettings
 from ottla.network.processor import Processor
 from ottla.network.socket_config import network_config
@@ -130,8 +129,6 @@ class Broker(Parts):
         self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
         for extension in self.extensions.values():
             extension.before_logs()
-        self.replica_moves = ReplicaMoves(self.log_manager)
-        self.log_manager.attach(self.replica_moves)
         owner = self.log_manager.acquire()
         failures.check_registry_dir(self.log_manager)
         await self.registry.start()

@@ -37,6 +37,7 @@ EXTENSIONS: Final[dict[str, str]] = {
     "metric.reporters.interval.ms": "ottla.extensions.measures.measures:Measures",
     "quota.window.num": "ottla.extensions.quotas.quotas:Quotas",
     "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "ottla.extensions.moves.moves:Moves",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
     "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
@@ -56,6 +57,13 @@ FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
     "ottla.extensions.quotas.quotas_handler:new_quotas_handler": (
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
+    ),
+    "ottla.extensions.moves.reassignments_handler:new_reassignments_handler": (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ),
+    "ottla.extensions.moves.log_dirs_handler:new_log_dirs_handler": (
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
     ),
     "ottla.extensions.rights.rights:new_acls_handler": (
         ApiKey.DESCRIBE_ACLS,

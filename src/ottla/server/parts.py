@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.log.log_manager import LogManager
-    from ottla.log.replica_moves import ReplicaMoves
     from ottla.network.connection import RequestContext
     from ottla.network.processor import Processor
     from ottla.registry.tree import Registry
@@ -49,7 +48,6 @@ class Parts:
     features: Features
     dynamic_config: DynamicConfig
     log_manager: LogManager
-    replica_moves: ReplicaMoves
     replica_manager: ReplicaManager
     cache: MetadataCache
     fetch_sessions: FetchSessionCache
@@ -71,3 +69,9 @@ class Parts:
     def find(self, cls: type[Kind]) -> Kind | None:
         """The feature of this class; None where the broker's settings do not want it."""
         return next((each for each in self.extensions.values() if isinstance(each, cls)), None)
+
+    def named(self, name: str) -> Any:
+        """The feature whose class has this name, for tools of tests: they import no feature."""
+        return next(
+            (each for each in self.extensions.values() if type(each).__name__ == name), None
+        )

@@ -230,10 +230,10 @@ class InProcessCluster(LiveBrokers):
             f"replica {wanted} of {at} in sync",
             limit,
         )
-        controller = next(filter(is_controller, self._brokers())).controller
+        broker = next(filter(is_controller, self._brokers()))
         replicas = [wanted, *(each for each in leader.replicas if each != wanted)]
-        await controller.alter_partition_reassignments({at: replicas})
-        await controller.elect_leaders(ElectionType.PREFERRED, [at])
+        await broker.named("Moves").reassign({at: replicas})
+        await broker.controller.elect_leaders(ElectionType.PREFERRED, [at])
         await wait_until_async(
             lambda: (one := self._leaders(at.topic).get(at.partition)) and one.broker_id == wanted,
             f"broker {wanted} to lead {at}",

@@ -15,6 +15,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.moves.reassignment import PartitionReassigner
 from ottla.registry import paths
 from ottla.registry.tree import SessionState, WriteKind
 from ottla.registry.znodes import TopicNode, decode_partition_state
@@ -194,6 +195,7 @@ class Member:
             DelayedChannel(self),
             self.broker_id,
         )
+        self.controller.features.append(PartitionReassigner)
         self.process.spawn(self._start(), "start")
         self.process.scheduler.call_every(LEADER_MS, self._lead)
 

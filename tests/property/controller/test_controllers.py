@@ -6,6 +6,7 @@ import pytest
 from controllers_world import SESSION_MS, ControllersWorld, Member
 
 from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.extensions.moves.reassignment import alter_reassignments, list_reassignments
 from ottla.registry import paths
 from ottla.registry.tree import Create, NodeExistsError
 from ottla.registry.znodes import TopicNode, encode_preferred_elections, encode_reassignments
@@ -92,7 +93,7 @@ class Nemesis:
         partition = self.partition()
         if partition is not None:
             targets = {partition: self.replicas()}
-            self.cluster.ask(lambda controller: controller.alter_partition_reassignments(targets))
+            self.cluster.ask(lambda controller: alter_reassignments(controller, targets))
 
     def reassign_by_hand(self) -> None:
         partition = self.partition()
@@ -102,8 +103,8 @@ class Nemesis:
 
     def cancel(self) -> None:
         async def cancel(controller) -> None:
-            under_way = await controller.list_partition_reassignments(None)
-            await controller.alter_partition_reassignments(dict.fromkeys(under_way))
+            under_way = await list_reassignments(controller, None)
+            await alter_reassignments(controller, dict.fromkeys(under_way))
 
         self.cluster.ask(cancel)
 

@@ -24,7 +24,7 @@ class MoveStory(OneLogStory):
         self.contents: list[set[bytes]] = []
         self.count = 0
         small = {"PIECE_BYTES": 400, "LAST_PIECE_BYTES": 250}
-        with patch.multiple("ottla.log.replica_moves", **small):
+        with patch.multiple("ottla.extensions.moves.replica_move", **small):
             for turn, target in enumerate((B, A, B)):
                 self.append(8)
                 self.world.log().flush()

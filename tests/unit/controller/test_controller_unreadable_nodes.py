@@ -73,6 +73,9 @@ def test_topic_that_cannot_be_read_is_not_called_gone(world, monkeypatch, is_for
 @pytest.mark.parametrize("path", [paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION])
 def test_wish_that_nobody_may_read_is_passed_over(world, monkeypatch, caplog, path):
     """One broker after the other was elected, and gave up because of it."""
+    if path == paths.REASSIGN_PARTITIONS:
+        moves = pytest.importorskip("ottla.extensions.moves.reassignment", reason="it is deleted")
+        monkeypatch.setattr(type(world), "features", [moves.PartitionReassigner])
     forbid(monkeypatch, path)
     world.write(path, b"{}")
     world.restart()

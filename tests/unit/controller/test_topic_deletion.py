@@ -7,7 +7,6 @@ import pytest
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
-from ottla.registry.znodes import encode_reassignments
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -83,17 +82,6 @@ def test_tools_mark_topics_by_a_node(world):
 
     assert marked(world) == []
     assert list(world.controller.context.topics) == []
-
-
-def test_deletion_ends_a_reassignment(world):
-    """The tool that waits for the end of it need not wait for ever."""
-    world.come(2)
-    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0, 2)}))
-    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is not None
-    delete(world)
-    world.settle()
-
-    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is None
 
 
 @pytest.mark.parametrize("has_room", [False, True])

@@ -312,15 +312,6 @@ def test_broker_stops_when_the_directory_of_its_registry_fails():
     assert ends == [True]
 
 
-def test_moves_end_before_the_logs_are_closed():
-    """They are attached to the logs."""
-    world = BrokerWorld().start()
-    stopped = world.spy(world.broker.replica_moves, "shutdown")
-    world.stop()
-
-    assert len(stopped) == 1
-
-
 # The process
 
 

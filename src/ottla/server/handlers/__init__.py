@@ -44,12 +44,6 @@ CONFIGS: Final = (
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.LIST_CLIENT_METRICS_RESOURCES,
 )
-LOG_DIRS: Final = (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS)
-REASSIGNMENTS: Final = (
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-)
 GROUPS: Final = (
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
@@ -124,20 +118,20 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
     def log_dirs() -> WholeFamily:
         from ottla.server.handlers.log_dirs import LogDirsHandler
 
-        return LogDirsHandler(has.log_manager, has.replica_moves, has.replica_manager)
+        return LogDirsHandler(has.log_manager)
 
-    def reassignments() -> WholeFamily:
-        from ottla.server.handlers.reassignments import ReassignmentsHandler
+    def elections() -> WholeFamily:
+        from ottla.server.handlers.elections import ElectionsHandler
 
-        return ReassignmentsHandler(has.controller)
+        return ElectionsHandler(has.controller)
 
     return (
         LateFamily(topics, *TOPICS),
         LateFamily(list_offsets, ApiKey.LIST_OFFSETS),
         LateFamily(leader_epochs, ApiKey.OFFSET_FOR_LEADER_EPOCH),
         LateFamily(configs, *CONFIGS),
-        LateFamily(log_dirs, *LOG_DIRS, narrowed={ApiKey.DESCRIBE_LOG_DIRS: (0, 4)}),
-        LateFamily(reassignments, *REASSIGNMENTS),
+        LateFamily(log_dirs, ApiKey.DESCRIBE_LOG_DIRS, narrowed={ApiKey.DESCRIBE_LOG_DIRS: (0, 4)}),
+        LateFamily(elections, ApiKey.ELECT_LEADERS),
     )
 
 

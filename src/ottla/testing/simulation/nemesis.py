@@ -6,10 +6,9 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ottla.errors import KafkaError
-from ottla.log.replica_moves import ReplicaMoves
 from ottla.registry import paths
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster, is_controller
@@ -296,7 +295,9 @@ class Nemesis:
         moved = self.random.sample(logs, min(MAX_MOVED, len(logs)))
         for log in moved:
             target = next(path for path in self.cluster.log_dirs if path != log.log_dir.path)
-            move = partial(_move, host.broker.replica_moves, log.topic_partition, target)
+            move = partial(
+                _move, host.broker.named("Moves").replica_moves, log.topic_partition, target
+            )
             assert host.process is not None
             host.process.loop.call_soon(move)
         return f"move {[str(log.topic_partition) for log in moved]} of {host.name}"
@@ -331,6 +332,6 @@ class Nemesis:
         return skew_ms
 
 
-def _move(moves: ReplicaMoves, topic_partition: TopicPartition, path: str) -> None:
+def _move(moves: Any, topic_partition: TopicPartition, path: str) -> None:
     with suppress(KafkaError):  # the replica or a directory is gone
         moves.alter(topic_partition, path)

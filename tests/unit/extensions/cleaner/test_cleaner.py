@@ -6,6 +6,7 @@ import pytest
 from broker_world import BrokerWorld
 
 from ottla.extensions.cleaner.cleaner import Cleaner
+from ottla.extensions.moves.moves import Moves
 
 
 def test_rounds_end_before_the_logs_are_closed():
@@ -13,7 +14,7 @@ def test_rounds_end_before_the_logs_are_closed():
     world = BrokerWorld().start()
     world.steps.clear()
     world.spy(world.broker.find(Cleaner).log_cleaner, "shutdown", "cleaner")
-    world.spy(world.broker.replica_moves, "shutdown", "moves")
+    world.spy(world.broker.find(Moves).replica_moves, "shutdown", "moves")
     world.stop()
 
     assert [step for step, _ in world.steps if step in ("cleaner", "moves")] == ["moves", "cleaner"]

@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: what lies where, what moves, and what has failed."""
+"""DescribeLogDirs: what lies where, what is on its way, and what has failed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
+from ottla.log.log_manager import FutureReplica, LogAttachment
 from ottla.protocol.log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
@@ -38,19 +36,13 @@ class Directory:
 
 
 class Moves:
-    """Moves of replicas that are under way, and those that are asked for."""
+    """Moves of replicas that are under way."""
 
     def __init__(self):
         self.under_way = {}
-        self.asked = []
 
-    def into(self, log_dir):
+    def replicas_into(self, log_dir):
         return self.under_way.get(log_dir.path, ())
-
-    def alter(self, topic_partition, path):
-        if path == "/nowhere":
-            raise KafkaError.of(ErrorCode.LOG_DIR_NOT_FOUND, path)
-        self.asked.append((topic_partition, path))
 
 
 def log(log_dir, topic, index, size=10, end=5, high_watermark=5):
@@ -73,16 +65,10 @@ class World:
             log(self.a, "u", 0, size=12, end=3, high_watermark=7),
             log(self.a, "t", 0, size=13),
         ]
-        self.moves = Moves()
-        moved = SimpleNamespace(
-            topic_partition=TopicPartition("t", 0),
-            size_in_bytes=4,
-            end_offset=2,
-            log=self.logs[2],
-        )
-        self.moves.under_way = {"/b": [moved]}
-        self.offline_partitions = {TopicPartition("offline", 0)}
-        self.handler = LogDirsHandler(self, self.moves, self)
+        moves = Moves()
+        moves.under_way = {"/b": [FutureReplica(TopicPartition("t", 0), 4, 3)]}
+        self.attached = [LogAttachment(), moves]
+        self.handler = LogDirsHandler(self)
 
     def all_logs(self):
         return self.logs
@@ -102,16 +88,6 @@ class World:
                 for topic in result.topics
             ]
             for result in self.handler.handle_describe_log_dirs(None, body).results
-        }
-
-    def alter(self, path, *partitions):
-        """The topics of the answer, with the error codes of their partitions."""
-        topics = [AlterReplicaLogDirTopic(name=name, partitions=list(p)) for name, p in partitions]
-        body = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])
-        answer = self.handler.handle_alter_replica_log_dirs(None, body)
-        return {
-            each.topic_name: [(p.partition_index, p.error_code) for p in each.partitions]
-            for each in answer.results
         }
 
 
@@ -163,18 +139,3 @@ def test_directory_that_has_failed_is_named_without_partitions(world, is_known):
         ("/b", 0, 1),
     ]
     assert (world.a.is_offline, len(world.a.refusals)) == (True, int(not is_known))
-
-
-def test_each_partition_is_moved_or_refused_alone(world):
-    """No file outside of a log directory can be named, and a failed log cannot be moved."""
-    assert world.alter("/b", ("t", [0, 1]), ("offline", [0, 1]), ("../x", [0])) == {
-        "t": [(0, 0), (1, 0)],
-        "offline": [(0, ErrorCode.KAFKA_STORAGE_ERROR), (1, 0)],
-        "../x": [(0, ErrorCode.INVALID_TOPIC_EXCEPTION)],
-    }
-    assert world.moves.asked == [
-        (TopicPartition("t", 0), "/b"),
-        (TopicPartition("t", 1), "/b"),
-        (TopicPartition("offline", 1), "/b"),
-    ]
-    assert world.alter("/nowhere", ("t", [0])) == {"t": [(0, ErrorCode.LOG_DIR_NOT_FOUND)]}

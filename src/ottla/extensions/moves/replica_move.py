@@ -1,6 +1,6 @@
-"""Replicas that move from a log directory to another of the same broker, while they are used.
+"""A replica that moves from a log directory to another of the same broker, while it is used.
 
-A move of one replica goes through these steps:
+The move goes through these steps:
 
     1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
     2. what is there is synced, and so are the offsets that the target's checkpoints have of it
@@ -12,36 +12,33 @@ A move of one replica goes through these steps:
 A crash before step 3 is on disk leaves the original as the only one of that name, and the copy
 starts from scratch. After one between 3 and 5 there are two, and the copy has a mark: the one that
 reaches further stays. A flush that is acknowledged between 3 and 4 has also synced the new name.
-
-After a restart a move starts again from its beginning: the directory of its copy shows that it was
-asked for (KIP-113). For a partition that is not on this broker yet, the directory is remembered
-until the broker stops.
-
-Wing: attaches to `log_manager`, for several log directories; the core works without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from ottla.config.broker_config import BrokerConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.moves.segment_copy import (
+    SOURCE_CHANGED,
+    CopyError,
+    Paths,
+    Piece,
+    SegmentCopy,
+    blaming,
+    piece_of,
+)
 from ottla.log.log import Log
 from ottla.log.log_dir import (
-    INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     MOVE_MARK,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     FlushJob,
     FsyncError,
     LogDir,
@@ -50,154 +47,13 @@ from ottla.log.log_dir import (
     segment_path,
     write_topic_id,
 )
-from ottla.log.log_manager import DirContents, LogAttachment, LogManager
-from ottla.log.log_segment import LogSegment, delete_directory
+from ottla.log.log_manager import LogManager
+from ottla.log.log_segment import delete_directory
 from ottla.log.throttler import Throttler
 from ottla.runtime import File
-from ottla.structs import NO_UUID, TopicPartition, Value
+from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-# Copying the files of segments while they are written to, as bytes that are not interpreted.
-
-
-class CopyError(Exception):
-    """An OSError, and the log directory that is to blame for it."""
-
-    def __init__(self, log_dir: LogDir, cause: OSError, action: str) -> None:
-        super().__init__(f"{action}: {cause}")
-        self.log_dir = log_dir
-        self.cause = cause
-
-
-@contextmanager
-def blaming(log_dir: LogDir, action: str) -> Iterator[None]:
-    """Turn an OSError into a CopyError that names the log directory at fault."""
-    try:
-        yield
-    except OSError as error:
-        raise CopyError(log_dir, error, action) from error
-
-
-def file_sizes(segment: LogSegment) -> dict[str, int]:
-    """How large each file of a segment is, by suffix; what is not in a file yet does not count."""
-    return {
-        LOG_SUFFIX: segment.size,
-        INDEX_SUFFIX: segment.offset_index.written_bytes,
-        TIME_INDEX_SUFFIX: segment.time_index.written_bytes,
-        TXN_INDEX_SUFFIX: segment.txn_index.written_bytes(),
-    }
-
-
-class SourceCutError(OSError):
-    """A file has become shorter than it was when it was decided what to copy of it."""
-
-
-# What a truncation or a deletion does to a file that is being copied.
-SOURCE_CHANGED: Final = (FileNotFoundError, SourceCutError)
-
-
-class SegmentCopy:
-    """How much of each file of a segment has been copied. Equal bytes are at equal places.
-
-    A segment only grows at its end; if it changed otherwise it has another revision, and the copy
-    is useless.
-    """
-
-    __slots__ = ("copied", "is_complete", "revision", "segment")
-
-    def __init__(self, segment: LogSegment) -> None:
-        self.segment = segment
-        self.revision = segment.revision
-        self.copied: dict[str, int] = {}
-        self.is_complete = False
-
-    @property
-    def is_current(self) -> bool:
-        return self.segment.revision == self.revision
-
-    @property
-    def size_in_bytes(self) -> int:
-        return self.copied.get(LOG_SUFFIX, 0)
-
-    def missing(self) -> dict[str, int]:
-        """How many bytes of each file are not copied yet; files are made even if empty."""
-        sizes = file_sizes(self.segment)
-        return {
-            suffix: size - self.copied.get(suffix, 0)
-            for suffix, size in sizes.items()
-            if size > self.copied.get(suffix, 0)
-            or (suffix not in self.copied and suffix != TXN_INDEX_SUFFIX)
-        }
-
-
-class Paths(NamedTuple):
-    """A file and its copy, and the log directories that they are in."""
-
-    source_dir: LogDir
-    source: str
-    target_dir: LogDir
-    target: str
-
-
-class Piece(Value, frozen=True):
-    """A part of a file that must be copied, as a value for a background thread."""
-
-    paths: Paths
-    position: int
-    length: int
-
-    def __call__(self) -> None:
-        """CopyError if it cannot be copied; FileNotFoundError if the source has been renamed,
-        SourceCutError if it has been cut.
-        """
-        source_dir, source, target_dir, target = self.paths
-        try:
-            with blaming(source_dir, f"reading {source}"):
-                data = _read(source_dir, source, self.length, self.position)
-                modified_ms = source_dir.disk.modified_ms(source)
-        except CopyError as error:
-            if isinstance(error.cause, SOURCE_CHANGED):
-                raise error.cause from None
-            raise
-        with blaming(target_dir, f"writing {target}"):
-            file = target_dir.disk.open(target, create=not self.position)
-            try:
-                file.pwrite(data, self.position)
-            finally:
-                file.close()
-            target_dir.disk.set_modified_ms(target, modified_ms)
-
-
-def _read(log_dir: LogDir, path: str, length: int, position: int) -> bytes:
-    file = log_dir.disk.open(path)
-    try:
-        data = file.pread(length, position)
-    finally:
-        file.close()
-    if len(data) < length:
-        raise SourceCutError(f"{path} has no {length} bytes at {position}")
-    return data
-
-
-def piece_of(
-    copy: SegmentCopy, suffix: str, length: int, paths: tuple[LogDir, LogDir, str]
-) -> Piece:
-    """The next `length` bytes of a file of the segment; `paths`: source, target, its directory."""
-    source_dir, target_dir, directory = paths
-    segment = copy.segment
-    return Piece(
-        Paths(
-            source_dir,
-            segment_path(segment.directory, segment.base_offset, suffix),
-            target_dir,
-            segment_path(directory, segment.base_offset, suffix),
-        ),
-        copy.copied.get(suffix, 0),
-        length,
-    )
-
 
 PIECE_BYTES: Final = 1024 * 1024
 # At most so much is copied on the loop's thread in the swap: a fraction of a millisecond.
@@ -500,140 +356,3 @@ class ReplicaMove:
             self.target.refused(error, f"removing {directory}")
             if not self.target.is_offline:
                 self._logs.remove_later(directory)
-
-
-class ReplicaMoves(LogAttachment):
-    """The moves between the directories of one broker, as many at a time as it has directories."""
-
-    def __init__(self, logs: LogManager) -> None:
-        self._logs = logs
-        self._moves: dict[TopicPartition, ReplicaMove] = {}
-        self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
-        self._wanted: dict[TopicPartition, LogDir] = {}
-        self._slots = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
-        self._throttler = Throttler(
-            logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second
-        )
-
-    def update_config(self, config: BrokerConfig) -> None:
-        """Follow a changed limit."""
-        bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
-        if bytes_per_second != self._throttler.limit.bytes_per_second:
-            self._throttler.change(bytes_per_second)
-
-    def alter(self, topic_partition: TopicPartition, path: str) -> None:
-        """Move a replica to a log directory, or let it stay there; this replaces earlier requests.
-
-        REPLICA_NOT_AVAILABLE if it is not on this broker: then it will begin there.
-        """
-        target = self._find(path)
-        log = self._logs.get_log(topic_partition)
-        if log is None:
-            self._wanted[topic_partition] = target
-            raise KafkaError.of(
-                ErrorCode.REPLICA_NOT_AVAILABLE,
-                f"{topic_partition} is not on this broker; it will be made in {target.path}",
-            )
-        log.check_available()
-        move = self._moves.get(topic_partition)
-        if move is not None and move.target is target:
-            return
-        self.on_removal(topic_partition)
-        if log.log_dir is not target:
-            self._begin(log, target)
-
-    def _find(self, path: str) -> LogDir:
-        wanted = path.rstrip("/") or "/"
-        for log_dir in self._logs.dirs:
-            if log_dir.path == wanted:
-                if log_dir.is_offline:
-                    raise log_dir.offline_error()
-                return log_dir
-        raise KafkaError.of(
-            ErrorCode.LOG_DIR_NOT_FOUND,
-            f"{path} is none of log.dirs={','.join(self._logs.config.log_dirs)}",
-        )
-
-    def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
-        """Where a new replica was asked to be; KAFKA_STORAGE_ERROR if that has failed."""
-        log_dir = self._wanted.pop(topic_partition, None)
-        if log_dir is not None and log_dir.is_offline:
-            raise log_dir.offline_error()
-        return log_dir
-
-    # -- what is under way
-
-    def into(self, log_dir: LogDir) -> list[ReplicaMove]:
-        """The moves into a directory that are under way."""
-        return [
-            move for move in self._moves.values() if move.target is log_dir and not move.has_swapped
-        ]
-
-    def logs_into(self, log_dir: LogDir) -> list[Log]:
-        return [move.log for move in self.into(log_dir)]
-
-    def on_removal(self, topic_partition: TopicPartition) -> None:
-        """Give up the move of a replica; one that has swapped already is brought to its end."""
-        move = self._moves.pop(topic_partition, None)
-        if move is not None:
-            move.give_up()
-
-    def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._logs, log, target, self._throttler)
-        before = [
-            task
-            for each, task in self._tasks.items()
-            if each.topic_partition == log.topic_partition
-        ]
-        self._moves[log.topic_partition] = move
-        task = self._logs.runtime.scheduler.spawn(
-            self._run(move, before), f"moving {log.topic_partition}"
-        )
-        self._tasks[move] = task
-        task.add_done_callback(partial(self._ended, move))
-
-    async def _run(self, move: ReplicaMove, before: list[asyncio.Task[None]]) -> None:
-        """Move once the moves before have ended, from wherever they left the log."""
-        if before:
-            await asyncio.wait(before)
-        async with self._slots:
-            if move.log.log_dir is not move.target:
-                await move.run()
-
-    def _ended(self, move: ReplicaMove, task: asyncio.Task[None]) -> None:
-        del self._tasks[move]
-        topic_partition = move.topic_partition
-        if self._moves.get(topic_partition) is move:
-            del self._moves[topic_partition]
-        if topic_partition not in self._moves:
-            for attachment in self._logs.attached:
-                attachment.resume(topic_partition)
-        if not self._logs.is_stopping:
-            self._logs.checkpoints.write_all()  # those of the target may know the log
-
-    # -- the broker's life
-
-    def on_loaded(self, contents: Sequence[DirContents]) -> None:
-        """Restart the moves that a stop or a crash has ended, and remove what they left."""
-        for each in contents:
-            self._resume(each.log_dir, each.futures)
-
-    def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
-        logs = self._logs
-        for path, topic_partition in futures.items():
-            log = logs.get_log(topic_partition)
-            if log is None and len(logs.live_dirs) < len(logs.dirs):
-                logger.warning("%s stays: the original may be in a failed directory", path)
-                continue
-            logs.remove_later(path)
-            if log is None or log.log_dir is log_dir:
-                logger.info("Removing %s, a copy that is not needed", path)
-            elif topic_partition not in self._moves:
-                self._begin(log, log_dir)
-
-    async def shutdown(self) -> None:
-        """End the moves that are under way; the next start begins them again."""
-        for move in self._tasks:
-            move.give_up()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))

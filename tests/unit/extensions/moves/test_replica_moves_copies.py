@@ -10,9 +10,9 @@ from log_world import PARTITION, LogWorld, numbers, read_all, values
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.moves.replica_move import ReplicaMove
 from ottla.log.log import Log
 from ottla.log.log_retention import delete_old_segments
-from ottla.log.replica_moves import ReplicaMove
 from ottla.structs import TopicPartition
 
 A, B, C = "/data/a", "/data/b", "/data/c"

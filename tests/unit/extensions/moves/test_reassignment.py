@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import ClassVar
+
 import pytest
+from controller_world import ControllerWorld
 
 from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
+from ottla.extensions.moves.reassignment import (
+    PartitionReassigner,
+    alter_reassignments,
+    list_reassignments,
+)
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import RegistryError, Set
@@ -13,6 +22,17 @@ from ottla.registry.znodes import TopicNode, encode_reassignments
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
+
+
+class World(ControllerWorld):
+    """Brokers whose controller moves partitions."""
+
+    features: ClassVar = [PartitionReassigner]
+
+
+@pytest.fixture
+def make_world():
+    return World
 
 
 @pytest.fixture
@@ -25,7 +45,7 @@ def world(make_world):
 
 def alter(world, target, partition=T0):
     """What the controller answers to the request."""
-    results = world.run(world.controller.alter_partition_reassignments({partition: target}))
+    results = world.run(alter_reassignments(world.controller, {partition: target}))
     world.settle()
     return results[partition]
 
@@ -54,7 +74,7 @@ def test_old_replicas_stay_until_the_new_ones_are_in_sync(world):
         (0, True),
         (1, True),
     }
-    assert world.run(world.controller.list_partition_reassignments(None)) == {}
+    assert world.run(list_reassignments(world.controller, None)) == {}
 
 
 def test_reassignment_is_taken_back(world):
@@ -128,7 +148,7 @@ def test_reassignment_that_the_node_of_the_topic_cannot_hold_is_refused(full_nod
     assert "/brokers/topics/t: more than ZooKeeper takes" in error.message
     assert full_node.controller.is_active
     assert full_node.controller.context.epoch == 1
-    assert full_node.run(full_node.controller.list_partition_reassignments(None)) == {}
+    assert full_node.run(list_reassignments(full_node.controller, None)) == {}
     assert full_node.data(paths.topic("t")) == before
 
 
@@ -228,7 +248,7 @@ def test_replicas_that_are_only_added_are_the_target_as_soon_as_they_are_in_sync
     alter(world, (0, 1, 2))
     world.report_in_sync(T0, 0, 1, 2)
 
-    assert world.run(world.controller.list_partition_reassignments(None)) == {}
+    assert world.run(list_reassignments(world.controller, None)) == {}
     assert node(world).assignment == {0: (0, 1, 2)}
     assert not node(world).adding
 
@@ -249,7 +269,7 @@ def test_reassignments_of_some_partitions_can_be_asked_for(world):
     moving = TopicPartition("u", 0)
     alter(world, (2, 3))
     alter(world, (1, 2), moving)
-    listed = world.controller.list_partition_reassignments
+    listed = partial(list_reassignments, world.controller)
     some = world.run(listed([moving, TopicPartition("u", 1), TopicPartition("none", 0)]))
 
     assert {each: found.target for each, found in some.items()} == {moving: (1, 2)}
@@ -263,7 +283,17 @@ def test_node_of_an_older_tool_does_not_begin_again_what_is_on_its_way(world):
     world.controller.resign()
     world.run(world.registry.delete(paths.CONTROLLER))
     world.run(world.controller.startup())
-    under_way = world.run(world.controller.list_partition_reassignments(None))
+    under_way = world.run(list_reassignments(world.controller, None))
 
     assert under_way[T0].target == (0, 2)
     assert world.state(T0).leader_epoch == epoch + 1, "it tells the replicas of it once"
+
+
+def test_deletion_ends_a_reassignment(world):
+    """The tool that waits for the end of it need not wait for ever."""
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0, 2)}))
+    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is not None
+    world.run(world.controller.delete_topics(["t"]))
+    world.settle()
+
+    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is None

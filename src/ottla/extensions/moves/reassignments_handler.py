@@ -1,27 +1,21 @@
-"""ElectLeaders (43), AlterPartitionReassignments (45) and ListPartitionReassignments (46).
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46).
 
 Behaviour: each partition succeeds or fails alone; a broker that is not the controller answers
-NOT_CONTROLLER. A reassignment is answered when it has begun, an election when it is decided.
-
-Version notes: ElectLeaders v0 elects preferred replicas only and has no error for the whole.
+NOT_CONTROLLER. A reassignment is answered when it has begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.moves.reassignment import alter_reassignments, list_reassignments
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ElectLeadersPartitionResult,
-    ElectLeadersReplicaElectionResult,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
@@ -30,9 +24,8 @@ from ottla.protocol.reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.structs import ElectionType, TopicPartition, by_topic
-
-FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
+from ottla.server.parts import Parts
+from ottla.structs import TopicPartition, by_topic
 
 
 class ReassignmentsHandler:
@@ -43,45 +36,9 @@ class ReassignmentsHandler:
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
-            ApiKey.ELECT_LEADERS: self.handle_elect_leaders,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_alter_partition_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_list_partition_reassignments,
         }
-
-    async def handle_elect_leaders(
-        self, context: RequestContext, body: ElectLeadersRequest
-    ) -> ElectLeadersResponse:
-        wanted = None
-        if body.topic_partitions is not None:
-            wanted = [
-                TopicPartition(topic.topic, index)
-                for topic in body.topic_partitions
-                for index in topic.partitions
-            ]
-        try:
-            kind = election_type(body.election_type)
-            outcomes = await self.controller.elect_leaders(kind, wanted)
-        except KafkaError as error:
-            if context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
-                raise
-            outcomes = dict.fromkeys(wanted or (), error)
-        topics = by_topic(
-            (
-                name,
-                ElectLeadersPartitionResult(
-                    partition_id=index,
-                    error_code=error_code(outcome),
-                    error_message=error_message(outcome),
-                ),
-            )
-            for (name, index), outcome in outcomes.items()
-        )
-        return ElectLeadersResponse(
-            replica_election_results=[
-                ElectLeadersReplicaElectionResult(topic=name, partition_result=results)
-                for name, results in topics.items()
-            ]
-        )
 
     async def handle_alter_partition_reassignments(
         self, context: RequestContext, body: AlterPartitionReassignmentsRequest
@@ -96,8 +53,8 @@ class ReassignmentsHandler:
         refused: dict[TopicPartition, KafkaError] = {}
         if not body.allow_replication_factor_change:
             refused = self._changes_of_factor(wishes)
-        outcomes = refused | await self.controller.alter_partition_reassignments(
-            {tp: replicas for tp, replicas in wishes.items() if tp not in refused}
+        outcomes = refused | await alter_reassignments(
+            self.controller, {tp: replicas for tp, replicas in wishes.items() if tp not in refused}
         )
         topics = by_topic(
             (
@@ -145,7 +102,7 @@ class ReassignmentsHandler:
                 for topic in body.topics
                 for index in topic.partition_indexes
             ]
-        found = await self.controller.list_partition_reassignments(wanted)
+        found = await list_reassignments(self.controller, wanted)
         topics: dict[str, list[OngoingPartitionReassignment]] = {}
         for (name, index), ongoing in found.items():
             topics.setdefault(name, []).append(
@@ -165,11 +122,6 @@ class ReassignmentsHandler:
         )
 
 
-def election_type(number: int) -> ElectionType:
-    """INVALID_REQUEST for an unknown kind of election."""
-    try:
-        return ElectionType(number)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{number} is not a kind of election (0 or 1)"
-        ) from None
+def new_reassignments_handler(broker: Parts) -> ReassignmentsHandler:
+    """The handlers of reassignments."""
+    return ReassignmentsHandler(broker.controller)

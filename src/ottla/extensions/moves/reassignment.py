@@ -3,41 +3,37 @@
 replicas = target + those to be removed      written, sent to all of them (KIP-455)
 every target replica is in sync  ->  a target leads, the others are deleted,
                                      replicas = target
-
-Leaders are moved back to preferred replicas: by elections on request, and periodic ones.
-
-Wing: attaches to `active_controller`, for partitions that move; the core works without it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from ottla.controller.active_controller import ActiveController
+from ottla.controller.active_feature import ActiveFeature
+from ottla.controller.controller import Controller
 from ottla.controller.controller_context import PartitionReplica, ReplicaAssignment
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.partition_state_machine import (
     Candidates,
     elect_offline,
-    elect_preferred,
     elect_reassigned,
-    elect_unclean,
     in_next_epoch,
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
 from ottla.registry.znodes import (
-    decode_preferred_elections,
     decode_reassignments,
     encode_reassignments,
 )
-from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
+from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-class PartitionReassigner:
+class PartitionReassigner(ActiveFeature):
     """Begins, continues, completes and cancels reassignments.
 
     Which partitions are being reassigned is in their topics' nodes; /admin/reassign_partitions
@@ -45,8 +41,7 @@ class PartitionReassigner:
     """
 
     def __init__(self, core: ControllerCore) -> None:
-        self.core = core
-        self.context = core.context
+        super().__init__(core)
         self._asked_by_node: dict[TopicPartition, tuple[int, ...]] = {}
 
     def under_way(self) -> dict[TopicPartition, ReplicaAssignment]:
@@ -64,16 +59,25 @@ class PartitionReassigner:
             await self._advance(partition)
         await self.read_node()
 
-    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Continue these: their brokers have come, or their ISR has changed."""
+    def nodes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        return {paths.REASSIGN_PARTITIONS: self.read_node}
+
+    async def on_replicas_online(self, partitions: Iterable[TopicPartition]) -> None:
+        """Continue these reassignments."""
         under_way = self.under_way()
         for partition in partitions:
             if partition in under_way:
                 await self._advance(partition)
 
-    async def complete(self, partitions: Iterable[TopicPartition]) -> None:
-        """The ISR of these has changed: end the reassignments that are complete."""
-        await self.resume([each for each in partitions if self._is_complete(each)])
+    async def on_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the reassignments that are complete."""
+        complete = [each for each in partitions if self._is_complete(each)]
+        await self.on_replicas_online(complete)
+
+    def after_event(self) -> None:
+        """Forget requests for partitions whose topics are being deleted."""
+        if self.deleted:
+            self.core.enqueue_once("reassignments of deleted topics", self.forget_deleted)
 
     async def alter(
         self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
@@ -300,109 +304,28 @@ def _bad_target(partition: TopicPartition, target: tuple[int, ...], reason: str)
     )
 
 
-class LeaderBalance:
-    """Elects preferred leaders, and unclean ones where an operator asks for them."""
-
-    def __init__(self, core: ControllerCore) -> None:
-        self.core = core
-        self.context = core.context
-
-    async def elect(
-        self, election: ElectionType, partitions: Sequence[TopicPartition] | None
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect, and return each result; None means all partitions that need such an election."""
-        context = self.context
-        wanted = list(context.all_partitions()) if partitions is None else partitions
-        results: dict[TopicPartition, KafkaError | None] = {}
-        for partition in wanted:
-            results[partition] = self._why_not(election, partition)
-        if partitions is None:
-            results = {each: error for each, error in results.items() if error is None}
-        needed = [partition for partition, error in results.items() if error is None]
-        elect = elect_preferred if election is ElectionType.PREFERRED else elect_unclean
-        for partition in await self.core.partitions.bring_online(needed, elect):
-            results[partition] = _not_available(election, partition)
-        return results
-
-    def _why_not(self, election: ElectionType, partition: TopicPartition) -> KafkaError | None:
-        context = self.context
-        if not context.contains(partition) or context.is_to_be_deleted(partition):
-            return KafkaError.of(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
-            )
-        state = context.state(partition)
-        if state is None:
-            return _not_available(election, partition)
-        if election is ElectionType.PREFERRED:
-            is_needed = state.leader != context.assignment(partition).replicas[0]
-        else:
-            is_needed = not context.has_live_leader(partition)
-        if is_needed:
-            return None
-        return KafkaError.of(
-            ErrorCode.ELECTION_NOT_NEEDED, f"{partition} is led by broker {state.leader} already"
-        )
-
-    async def read_node(self) -> None:
-        """A tool has written /admin/preferred_replica_election: elect, and remove the node."""
-        found = await self.core.fenced.read_wish(paths.PREFERRED_REPLICA_ELECTION)
-        if found is None:
-            return
-        data, stat = found
-        try:
-            partitions = decode_preferred_elections(data)
-        except KafkaError as error:
-            logger.error("%s is removed: %s", paths.PREFERRED_REPLICA_ELECTION, error)
-            partitions = []
-        results = await self.elect(ElectionType.PREFERRED, partitions)
-        for partition, refusal in results.items():
-            if refusal is not None and refusal.error is not ErrorCode.ELECTION_NOT_NEEDED:
-                logger.warning("%s gets no preferred leader: %s", partition, refusal)
-        await self.core.fenced.write(Delete(paths.PREFERRED_REPLICA_ELECTION, stat.version))
-
-    async def rebalance(self) -> None:
-        """Elect the preferred leaders of brokers that lead too few of their partitions.
-
-        That is, other brokers lead more than leader.imbalance.per.broker.percentage of those
-        whose preferred leader it is.
-        """
-        context = self.context
-        preferred: dict[int, list[TopicPartition]] = {}
-        for partition in context.all_partitions():
-            if not context.is_to_be_deleted(partition) and context.state(partition) is not None:
-                first = context.assignment(partition).replicas[0]
-                preferred.setdefault(first, []).append(partition)
-        for broker_id, partitions in sorted(preferred.items()):
-            elsewhere = [
-                partition
-                for partition in partitions
-                if (state := context.state(partition)) is not None and state.leader != broker_id
-            ]
-            limit = self.core.config.leader_imbalance_per_broker_percentage
-            if 100 * len(elsewhere) > limit * len(partitions):
-                await self._lead_again(broker_id, elsewhere)
-
-    async def _lead_again(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
-        context = self.context
-        possible = [
-            partition
-            for partition in partitions
-            if context.is_online(partition, broker_id)
-            and not context.assignment(partition).is_being_reassigned
-            and (state := context.state(partition)) is not None
-            and broker_id in state.isr
-        ]
-        if possible:
-            logger.info("broker %d shall lead %d partitions again", broker_id, len(possible))
-            await self.core.partitions.bring_online(possible, elect_preferred)
-
-
-def _not_available(election: ElectionType, partition: TopicPartition) -> KafkaError:
-    if election is ElectionType.PREFERRED:
-        return KafkaError.of(
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"the preferred leader of {partition} does not live or is not in sync",
-        )
-    return KafkaError.of(
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {partition} lives"
+async def alter_reassignments(
+    controller: Controller, targets: Mapping[TopicPartition, Sequence[int] | None]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Begin to move partitions to these replicas; None cancels a reassignment under way."""
+    wanted = {
+        partition: None if replicas is None else tuple(replicas)
+        for partition, replicas in targets.items()
+    }
+    return await controller.do(
+        "alter reassignments", lambda active: active.find(PartitionReassigner).alter(wanted)
     )
+
+
+async def list_reassignments(
+    controller: Controller, partitions: Sequence[TopicPartition] | None
+) -> dict[TopicPartition, ReplicaAssignment]:
+    """The reassignments under way, of these partitions or of all."""
+
+    async def under_way(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
+        found = active.find(PartitionReassigner).under_way()
+        if partitions is None:
+            return found
+        return {each: found[each] for each in partitions if each in found}
+
+    return await controller.do("list reassignments", under_way)
