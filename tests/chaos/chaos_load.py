@@ -240,7 +240,10 @@ class ConstantReader:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(LIMIT_S)
-        self._consumer.close()
+        # In a thread, since librdkafka's own can wait for each other for ever while it is closed.
+        closing = threading.Thread(target=self._consumer.close, daemon=True)
+        closing.start()
+        closing.join(LIMIT_S)
 
     def _run(self) -> None:
         while not self._stop.is_set():
