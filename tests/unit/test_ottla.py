@@ -78,7 +78,9 @@ NOT_AT_THE_START = re.compile(
     # what the broker is not set up for
     r"ottla\.(metrics|registry\.(zookeeper|acl_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
-    r"|ottla\.extensions\.(?!cleaner(\.(cleaner|log_cleaner))?$)"
+    r"|ottla\.extensions\.(?!(cleaner(\.(cleaner|log_cleaner))?|quotas(\.quotas)?"
+    r"|measures(\.(measures|request_log))?|moves(\.(moves|reassignment|replica_moves?"
+    r"|segment_copy))?)$)"
     r"|ottla\.server\.(cluster_link|\w+_metrics|remote_\w+)"
     # what nobody has asked it for
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"

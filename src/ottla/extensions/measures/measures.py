@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.extensions.measures.health import why_not_ready
 from ottla.extensions.measures.request_log import RequestLog
 from ottla.server import broker_loggers
 from ottla.server.extension import Extension
@@ -38,6 +37,7 @@ class Measures(Extension):
         broker = self.broker
         config = broker.config
         if config.metrics_listener is not None:
+            from ottla.extensions.measures.health import why_not_ready
             from ottla.extensions.measures.metrics_listener import MetricsListener
 
             ready = partial(why_not_ready, broker)

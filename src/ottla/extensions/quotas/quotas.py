@@ -5,36 +5,46 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.config.quota_config import CONNECTION_CREATION_RATE, limit_in
-from ottla.extensions.quotas.client_quotas import ClientQuotas
-from ottla.extensions.quotas.request_charges import charged_context
+from ottla.config.quota_config import CONNECTION_CREATION_RATE, QUOTA_TYPES, limit_in
 from ottla.server.extension import Extension
 from ottla.server.parts import Parts
 from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
+    from ottla.extensions.quotas.client_quotas import ClientQuotas
     from ottla.metrics.metrics_registry import MetricsRegistry
 
 
 class Quotas(Extension):
-    """The limits of a broker, which follow the registry; requests cost nothing without any."""
+    """The limits of a broker, which follow the registry.
+
+    What knows and charges them is imported when there is a first one; most brokers have none.
+    """
 
     def __init__(self, broker: Parts) -> None:
         super().__init__(broker)
-        self.client_quotas = ClientQuotas(broker.runtime.clock, broker.config)
-        self._charge = partial(charged_context, self.client_quotas)
+        self.client_quotas: ClientQuotas | None = None
 
     def wrap(self) -> None:
-        dynamic = self.broker.dynamic_config
+        config, dynamic = self.broker.config, self.broker.dynamic_config
+        if any(map(config.is_given, ("quota.producer.default", "quota.consumer.default"))):
+            self._charge(self._known())
         dynamic.on_client_change(self._follow)
         for entity in dynamic.client_entities:
             self._follow(entity)
-        self._switch()
 
     def measure(self, registry: MetricsRegistry) -> None:
-        from ottla.extensions.quotas.quota_metrics import of_quotas  # only where it is shown
+        from ottla.extensions.quotas.quota_metrics import of_quotas
 
-        of_quotas(registry, self.client_quotas, self.broker.processor)
+        of_quotas(registry, self._known(), self.broker.processor)
+
+    def _known(self) -> ClientQuotas:
+        """The limits that there are."""
+        if self.client_quotas is None:
+            from ottla.extensions.quotas.client_quotas import ClientQuotas
+
+            self.client_quotas = ClientQuotas(self.broker.runtime.clock, self.broker.config)
+        return self.client_quotas
 
     def _follow(self, entity: ClientEntity) -> None:
         """Limits are in force for the next request, or the next connection of an address."""
@@ -42,10 +52,16 @@ class Quotas(Extension):
         if entity.ip is not None:
             limit = limit_in(entity, overrides, CONNECTION_CREATION_RATE)
             self.broker.processor.limit_ip(entity.ip, limit)
-            return
-        self.client_quotas.update(entity, overrides)
-        self._switch()
+        elif self.client_quotas is not None or overrides.keys() & QUOTA_TYPES.keys():
+            quotas = self._known()
+            quotas.update(entity, overrides)
+            self._charge(quotas)
 
-    def _switch(self) -> None:
+    def _charge(self, quotas: ClientQuotas) -> None:
         """Have requests charged while there is a limit."""
-        self.broker.apis.new_context = self._charge if self.client_quotas.is_active else None
+        if not quotas.is_active:
+            self.broker.apis.new_context = None
+            return
+        from ottla.extensions.quotas.request_charges import charged_context
+
+        self.broker.apis.new_context = partial(charged_context, quotas)
