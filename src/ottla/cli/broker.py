@@ -56,7 +56,8 @@ class BrokerCommand(Command):
             from ottla.runtime.disk import claim_shared_folder
 
             settings = server_settings(arguments)
-            config = BrokerConfig.parse(settings)
+            adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
+            config = BrokerConfig.parse({**settings, **adoption})
             if config.ottla_log_format == "json":
                 log_as_json()
             for key, value in settings.items():
@@ -69,7 +70,7 @@ class BrokerCommand(Command):
 
         raise_open_files_limit()
         try:
-            return run_broker(config, arguments.adopt_log_dirs)
+            return run_broker(config)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

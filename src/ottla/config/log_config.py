@@ -31,6 +31,12 @@ class LogConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="The directories of the logs, with commas between. Unset: log.dir.",
     )
+    ottla_adopt_log_dirs: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Take over partitions that Apache Kafka, or a lost registry, left in log.dirs, as "
+        "`ottla broker --adopt-log-dirs` does for one start. Ottla's own setting.",
+    )
     log_segment_bytes: int = config_key(
         default=1073741824,
         type=INT,

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.network_config import LOOPBACK_NAME
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import (
     ensure_cluster_id,
     ensure_persistent_paths,
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
+from ottla.controller.log_dir_contents import (
+    check_with_registry,
+    check_without_registry,
+    reserve_producer_ids,
+)
 from ottla.log.log_manager import LogManager
 from ottla.network.listener_security import BrokerLogins, UserSettings
 from ottla.network.processor import Processor
@@ -77,13 +81,11 @@ class Broker(Parts):
         *,
         registry: Registry | None = None,
         make_processor: MakeProcessor = Processor,
-        adopts_log_dirs: bool = False,
     ) -> None:
         self.config = config
         self.runtime = runtime
         self.registry = registry or cluster_registry(runtime, config)
         self._make_processor = make_processor
-        self._adopts_log_dirs = adopts_log_dirs
         self.broker_id = config.broker_id
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
@@ -125,7 +127,7 @@ class Broker(Parts):
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
         failures = self.log_dir_failures
-        check_adoption(runtime.disk, config, self._adopts_log_dirs)
+        check_without_registry(runtime.disk, config)
         self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
         for extension in self.extensions.values():
             extension.before_logs()
@@ -140,20 +142,21 @@ class Broker(Parts):
         if self.broker_id < 0:
             self.broker_id = await generate_broker_id(self.registry, config)
         self.log_manager.claim(self.broker_id, cluster_id)
-        adoption = Adoption(runtime, self.registry, config, self.broker_id, self._adopts_log_dirs)
-        await adoption.prepare()
+        await check_with_registry(runtime.disk, config, self.registry)
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         self.dynamic_config.check_key_stores = self.tls.check
+        for extension in self.extensions.values():
+            await extension.before_clients()
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
-        for extension in self.extensions.values():
-            await extension.before_clients()
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
         self.state = BrokerState.RECOVERY
         await self.log_manager.startup()
         self.state = BrokerState.STARTING
-        await adoption.complete(self.log_manager.all_logs())
+        await reserve_producer_ids(self.registry, self.broker_id, self.log_manager.all_logs())
+        for extension in self.extensions.values():
+            await extension.after_logs()
         self.cache = MetadataCache(cluster_id)
         slots = config.max_incremental_fetch_session_cache_slots
         is_other = partial(self.cache.is_other, self.broker_id)
@@ -197,7 +200,6 @@ class Broker(Parts):
             self.replica_manager,
             self.cache,
             self.registry,
-            None if link is None else link.connections,
             self.dynamic_config.group_config,
         )
         orders = ControllerOrders(self.replica_manager, self.cache, coordinators, runtime.scheduler)
@@ -332,7 +334,7 @@ def worker_count(config: BrokerConfig) -> int:
     return max(BACKGROUND_WORKERS, recovering)
 
 
-async def serve(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
+async def serve(config: BrokerConfig) -> int:
     """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -340,7 +342,7 @@ async def serve(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
         loop.add_signal_handler(number, stop.set)
     runtime = real_runtime(loop, worker_count(config))
     began_ms = runtime.clock.monotonic_ms()
-    broker = Broker(config, runtime, adopts_log_dirs=adopts_log_dirs)
+    broker = Broker(config, runtime)
     broker.log_dir_failures.on_fatal = stop.set
     await broker.startup()
     # What startup made lives as long as the process: the collector need not look at it again.
@@ -359,10 +361,7 @@ async def serve(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
     return 1 if broker.log_dir_failures.is_fatal else 0
 
 
-def run_broker(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
-    """Run a broker in this process until it is told to stop; returns the exit status.
-
-    With `adopts_log_dirs` it takes over partitions that its registry does not know.
-    """
+def run_broker(config: BrokerConfig) -> int:
+    """Run a broker in this process until it is told to stop; returns the exit status."""
     with asyncio.Runner() as runner:
-        return runner.run(serve(config, adopts_log_dirs))
+        return runner.run(serve(config))

@@ -5,7 +5,7 @@ The log of a coordinator is its internal topic, over the replica manager.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.transaction_verifier import AskCoordinator
     from ottla.registry.tree import Registry
     from ottla.runtime import Runtime
-    from ottla.server.broker_connections import BrokerConnections
     from ottla.server.metadata_cache import MetadataCache
 
 CoordinatorT = TypeVar("CoordinatorT", "GroupCoordinator", "TransactionCoordinator")
@@ -128,7 +127,7 @@ class Coordinators:
     """Both coordinators of one broker. All that they know of each other is in this module.
 
     Each is imported and made when it is first needed: when the broker leads a partition of its
-    topic, or is asked for it. With `connections`, partitions may have leaders on other brokers.
+    topic, or is asked for it.
     """
 
     def __init__(
@@ -138,7 +137,6 @@ class Coordinators:
         replica_manager: ReplicaManager,
         cache: MetadataCache,
         registry: Registry,
-        connections: BrokerConnections | None = None,
         group_config: ConfigOfGroup | None = None,
     ) -> None:
         self.runtime = runtime
@@ -161,7 +159,12 @@ class Coordinators:
         self.verifier = TransactionVerifier(runtime, replica_manager, self._verify)
         self._config = config
         self._registry = registry
-        self._connections = connections
+        self.new_verification: Callable[[], AskCoordinator] = self._ask_own_coordinator
+        """Makes what asks whether a partition is in a transaction; of all brokers, or of this."""
+
+        self.new_marker_target: Callable[[], MarkersToLeaders] = self._write_own_markers
+        """Makes what has markers written by the leaders of partitions, on all brokers or here."""
+
         self._group_config = group_config
         self._answers = False
         self._made: list[GroupCoordinator | TransactionCoordinator] = []
@@ -193,7 +196,7 @@ class Coordinators:
                 self._config,
                 self.transactions_log,
                 self.producer_ids.generate_producer_id,
-                self._markers_to_leaders(self._connections),
+                self.new_marker_target(),
             )
         )
 
@@ -257,22 +260,14 @@ class Coordinators:
 
     @cached_property
     def _verification(self) -> AskCoordinator:
-        if self._connections is None:
-            from ottla.server.own_transactions import AskOwnCoordinator
+        return self.new_verification()
 
-            return AskOwnCoordinator(self.transactions)
-        from ottla.server.remote_transactions import AskCoordinatorOnCluster
+    def _ask_own_coordinator(self) -> AskCoordinator:
+        from ottla.server.own_transactions import AskOwnCoordinator
 
-        return AskCoordinatorOnCluster(
-            self.runtime, self._connections, self.cache, self.transactions
-        )
+        return AskOwnCoordinator(self.transactions)
 
-    def _markers_to_leaders(self, connections: BrokerConnections | None) -> MarkersToLeaders:
-        if connections is None:
-            from ottla.server.own_transactions import MarkersToOwnBroker
+    def _write_own_markers(self) -> MarkersToLeaders:
+        from ottla.server.own_transactions import MarkersToOwnBroker
 
-            return MarkersToOwnBroker(self.markers, self.cache)
-        # Imported only here: a single broker does not need it.
-        from ottla.server.remote_transactions import MarkersToCluster
-
-        return MarkersToCluster(self.runtime, connections, self.cache, self.markers)
+        return MarkersToOwnBroker(self.markers, self.cache)

@@ -36,12 +36,14 @@ EXTENSIONS: Final[dict[str, str]] = {
     "metric.reporters": "ottla.extensions.measures.measures:Measures",
     "metric.reporters.interval.ms": "ottla.extensions.measures.measures:Measures",
     "quota.window.num": "ottla.extensions.quotas.quotas:Quotas",
+    "ottla.adopt.log.dirs": "ottla.extensions.adoption.adoption:Adoption",
     "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
     "replica.alter.log.dirs.io.max.bytes.per.second": "ottla.extensions.moves.moves:Moves",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
     "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
     "ottla.audit.topic": "ottla.extensions.audit.audit:Audit",
+    "zookeeper.connect": "ottla.extensions.remote_transactions.remote:RemoteTransactions",
 }
 """The setting that wants a feature, and its class."""
 
@@ -98,8 +100,11 @@ class Extension:
     async def before_clients(self) -> None:
         """Read from the registry what must be known before the first client comes.
 
-        The registry and the settings of the cluster are there; logs and handlers are not.
+        The registry is there; the settings of the cluster are read next, and logs are loaded then.
         """
+
+    async def after_logs(self) -> None:
+        """Compare the logs, which are loaded, with the registry; the controller reads it later."""
 
     def wrap(self) -> None:
         """Put checks or watches around handlers, or handlers into the table.

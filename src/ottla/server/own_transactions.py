@@ -1,6 +1,6 @@
 """Transaction markers and verifications where this broker leads all partitions: direct calls.
 
-It stands alone because a single broker needs no more; `remote_transactions` is for a cluster.
+It stands alone because a single broker needs no more.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def started(monkeypatch):
     """The settings with which brokers were started; none is started for real."""
     configs: list[BrokerConfig] = []
     module = ModuleType("ottla.server.broker")
-    module.run_broker = lambda config, adopts_log_dirs: configs.append(config) or 0
+    module.run_broker = lambda config: configs.append(config) or 0
     monkeypatch.setitem(sys.modules, "ottla.server.broker", module)
     return configs
 
@@ -41,6 +41,13 @@ def test_broker_without_a_file_has_a_directory_of_its_own(ottla, started):
     """Tried out, it must not meet what Apache Kafka keeps in its default directory."""
     assert ottla("broker").status == 0
     assert started[0].log_dirs == ("/tmp/ottla-logs",)
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+def test_partitions_are_adopted_where_the_option_says_so(ottla, started, adopts):
+    """For this start alone; in the property file there is nothing of it."""
+    assert ottla("broker", *(["--adopt-log-dirs"] if adopts else [])).status == 0
+    assert started[0].ottla_adopt_log_dirs is adopts
 
 
 def test_override_wins_over_the_file(ottla, started, properties):

@@ -94,9 +94,7 @@ class BrokerWorld:
 
     seeds = itertools.count()
 
-    def __init__(
-        self, disk: MemoryDisk | None = None, *, adopts: bool = False, **settings: Any
-    ) -> None:
+    def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
         self.runtime = mock_runtime(next(self.seeds), disk)
         self.disk = self.runtime.disk
         if disk is None:
@@ -112,7 +110,6 @@ class BrokerWorld:
             self.runtime,
             registry=self.registry,
             make_processor=lambda runtime, network, *calls: FakeProcessor(self, network),
-            adopts_log_dirs=adopts,
         )
 
     def note(self, step: str) -> None:

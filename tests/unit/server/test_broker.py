@@ -60,6 +60,9 @@ class Noted(Extension):
     async def before_clients(self):
         self.world.note("feature.before_clients")
 
+    async def after_logs(self):
+        self.world.note("feature.after_logs")
+
     def begin(self):
         self.world.note("feature.begin")
 
@@ -120,9 +123,10 @@ def test_broker_starts_in_the_order_in_which_its_parts_need_each_other(
         ("feature.start", "STARTING"),
         ("feature.before_logs", "STARTING"),
         ("registry", "STARTING"),
-        ("features.start", "STARTING"),
         ("feature.before_clients", "STARTING"),
+        ("features.start", "STARTING"),
         ("recovery", "RECOVERY"),
+        ("feature.after_logs", "STARTING"),
         ("listen", "STARTING"),
         *others,
         ("feature.wrap", "STARTING"),
@@ -241,19 +245,16 @@ def test_log_directories_of_another_cluster_are_refused():
     assert (after.broker.broker_id, after.broker.cache.cluster_id) == (0, cluster_id)
 
 
-def test_partitions_that_the_registry_does_not_know_are_taken_over_if_that_is_wanted():
-    """Otherwise the broker does not start, and has written nothing that Kafka would not know."""
+def test_broker_does_not_start_on_partitions_that_its_registry_does_not_know():
+    """It has written nothing that Kafka would not know."""
     world = BrokerWorld().start()
     world.create("t", segment_bytes=5_000)
     world.stop()
     lose_registry(world)
     with pytest.raises(ConfigError, match="has 1 partition"):
         BrokerWorld(world.disk).start()
-    assert not world.disk.exists(f"{LOG_DIR}/registry")
-    after = BrokerWorld(world.disk, adopts=True).start()
 
-    assert after.broker.cache.topic("t") is not None
-    assert after.broker.state is BrokerState.RUNNING
+    assert not world.disk.exists(f"{LOG_DIR}/registry")
 
 
 def test_broker_does_not_start_without_the_directory_of_its_registry(monkeypatch):
@@ -320,10 +321,10 @@ class ServedBroker:
 
     is_fatal = False
 
-    def __init__(self, config, runtime, *, adopts_log_dirs):
+    def __init__(self, config, runtime):
         self.log_dir_failures = SimpleNamespace(on_fatal=None, is_fatal=self.is_fatal)
         self.runtime, self.broker_id, self.end_points = runtime, 3, ["PLAINTEXT://h:1"]
-        self.calls = ["adopts"] if adopts_log_dirs else []
+        self.calls = []
         ServedBroker.last = self
 
     async def startup(self):
@@ -350,10 +351,10 @@ def test_process_serves_until_a_signal_or_the_loss_of_its_disks(monkeypatch, cap
     monkeypatch.setattr(gc, "collect", lambda: collected.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: collected.append("freeze"))
     monkeypatch.setattr(gc, "callbacks", collected)
-    status = asyncio.run(serve(BrokerConfig.parse({}), adopts_log_dirs=True))
+    status = asyncio.run(serve(BrokerConfig.parse({})))
 
     assert status == int(is_fatal)
-    assert ServedBroker.last.calls == ["adopts", "startup", "shutdown"]
+    assert ServedBroker.last.calls == ["startup", "shutdown"]
     assert "broker 3 is ready at PLAINTEXT://h:1 (250 ms)" in capsys.readouterr().out
     assert collected[:2] == ["collect", "freeze"]
     assert collected[2].__name__ == "on_collection"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.adoption import KraftMetadata, read_kraft_metadata
+from ottla.extensions.adoption.kraft_metadata import KraftMetadata, read_kraft_metadata
 from ottla.protocol.message import encode
 from ottla.protocol.metadata_records import (
     METADATA_RECORDS,

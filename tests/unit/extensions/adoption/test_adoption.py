@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from broker_world import LOG_DIR, BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.controller.log_dir_contents import reserve_producer_ids
 from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
 from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
 from ottla.errors import ConfigError
+from ottla.extensions.adoption.adoption import Adoption
 from ottla.log.log_manager import LogManager
 from ottla.protocol.message import encode
 from ottla.protocol.metadata_records import ConfigRecord, ProducerIdsRecord
@@ -20,6 +23,7 @@ from ottla.record.batch_builder import build_batch
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.znodes import ProducerIdBlock, TopicNode
+from ottla.server.membership import BrokerState
 from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
 from ottla.testing import mock_runtime
 
@@ -59,11 +63,18 @@ class Directory:
 
     def adopt(self, is_wanted=True):
         """A start of Ottla, as far as it matters here."""
-        adoption = Adoption(self.runtime, self.registry, self.config, BROKER, is_wanted)
-        self.run(adoption.prepare())
-        manager = self.load()
-        self.run(adoption.complete(manager.all_logs()))
-        self.run(manager.shutdown())
+        broker = SimpleNamespace(
+            runtime=self.runtime,
+            registry=self.registry,
+            config=self.config.replace(ottla_adopt_log_dirs=is_wanted),
+            broker_id=BROKER,
+        )
+        adoption = Adoption(broker)
+        self.run(adoption.before_clients())
+        broker.log_manager = self.load()
+        self.run(reserve_producer_ids(self.registry, BROKER, broker.log_manager.all_logs()))
+        self.run(adoption.after_logs())
+        self.run(broker.log_manager.shutdown())
 
     def topics(self):
         return self.run(TopicReader(self.registry).names())
@@ -100,39 +111,6 @@ def test_unknown_partitions_are_refused_unless_they_are_wanted(directory):
         directory.adopt(is_wanted=False)
 
     assert directory.topics() == []
-
-
-def test_directory_without_a_registry_is_checked_before_anything_is_written(caplog):
-    """What Kafka left is left as it is; the warning of what cannot be undone comes first."""
-    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/kafka,/more"})
-    disk.make_dirs("/kafka/__cluster_metadata-0")
-    check_adoption(disk, config, is_wanted=False)
-    disk.make_dirs("/more/t-0")
-
-    with pytest.raises(ConfigError, match=r"which do not say whose they are.*cannot go back"):
-        check_adoption(disk, config, is_wanted=False)
-    check_adoption(disk, config, is_wanted=True)
-    assert "1 partition(s) of 1 topic(s) are adopted. This cannot be undone" in caplog.text
-
-
-def test_directory_of_another_cluster_is_named_as_what_it_is():
-    """A broker that is tried out after a cluster finds the cluster's directory at the default."""
-    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/data"})
-    disk.make_dirs("/data/t-0")
-    disk.replace("/data/meta.properties", b"version=0\nbroker.id=3\ncluster.id=abc\n")
-
-    with pytest.raises(ConfigError, match="of broker 3 of cluster abc, which keeps its topics"):
-        check_adoption(disk, config, is_wanted=False)
-
-
-def test_directory_with_a_registry_needs_no_permission():
-    """It is a broker's own, and so is one whose topics are in ZooKeeper."""
-    disk = mock_runtime().disk
-    disk.make_dirs("/data/t-0")
-    settings = {"log.dirs": "/data", "zookeeper.connect": "localhost:2181"}
-    check_adoption(disk, BrokerConfig.parse(settings), is_wanted=False)
-    disk.make_dirs("/data/registry")
-    check_adoption(disk, BrokerConfig.parse({"log.dirs": "/data"}), is_wanted=False)
 
 
 def test_topic_without_an_id_gets_one(directory):
@@ -230,3 +208,16 @@ def test_settings_come_from_the_metadata_of_kraft(directory, caplog):
     assert directory.settings("u") == {}
     assert "segment.bytes=none" in caplog.text
     assert directory.run(ids.generate_producer_id()) == 3000
+
+
+def test_broker_takes_over_partitions_where_it_is_told_to():
+    """Its topics are there as before, with their settings."""
+    world = BrokerWorld().start()
+    world.create("t", segment_bytes=5_000)
+    world.stop()
+    world.disk.end_process()
+    world.disk.remove_tree(f"{LOG_DIR}/registry")
+    after = BrokerWorld(world.disk, ottla_adopt_log_dirs=True).start()
+
+    assert after.broker.cache.topic("t") is not None
+    assert after.broker.state is BrokerState.RUNNING

@@ -9,6 +9,12 @@ import pytest
 
 from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.errors import ErrorCode
+from ottla.extensions.remote_transactions.cluster_transactions import (
+    AskCoordinatorOnCluster,
+    LeaderQueue,
+    MarkersToCluster,
+    verification_errors,
+)
 from ottla.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -20,12 +26,6 @@ from ottla.protocol.transactions import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
-)
-from ottla.server.remote_transactions import (
-    AskCoordinatorOnCluster,
-    LeaderQueue,
-    MarkersToCluster,
-    verification_errors,
 )
 from ottla.structs import (
     TRANSACTIONS_TOPIC,

@@ -1,7 +1,4 @@
-"""Transaction markers and verifications where partitions have leaders on several brokers.
-
-Wing: attaches to `coordinators`, for transactions over several brokers; the core works without it.
-"""
+"""Transaction markers and verifications where partitions have leaders on several brokers."""
 
 from __future__ import annotations
 

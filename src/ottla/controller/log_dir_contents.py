@@ -1,0 +1,141 @@
+"""What log directories have that the registry has to know: partitions, and the ids of producers.
+
+A broker does not start on partitions that its registry does not know, as they may be another
+broker's, or of a cluster that keeps its topics elsewhere; it may adopt them, where it is told to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.topic_store import TopicReader
+from ottla.errors import ConfigError
+from ottla.log.log import Log
+from ottla.log.log_dir import (
+    CLUSTER_METADATA_DIR,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA,
+    MetaProperties,
+    parse_partition_dir,
+    read_owner,
+    read_topic_id,
+)
+from ottla.registry.embedded import REGISTRY_DIRECTORY
+from ottla.registry.paths import PRODUCER_ID_BLOCK
+from ottla.registry.tree import NoNodeError, Registry
+from ottla.registry.znodes import ProducerIdBlock
+from ottla.runtime import Disk
+
+logger = logging.getLogger(__name__)
+
+Found = dict[str, dict[int, UUID]]
+"""The topic id that each partition has on disk, by topic and partition."""
+
+
+def check_without_registry(disk: Disk, config: BrokerConfig) -> None:
+    """ConfigError if a start without a registry finds partitions, unless they are adopted.
+
+    Nothing has been written yet: what Apache Kafka left there is unchanged.
+    """
+    first = config.log_dirs[0].rstrip("/")
+    if config.zookeeper_connect is not None or disk.is_dir(f"{first}/{REGISTRY_DIRECTORY}"):
+        return
+    found = find_partitions(disk, config.log_dirs)
+    if found:
+        _check_adopted(disk, config, found)
+        logger.warning(
+            "log.dirs=%s: %s are adopted. This cannot be undone: Apache Kafka does not start on "
+            "the directory afterwards, and what is written from now on is not in its metadata",
+            ",".join(config.log_dirs),
+            _counted(found),
+        )
+
+
+async def check_with_registry(disk: Disk, config: BrokerConfig, registry: Registry) -> Found:
+    """The partitions that a registry without topics does not know; none with ZooKeeper.
+
+    Raises:
+        ConfigError: there are some, and they are not adopted.
+    """
+    # With ZooKeeper the topics are in ZooKeeper, and so is what is being deleted.
+    if config.zookeeper_connect is not None or await TopicReader(registry).names():
+        return {}
+    found = find_partitions(disk, config.log_dirs)
+    if found:
+        _check_adopted(disk, config, found)
+    return found
+
+
+def _check_adopted(disk: Disk, config: BrokerConfig, found: Found) -> None:
+    if config.ottla_adopt_log_dirs:
+        return
+    owner = owner_of(disk, config.log_dirs)
+    whose = "which do not say whose they are"
+    if owner is not None:
+        whose = (
+            f"of broker {owner.broker_id} of cluster {owner.cluster_id}, which keeps its topics "
+            "elsewhere: a broker of Ottla or Kafka with zookeeper.connect, or one of KRaft"
+        )
+    raise ConfigError(
+        f"log.dirs={','.join(config.log_dirs)}: must be a directory of this broker, and has "
+        f"{_counted(found)} {whose}. Choose another directory for a broker of its own, or start "
+        "that broker with its zookeeper.connect. `ottla broker --adopt-log-dirs` takes the "
+        "partitions over; their owner cannot go back to the directory then, so do it on a copy"
+    )
+
+
+def owner_of(disk: Disk, log_dirs: Iterable[str]) -> MetaProperties | None:
+    """The broker and the cluster that the first directory with such a note names."""
+    for log_dir in log_dirs:
+        with suppress(OSError, ConfigError):
+            found = read_owner(disk, f"{log_dir.rstrip('/')}/{META_PROPERTIES_FILE}")
+            if found is not None:
+                return found
+    return None
+
+
+def _counted(found: Found) -> str:
+    partitions = sum(map(len, found.values()))
+    return f"{partitions} partition(s) of {len(found)} topic(s)"
+
+
+def find_partitions(disk: Disk, log_dirs: Iterable[str]) -> Found:
+    """The partitions in log directories; a directory that cannot be read has none."""
+    found = Found()
+    for log_dir in log_dirs:
+        path = log_dir.rstrip("/")
+        with suppress(OSError):  # the log manager takes such a directory out of service
+            for name in disk.list_dir(path) if disk.is_dir(path) else ():
+                parsed = parse_partition_dir(name)
+                if name == CLUSTER_METADATA_DIR or parsed is None:
+                    continue
+                topic_id = read_topic_id(disk, f"{path}/{name}/{PARTITION_METADATA}")
+                found.setdefault(parsed.topic, {})[parsed.partition] = topic_id
+    return found
+
+
+async def reserve_producer_ids(registry: Registry, broker_id: int, logs: Iterable[Log]) -> None:
+    """Make sure that no producer id in a log is given out again."""
+    next_id = 0
+    for log in logs:
+        next_id = max(next_id, 1 + max(log.producer_state_manager.producers, default=-1))
+    await reserve_ids_before(registry, broker_id, next_id)
+
+
+async def reserve_ids_before(registry: Registry, broker_id: int, next_id: int) -> None:
+    """Have producer ids given out from this one on, at the lowest."""
+    try:
+        data, stat = await registry.get(PRODUCER_ID_BLOCK)
+    except NoNodeError:
+        if next_id > 0:
+            block = ProducerIdBlock(broker_id, 0, next_id - 1)
+            await registry.create(PRODUCER_ID_BLOCK, block.encode())
+        return
+    known = ProducerIdBlock.decode(data)
+    if known.last_id < next_id - 1:
+        block = ProducerIdBlock(broker_id, known.last_id + 1, next_id - 1)
+        await registry.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)

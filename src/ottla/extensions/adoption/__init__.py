@@ -1,0 +1,1 @@
+"""Adoption (`ottla.adopt.log.dirs`): partitions of another broker are taken over."""

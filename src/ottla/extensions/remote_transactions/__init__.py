@@ -1,0 +1,1 @@
+"""Transactions over several brokers (`zookeeper.connect`): markers and verifications."""

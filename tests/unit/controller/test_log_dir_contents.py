@@ -1,0 +1,43 @@
+"""Partitions that a registry does not know keep a broker from starting."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.log_dir_contents import check_without_registry
+from ottla.errors import ConfigError
+from ottla.testing import mock_runtime
+
+
+def test_directory_without_a_registry_is_checked_before_anything_is_written(caplog):
+    """What Kafka left is left as it is; the warning of what cannot be undone comes first."""
+    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/kafka,/more"})
+    disk.make_dirs("/kafka/__cluster_metadata-0")
+    check_without_registry(disk, config)
+    disk.make_dirs("/more/t-0")
+
+    with pytest.raises(ConfigError, match=r"which do not say whose they are.*cannot go back"):
+        check_without_registry(disk, config)
+    check_without_registry(disk, config.replace(ottla_adopt_log_dirs=True))
+    assert "1 partition(s) of 1 topic(s) are adopted. This cannot be undone" in caplog.text
+
+
+def test_directory_of_another_cluster_is_named_as_what_it_is():
+    """A broker that is tried out after a cluster finds the cluster's directory at the default."""
+    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/data"})
+    disk.make_dirs("/data/t-0")
+    disk.replace("/data/meta.properties", b"version=0\nbroker.id=3\ncluster.id=abc\n")
+
+    with pytest.raises(ConfigError, match="of broker 3 of cluster abc, which keeps its topics"):
+        check_without_registry(disk, config)
+
+
+def test_directory_with_a_registry_needs_no_permission():
+    """It is a broker's own, and so is one whose topics are in ZooKeeper."""
+    disk = mock_runtime().disk
+    disk.make_dirs("/data/t-0")
+    settings = {"log.dirs": "/data", "zookeeper.connect": "localhost:2181"}
+    check_without_registry(disk, BrokerConfig.parse(settings))
+    disk.make_dirs("/data/registry")
+    check_without_registry(disk, BrokerConfig.parse({"log.dirs": "/data"}))
