@@ -24,7 +24,7 @@ IMPORTED = (
     "ottla.cli.topics",
     "ottla.cli.console_producer",
     "ottla.cli.console_consumer",
-    "ottla.server.broker",
+    "ottla.server.broker_process",
     *(
         f"ottla.server.handlers.{name}"
         for name in ("configs", "group", "log_dirs", "offsets", "topics", "transactions")

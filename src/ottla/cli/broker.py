@@ -66,7 +66,7 @@ class BrokerCommand(Command):
             for log_dir in config.log_dirs:
                 claim_shared_folder(log_dir, "log.dirs")
             warn_at_start(config)
-            from ottla.server.broker import run_broker
+            from ottla.server.broker_process import run_broker
 
         raise_open_files_limit()
         try:

@@ -6,10 +6,7 @@ locks and ids of the log directories -> registry -> overrides -> logs (recovery)
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +32,7 @@ from ottla.network.socket_config import network_config
 from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime import BACKGROUND_WORKERS, FullCollections, Runtime, real_runtime
+from ottla.runtime import Runtime
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
@@ -54,7 +51,6 @@ from ottla.server.membership import (
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.parts import Parts
 from ottla.structs import ClientEntity, EndPoint
-from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.server.cluster_link import ClusterLink
@@ -194,13 +190,9 @@ class Broker(Parts):
         """Build coordinators, controller and handlers; then register and stand for election."""
         config, runtime = self.config, self.runtime
         link = self.link = self._cluster_link()
+        replicas, group_config = self.replica_manager, self.dynamic_config.group_config
         self.coordinators = coordinators = Coordinators(
-            runtime,
-            config,
-            self.replica_manager,
-            self.cache,
-            self.registry,
-            self.dynamic_config.group_config,
+            runtime, config, replicas, self.cache, self.registry, group_config
         )
         orders = ControllerOrders(self.replica_manager, self.cache, coordinators, runtime.scheduler)
         local = OrdersToOwnBroker(orders, self.broker_id)
@@ -214,8 +206,8 @@ class Broker(Parts):
         self.orders, self.create_topic = orders, create_topic
         for family in (*families(self), *late_families(self)):
             self.apis.register(family)
-        listener_name = config.inter_broker_listener_name
-        keep_to_brokers(self.apis, listener_name, has_rights=config.enforces_rights)
+        between = config.inter_broker_listener_name
+        keep_to_brokers(self.apis, between, has_rights=config.enforces_rights)
         for extension in self.extensions.values():
             extension.wrap()
         self._follow_settings()
@@ -326,42 +318,3 @@ class Broker(Parts):
 
     def _topic_config(self, topic: str) -> TopicConfig:
         return self.dynamic_config.topic_config(topic)
-
-
-def worker_count(config: BrokerConfig) -> int:
-    """The number of threads for blocking work: at least as many as recover logs at a start."""
-    recovering = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
-    return max(BACKGROUND_WORKERS, recovering)
-
-
-async def serve(config: BrokerConfig) -> int:
-    """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    runtime = real_runtime(loop, worker_count(config))
-    began_ms = runtime.clock.monotonic_ms()
-    broker = Broker(config, runtime)
-    broker.log_dir_failures.on_fatal = stop.set
-    await broker.startup()
-    # What startup made lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    gc.callbacks.append(FullCollections().on_collection)
-    took_ms = runtime.clock.monotonic_ms() - began_ms
-    listeners = ",".join(map(str, broker.end_points))
-    print(
-        f"Ottla {__version__}: broker {broker.broker_id} is ready at {listeners} ({took_ms} ms)",
-        flush=True,
-    )
-    await stop.wait()
-    logger.info("broker %d is stopping", broker.broker_id)
-    await broker.shutdown()
-    return 1 if broker.log_dir_failures.is_fatal else 0
-
-
-def run_broker(config: BrokerConfig) -> int:
-    """Run a broker in this process until it is told to stop; returns the exit status."""
-    with asyncio.Runner() as runner:
-        return runner.run(serve(config))

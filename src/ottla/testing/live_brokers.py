@@ -35,7 +35,8 @@ from ottla.runtime import (
     ThreadBackground,
 )
 from ottla.runtime.io_thread import Lock
-from ottla.server.broker import Broker, worker_count
+from ottla.server.broker import Broker
+from ottla.server.broker_process import worker_count
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, TopicPartition
 from ottla.testing.faults import Faults
 from ottla.testing.runtime import MockBackground

@@ -15,9 +15,9 @@ from ottla.config.broker_config import BrokerConfig
 def started(monkeypatch):
     """The settings with which brokers were started; none is started for real."""
     configs: list[BrokerConfig] = []
-    module = ModuleType("ottla.server.broker")
+    module = ModuleType("ottla.server.broker_process")
     module.run_broker = lambda config: configs.append(config) or 0
-    monkeypatch.setitem(sys.modules, "ottla.server.broker", module)
+    monkeypatch.setitem(sys.modules, "ottla.server.broker_process", module)
     return configs
 
 

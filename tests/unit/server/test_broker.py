@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import os
-import signal
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from broker_world import LOG_DIR, BrokerWorld
 
-from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.network.listener_security import LAYERS, Layers
 from ottla.network.tls_context import BrokerTls
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.server import broker as broker_module
 from ottla.server import extension
-from ottla.server.broker import serve, worker_count
 from ottla.server.cluster_link import ClusterLink
 from ottla.server.extension import Extension
 from ottla.server.handlers.api_versions import Features
 from ottla.server.membership import BrokerState
-from ottla.testing import mock_runtime
 
 ME = __name__
 IN_CLUSTER = {"zookeeper_connect": "here:2181", "broker_id": 0}
-
-
-@pytest.mark.parametrize(("dirs", "threads", "workers"), [(1, 1, 4), (3, 1, 4), (3, 8, 24)])
-def test_every_recovery_thread_has_a_worker(dirs, threads, workers):
-    """num.recovery.threads.per.data.dir of each log directory recover at once."""
-    config = BrokerConfig.parse(
-        {
-            "log.dirs": ",".join(f"/data/{number}" for number in range(dirs)),
-            "num.recovery.threads.per.data.dir": str(threads),
-        }
-    )
-
-    assert worker_count(config) == workers
 
 
 class Noted(Extension):
@@ -311,50 +290,3 @@ def test_broker_stops_when_the_directory_of_its_registry_fails():
     world.runtime.advance(10)
 
     assert ends == [True]
-
-
-# The process
-
-
-class ServedBroker:
-    """Stands for the broker of a process; a signal comes as soon as it is started."""
-
-    is_fatal = False
-
-    def __init__(self, config, runtime):
-        self.log_dir_failures = SimpleNamespace(on_fatal=None, is_fatal=self.is_fatal)
-        self.runtime, self.broker_id, self.end_points = runtime, 3, ["PLAINTEXT://h:1"]
-        self.calls = []
-        ServedBroker.last = self
-
-    async def startup(self):
-        self.runtime.clock.advance(250)
-        self.calls.append("startup")
-        if self.is_fatal:
-            asyncio.get_running_loop().call_soon(self.log_dir_failures.on_fatal)
-        else:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    async def shutdown(self):
-        self.calls.append("shutdown")
-
-
-@pytest.mark.parametrize("is_fatal", [False, True])
-def test_process_serves_until_a_signal_or_the_loss_of_its_disks(monkeypatch, capsys, is_fatal):
-    """The exit status says which; the line says where the broker is, and how long it took."""
-    collected = []
-    monkeypatch.setattr(ServedBroker, "is_fatal", is_fatal)
-    monkeypatch.setattr(broker_module, "Broker", ServedBroker)
-    runtime = mock_runtime()
-    runtime.clock.advance(1_000)
-    monkeypatch.setattr(broker_module, "real_runtime", lambda loop, workers: runtime)
-    monkeypatch.setattr(gc, "collect", lambda: collected.append("collect"))
-    monkeypatch.setattr(gc, "freeze", lambda: collected.append("freeze"))
-    monkeypatch.setattr(gc, "callbacks", collected)
-    status = asyncio.run(serve(BrokerConfig.parse({})))
-
-    assert status == int(is_fatal)
-    assert ServedBroker.last.calls == ["startup", "shutdown"]
-    assert "broker 3 is ready at PLAINTEXT://h:1 (250 ms)" in capsys.readouterr().out
-    assert collected[:2] == ["collect", "freeze"]
-    assert collected[2].__name__ == "on_collection"

@@ -1,0 +1,54 @@
+"""The process of a broker: its signals, its threads, and how garbage is collected in it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.runtime import BACKGROUND_WORKERS, FullCollections, real_runtime
+from ottla.server.broker import Broker
+from ottla.version import __version__
+
+logger = logging.getLogger(__name__)
+
+
+def worker_count(config: BrokerConfig) -> int:
+    """The number of threads for blocking work: at least as many as recover logs at a start."""
+    recovering = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
+    return max(BACKGROUND_WORKERS, recovering)
+
+
+async def serve(config: BrokerConfig) -> int:
+    """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    runtime = real_runtime(loop, worker_count(config))
+    began_ms = runtime.clock.monotonic_ms()
+    broker = Broker(config, runtime)
+    broker.log_dir_failures.on_fatal = stop.set
+    await broker.startup()
+    # What startup made lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(FullCollections().on_collection)
+    took_ms = runtime.clock.monotonic_ms() - began_ms
+    listeners = ",".join(map(str, broker.end_points))
+    print(
+        f"Ottla {__version__}: broker {broker.broker_id} is ready at {listeners} ({took_ms} ms)",
+        flush=True,
+    )
+    await stop.wait()
+    logger.info("broker %d is stopping", broker.broker_id)
+    await broker.shutdown()
+    return 1 if broker.log_dir_failures.is_fatal else 0
+
+
+def run_broker(config: BrokerConfig) -> int:
+    """Run a broker in this process until it is told to stop; returns the exit status."""
+    with asyncio.Runner() as runner:
+        return runner.run(serve(config))
