@@ -69,15 +69,15 @@ WINGS := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams
 unit: unit-core unit-wings  ## one room at a time, in two sessions
 
 unit-core: $(READY)
-	$(NICE) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
+	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
 
 unit-wings: $(READY)
-	$(SOON) $(VENV)/bin/pytest $(WINGS) -m "not spark" $(WORKERS)
+	$(LATER) $(VENV)/bin/pytest $(WINGS) -m "not spark" $(WORKERS)
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
-	$(NICE) $(VENV)/bin/pytest tests/property tests/wire
+	$(LATER) $(VENV)/bin/pytest tests/property tests/wire
 
-simulation: $(READY)  ## 24 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
+simulation: $(READY)  ## 12 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
 	$(NICE) $(VENV)/bin/pytest tests/simulation
 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)

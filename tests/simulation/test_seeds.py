@@ -17,7 +17,7 @@ from worlds import Worlds
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = os.environ.get("OTTLA_SEEDS", "1-24")
+SEEDS = os.environ.get("OTTLA_SEEDS", "1-12")
 """CI runs 240, `make soak` ten thousand."""
 
 

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import RecordMetadata
-from ottla.clients.serialization import SerializationError
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.io_thread import Condition, run_in_thread
@@ -26,6 +25,7 @@ from ottla.runtime.scheduler import SystemClock
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 10.0
+NEVER_SENT: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD)
 MAX_BLOCK_MS: Final = 1000
 """Where no setting says it; the handler asks again, and looks at whether it is closed meanwhile."""
 DROPPED: Final = "%d log records before this one were dropped"
@@ -157,14 +157,13 @@ class TopicHandler(logging.Handler):
         pause_s = FIRST_PAUSE_S
         while (line := self._first_waiting()) is not None:
             try:
-                if producer is None:
-                    producer = Producer(self._settings)
+                producer = producer or Producer(self._settings)
                 self._hand_over(producer, line)
                 pause_s = FIRST_PAUSE_S
-            except (SerializationError, TypeError, ValueError):  # it is no key
+            except (TypeError, ValueError):  # it is no key
                 self._drop_first()
             except KafkaError as error:
-                if error.error is ErrorCode.MESSAGE_TOO_LARGE:
+                if error.error in NEVER_SENT:
                     self._drop_first()
                     continue
                 with self._changed:

@@ -106,9 +106,8 @@ class OffsetCommits:
         if group is None:
             if committer.generation_id >= 0:
                 # Only clients that know epochs understand GROUP_ID_NOT_FOUND.
-                unknown = ErrorCode.ILLEGAL_GENERATION
-                if committer.knows_epochs:
-                    unknown = ErrorCode.GROUP_ID_NOT_FOUND
+                found = ErrorCode.GROUP_ID_NOT_FOUND
+                unknown = found if committer.knows_epochs else ErrorCode.ILLEGAL_GENERATION
                 on_committed(dict.fromkeys(offsets, unknown))
                 return
             group = self._manager.get_or_create_group(group_id)
