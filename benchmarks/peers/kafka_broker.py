@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.kafka_tools import KafkaTools
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 STARTUP_SECONDS = 180
 SHUTDOWN_SECONDS = 60

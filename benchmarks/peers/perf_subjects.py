@@ -20,7 +20,7 @@ from benchmarks.peers.comparison import cpu_seconds, resident_mb
 from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_broker import KafkaBroker, QuorumKafkaBroker
 from benchmarks.peers.kafka_tools import KafkaTools
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 from ottla.version import __version__
 

@@ -15,7 +15,7 @@ from cut_network import CutNetwork
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.structs import decode_uuid
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess, ClusterProcess, ZooKeeperProcess

@@ -14,7 +14,7 @@ import pytest
 
 import ottla
 from ottla.errors import ConfigError, SaslAuthenticationError
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
 LIMIT_S = 60

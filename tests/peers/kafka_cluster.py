@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.peers.kafka_broker import SHUTDOWN_SECONDS, STARTUP_SECONDS, answers
 from benchmarks.peers.kafka_tools import KafkaTools
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 from ottla.testing.processes import SETTINGS, ZooKeeperProcess
 

@@ -9,7 +9,7 @@ import subprocess
 import pymysql
 import pytest
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 
 HINT = "MariaDB is missing: install Debian's mariadb-server"

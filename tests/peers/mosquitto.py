@@ -10,7 +10,7 @@ import subprocess
 from paho.mqtt import client as mqtt
 from paho.mqtt import publish
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 
 HINT = "mosquitto is missing: install Debian's"

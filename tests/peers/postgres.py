@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 HINT = "PostgreSQL is missing: install Debian's postgresql"
 

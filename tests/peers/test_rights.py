@@ -32,7 +32,7 @@ from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import Request, request_class
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess
 

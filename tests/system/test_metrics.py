@@ -10,7 +10,7 @@ import pytest
 from http_pages import get, samples
 
 import ottla
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 
 NAMES = Path(__file__).parent / "dashboards"

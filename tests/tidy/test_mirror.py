@@ -235,6 +235,26 @@ ELSEWHERE = (
         "record/legacy_lz4",
     ),
     Elsewhere(
+        "tests/unit/runtime/test_disk.py",
+        "one contract holds for each disk",
+        "runtime/local_disk",
+    ),
+    Elsewhere(
+        "tests/unit/runtime/test_poller.py",
+        "one contract holds for each poller",
+        "runtime/descriptor_poller runtime/thread_poller",
+    ),
+    Elsewhere(
+        "tests/unit/runtime/test_runtime.py",
+        "both clocks, by the runtime that has them",
+        "runtime/clock",
+    ),
+    Elsewhere(
+        "tests/unit/security",
+        "a mechanism is tested by logins, with its names, keys and tokens",
+        "security/jwks security/oauth_login security/short_names security/ssl_principal_mapper",
+    ),
+    Elsewhere(
         "tests/unit/spark/test_readers_stream.py",
         "lost records and the progress of a group, by a query that reads",
         "spark/data_loss spark/group_progress",

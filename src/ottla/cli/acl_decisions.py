@@ -1,4 +1,4 @@
-"""What follows from the ACLs: `ottla acls --explain`, `--who-can` and `--test`."""
+"""Decisions that follow from the ACLs: `ottla acls explain`, `who-can` and `test`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def explain(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 
 def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
-    """List who may do all the operations: principals that ACLs name, and super users."""
+    """List the principals that may do all the operations: those that ACLs name, and super users."""
     from ottla.security.acls import WILDCARD_PRINCIPAL
 
     table = load_table(source, terminal)
@@ -84,7 +84,7 @@ def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 
 def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperation, Resource]:
-    """What a line of the file says: verdict, principal, host, operation and resource."""
+    """A line of the file: verdict, principal, host, operation and resource."""
     from ottla.security.acls import AclOperation, Resource, ResourceType
 
     host = "*"
@@ -132,7 +132,7 @@ def asked_resource(arguments: Namespace) -> Resource:
 
 
 def load_table(source: AclSource, terminal: Terminal) -> AclTable:
-    """All ACLs, and what the brokers' files say of super users and of what has no ACL."""
+    """All ACLs, with the brokers' settings of super users and of resources without an ACL."""
     from ottla.security.acls import AclTable, parse_super_users
 
     settings = broker_settings(source)

@@ -28,7 +28,7 @@ RESOURCES: Final = {
 
 
 class AclSource(Protocol):
-    """What reads and writes ACLs: an admin client, or ZooKeeper."""
+    """Reads and writes ACLs: an admin client, or ZooKeeper."""
 
     def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]: ...
 

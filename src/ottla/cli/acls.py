@@ -1,6 +1,6 @@
-"""`ottla acls`: list, add and remove ACLs, and say what follows from them.
+"""`ottla acls`: list, add and remove ACLs, and show the decisions that follow from them.
 
---add, --remove and --list print what Kafka's `kafka-acls` prints. `explain`, `who-can` and `test`
+--add, --remove and --list print the lines of Kafka's `kafka-acls`. `explain`, `who-can` and `test`
 are Ottla's own: they read all ACLs, and decide by them as a broker does.
 """
 
@@ -218,7 +218,7 @@ def check_who(arguments: Namespace) -> None:
 
 
 def check_question(arguments: Namespace) -> None:
-    """The options of explain, who-can and test."""
+    """Check the options of the actions `explain`, `who-can` and `test`."""
     for option in (*CHANGES, "--producer", "--consumer", "--allow-principal", "--deny-principal"):
         if given(arguments, option):
             raise UsageError(f"option {option} cannot be used with {arguments.action}")
@@ -234,7 +234,7 @@ def check_question(arguments: Namespace) -> None:
 
 
 def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
-    """Do what the option says, and list what there is afterwards."""
+    """Do as the option says, and list the ACLs afterwards."""
     if arguments.add:
         add(source, arguments, terminal)
     elif arguments.remove:

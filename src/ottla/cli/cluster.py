@@ -98,13 +98,13 @@ class ClusterRun:
         self.children: list[Child] = []
 
     def run(self) -> int:
-        """Start all, and stop all when told to; 1 when all have ended by themselves."""
+        """Start all servers, and stop them on request; 1 when all have ended by themselves."""
         try:
             self._start()
             self._watch()
             raise CommandError("all servers have ended")
         except (KeyboardInterrupt, SystemExit):
-            return 0  # told to stop: that is how it ends
+            return 0  # the user has stopped the cluster, which is its usual end
         finally:
             self._stop()
 

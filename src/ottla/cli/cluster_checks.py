@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
-    """What a running cluster tells about its brokers and partitions."""
+    """The findings of a running cluster: its brokers and its partitions."""
     nodes = admin.describe_cluster().nodes
     for node in nodes:
         refusal = host.refusal(node.host, node.port)
@@ -56,7 +56,7 @@ def future_records(
     }
     try:
         answers: Mapping[TopicPartition, object] = admin.list_offsets(led)
-    except BulkError as error:  # a partition whose broker is gone is told of above
+    except BulkError as error:  # a partition whose broker is gone is reported above
         answers = error.results
     found = [
         partition

@@ -9,7 +9,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_ports import require_free
 from ottla.errors import ConfigError
 from ottla.runtime.disk import claim_folder
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.structs import Value
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MAX_PORT: Final = (1 << 16) - 1
 
 
 class Server(Value, frozen=True):
-    """One process of the cluster: what runs it, where it listens, where its files are."""
+    """One process of the cluster: its command, its address and its files."""
 
     name: str
     command: str
@@ -110,8 +110,8 @@ class ClusterLayout:
             "log.dirs": str(self.data_dir / name),
             "zookeeper.connect": f"{HOST}:{self.zookeeper.port}",
             "zookeeper.session.timeout.ms": "6000",
-            # Those of internal topics are left alone: what is made while a broker is dead gets by
-            # with fewer, and a group's first member does not wait for that broker.
+            # Replicas of internal topics are left alone: a topic made while a broker is dead gets
+            # by with fewer, and a group's first member does not wait for that broker.
             "default.replication.factor": str(min(MAX_REPLICAS, count)),
             "group.initial.rebalance.delay.ms": "0",
             "controlled.shutdown.retry.backoff.ms": "500",

@@ -1,4 +1,4 @@
-"""What a command is, and the table of all commands.
+"""The base of all commands, and their table.
 
 To add a command: write a `Command` in a module of its own and give it a row in `COMMANDS`.
 The module imports nothing heavy at its top, neither clients nor protocol nor log, but inside `run`,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Command(ABC):
-    """One subcommand: its name, one line of help, its options, and what it does."""
+    """One subcommand: its name, one line of help, its options, and its work."""
 
     name: ClassVar[str]
     help: ClassVar[str]

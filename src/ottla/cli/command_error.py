@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked; the text is the one line that the user sees."""
+    """The command cannot do its work; the text is the one line that the user sees."""
 
 
 class UsageError(CommandError):
@@ -25,7 +25,7 @@ SPARK_PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
 
 
 def require_packages(*more: str) -> None:
-    """Raise CommandError unless what Spark needs is installed."""
+    """Raise CommandError unless Python and Java packages for Spark are installed."""
     from importlib.util import find_spec
 
     from ottla.pipelines.java import JavaMissingError, require_java
@@ -44,7 +44,7 @@ TRACE = "Traceback (most recent call last):"
 
 @contextmanager
 def spark_failures(log: Path) -> Iterator[None]:
-    """Turn what Spark raises into one line that names its log."""
+    """Turn Spark's exceptions into one line that names its log."""
     from pyspark.errors import PySparkException
 
     try:

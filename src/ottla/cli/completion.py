@@ -30,7 +30,7 @@ FISH_OPTION: Final = "complete -c ottla -n '__fish_seen_subcommand_from %s' -l %
 
 
 class CompletionCommand(Command):
-    """Prints what a shell has to read to complete the words after `ottla`."""
+    """Prints the lines that a shell reads to complete the words after `ottla`."""
 
     name = "completion"
     help = "Print a script that has bash, zsh or fish complete commands and options."

@@ -281,7 +281,7 @@ def _checked(kind: str, name: str | None) -> tuple[str, str | None]:
 
 
 class Changes(NamedTuple):
-    """What --alter does: settings to make, and settings to take back."""
+    """The changes of --alter: settings to make, and settings to take back."""
 
     added: dict[str, str]
     deleted: list[str]
@@ -355,7 +355,7 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
 
 
 def setting_rows(admin: Admin, what: Entity, every: bool) -> list[Row]:
-    """A row for each setting: its value, the same in words, its source, and what it does."""
+    """A row for each setting: its value, the same in words, its source, and its purpose."""
     settings = _settings(admin, what, with_documentation=True)
     return [
         {
@@ -393,7 +393,7 @@ def in_words(name: str, value: str | None) -> str | None:
 
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
-    """Print what ZooKeeper has of the entity, or of all that it has, a line for each."""
+    """Print the settings that ZooKeeper has of the entity, or of all entities, a line for each."""
     from ottla.cli.zookeeper_configs import configured, settings_of
     from ottla.cli.zookeeper_session import session
 
@@ -453,7 +453,7 @@ def _refuse_missing(changes: Mapping[str, float | None], known: Container[str]) 
 
 
 def completed_quotas(components: Mapping[str, str | None]) -> str:
-    """What Kafka's tool says after a change; of a user and a client it names one."""
+    """The line of Kafka's tool after a change; of a user and a client it names one."""
     kinds = {attribute: kind for kind, attribute in CLIENT_TYPES.items()}
     for attribute, name in components.items():
         if name:
@@ -547,7 +547,7 @@ def _title(entity: ClientEntity) -> str:
 
 
 def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:
-    """What is stored of an entity after the changes."""
+    """The stored settings of an entity after the changes."""
     from ottla.config.quota_config import format_limit
 
     _refuse_missing(changes, before)
@@ -611,7 +611,7 @@ def alter(admin: Admin, what: Entity, changes: Changes) -> None:
 
 
 def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
-    """What Kafka's tool says after a change, to brokers in other words than to ZooKeeper."""
+    """The line of Kafka's tool after a change; for brokers it differs from that for ZooKeeper."""
     if what.type == "topics" or as_by_zookeeper:
         return f"Completed Updating config for entity: {what.title}."
     if what.type in ("groups", "client-metrics"):
@@ -622,7 +622,7 @@ def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
 
 
 def _check_deleted(admin: Admin, what: Entity, keys: list[str]) -> None:
-    """Only what was set can be taken back: a typing mistake must not pass in silence."""
+    """Refuse to take back a setting that was not set: a typing mistake must not pass in silence."""
     known = {entry.name for entry in _settings(admin, what) if entry.source.name.startswith("DYN")}
     missing = [key for key in keys if key not in known]
     if missing:

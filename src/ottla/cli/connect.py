@@ -117,7 +117,7 @@ def _create_here(worker: ConnectWorker, config: Mapping[str, str], state: str | 
 def read_connector(file: str) -> tuple[dict[str, str], str | None]:
     """The properties of a connector, and its initial state where the file has one.
 
-    A file ending in .json has the properties as an object, or what POST /connectors takes.
+    A file ending in .json has the properties as an object, or the body of POST /connectors.
     """
     if not file.endswith(".json"):
         return load_properties(file), None
@@ -162,7 +162,7 @@ OFFSETS: Final = ("show", "rewind", "reset")
 
 
 class ConnectCommand(Command):
-    """What a person does with connectors; CONNECTOR is a property file, or a Python file."""
+    """Runs, tries, lists and controls connectors; CONNECTOR is a property file or a Python file."""
 
     name = "connect"
     help = "Try, run and look after connectors."
@@ -358,7 +358,7 @@ def _offsets(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def ask(arguments: Namespace, method: str, path: str, body: Any = None) -> Any:
-    """What a worker answers; CommandError with its message if it refuses."""
+    """The response of a worker; CommandError with its message if the worker refuses."""
     url = arguments.url.rstrip("/") + path
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)

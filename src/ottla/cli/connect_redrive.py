@@ -40,7 +40,7 @@ Fits = Callable[["int | None", "int | None"], bool]
 
 
 def add_redrive_options(group: Options) -> None:
-    """Which dead letters go, and what they keep."""
+    """The options that choose dead letters, and the parts that the letters keep."""
     add_command_config(group)
     add_repeated(
         group,
@@ -131,7 +131,7 @@ READING: Final = {
 
 
 class _RedriveResult:
-    """What became of each letter that was looked at."""
+    """The outcome of each letter that was looked at."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
@@ -174,7 +174,7 @@ class _RedriveResult:
             terminal.print(f"{count} left: {reason}")
 
     def problems(self) -> list[str]:
-        """What somebody has to do something about, each with the first letter of its kind."""
+        """The outcomes that need a person's attention, each with the first letter of its kind."""
         return [
             f"{self._left[reason]} in {self._queue}: {reason} ({place}){HINTS.get(reason.name, '')}"
             for reason, place in self._first.items()

@@ -44,7 +44,7 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class ConsoleConsumerCommand(Command):
-    """Prints the records of topics until it is told to stop."""
+    """Prints the records of topics until it is stopped."""
 
     name = "console-consumer"
     help = "Print the records of topics, a line each."
@@ -217,7 +217,7 @@ def consumer_settings(arguments: Namespace) -> dict[str, str]:
 
 
 def position(consumer: Consumer, arguments: Namespace, settings: Mapping[str, str]) -> Follow:
-    """Begin to read what was asked for; what the answer does looks for new partitions of it.
+    """Begin to read the topics of the options; the returned function looks for new partitions.
 
     With a group the topics are subscribed to. Without one the partitions are assigned, which
     needs no agreement with other members; auto.offset.reset says where reading starts.
@@ -313,7 +313,7 @@ class _Reader:
         self.stopped = False
 
     def read(self, consumer: Consumer, follow: Follow) -> None:
-        """Print records until told to stop; a signal waits for the poll that is under way."""
+        """Print records until a signal comes; the signal waits for the poll that is under way."""
         before = [(each, signal.signal(each, self._stop)) for each in STOP_SIGNALS]
         try:
             quiet_since_ms = looked_ms = self.terminal.now_ms()

@@ -41,7 +41,7 @@ FEW_RECORDS: Final = 100
 CHUNK_RECORDS: Final = 5000
 CHUNKS_UNDER_WAY: Final = 8
 
-# Options whose values are producer settings: the option, the setting, and what it means.
+# Options whose values are producer settings: the option, the setting, and its meaning.
 PRODUCER_OPTIONS: Final = (
     ("--request-required-acks", "acks", "How many replicas must have a record: 0, 1 or all (-1)."),
     ("--request-timeout-ms", "request.timeout.ms", "How long to wait for an answer."),
@@ -153,7 +153,7 @@ class ConsoleProducerCommand(Command):
 class _Sender:
     """Sends records and keeps the reasons of those that failed, logging each when it first occurs.
 
-    Of a few lines, as a person types them, the outcome is told by a callback at once. Of many, as
+    Of a few lines, as a person types them, a callback reports the outcome at once. Of many, as
     they come from a file, futures are looked at later: that is more than twice as fast.
     """
 

@@ -1,4 +1,4 @@
-"""`ottla consumer-groups --delete` and `--delete-offsets`: groups forget what they committed."""
+"""`ottla consumer-groups --delete` and `--delete-offsets`: groups and offsets are deleted."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ READER_SETTINGS = {
 
 
 class PartitionRow(NamedTuple):
-    """A partition of a group: what is committed, where the log ends, and who reads it."""
+    """A partition of a group: its committed offset, the end of its log, and its reader."""
 
     topic: str = MISSING
     partition: str = MISSING
@@ -59,7 +59,7 @@ class PartitionRow(NamedTuple):
     client_id: str = MISSING
 
     def values(self) -> dict[str, object]:
-        """The fields with numbers as numbers; what is not known is None."""
+        """The fields with numbers as numbers; an unknown one is None."""
         return {
             name: int(text) if name in NUMBERS and text != MISSING else text
             for name, text in self._asdict().items()
@@ -213,9 +213,9 @@ def _rows_once_read(
 
 
 def topics_once_read(consumer: Consumer, group_id: str) -> set[str]:
-    """What the newest records of __consumer_offsets say about a group's topics.
+    """The topics of a group, according to the newest records of __consumer_offsets.
 
-    No request tells what the former members of an empty group subscribed to. Compaction removes
+    No request returns the subscriptions of an empty group's former members. Compaction removes
     the records in time; then nothing is found, as without the permission to read the topic.
     """
     from ottla.cli.group_records import topics_of

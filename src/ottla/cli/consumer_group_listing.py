@@ -27,7 +27,7 @@ TYPES: Final = ("classic", "consumer")
 
 
 def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
-    """Print the ids of the groups; with --state and --type also what they are."""
+    """Print the ids of the groups; with --state and --type also their states and types."""
     states = group_states(arguments.state) if arguments.state else ()
     types = group_types(arguments.type) if arguments.type else ()
     groups = sorted(admin.list_groups(states, types), key=lambda group: group.group_id)

@@ -1,4 +1,4 @@
-"""`ottla consumer-groups`: which groups there are, what they read, and how far they are."""
+"""`ottla consumer-groups`: lists groups, shows their topics and lag, and moves their offsets."""
 
 from __future__ import annotations
 
@@ -227,6 +227,6 @@ def _check_reset(arguments: Namespace) -> None:
     if not (arguments.topic or arguments.all_topics or arguments.from_file):
         raise UsageError("--reset-offsets needs a scope: --topic or --all-topics")
     if arguments.to_datetime:
-        timestamp_ms(arguments.to_datetime)  # a mistake in it is told before anything else
+        timestamp_ms(arguments.to_datetime)  # a mistake in it is reported before anything else
     if arguments.by_duration:
         duration_ms(arguments.by_duration)

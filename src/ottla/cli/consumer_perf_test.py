@@ -58,7 +58,7 @@ def date_format(pattern: str) -> Callable[[int], str]:
 
 
 class ConsumerStats:
-    """What was consumed: in all, and since the last line of --show-detailed-stats."""
+    """The consumed records: in all, and since the last line of --show-detailed-stats."""
 
     def __init__(self, now_ms: int) -> None:
         self.begun_ms = self.reported_ms = self.joining_since_ms = now_ms

@@ -107,7 +107,7 @@ def conclude(terminal: Terminal, published: int, counts: Mapping[str, Any]) -> i
         f"{rows - malformed:,} parsed + {malformed:,} malformed = {rows:,} rows; "
         f"{counts['dead_letters']:,} in {DEAD_LETTERS}"
     )
-    # What was acknowledged must be in the topic, and in the table; once.
+    # Each acknowledged record must be in the topic, and in the table; once.
     lost = published - counts["in_topic"] + counts["lost"]
     terminal.print(
         f"demo: {published} events in, {rows} read by the pipeline, "

@@ -1,4 +1,4 @@
-"""`ottla doctor`: what a host, a property file or a cluster has that will hurt, and how to mend it.
+"""`ottla doctor`: finds faults of a host, a property file or a cluster, and says how to mend them.
 
 A check is a generator of findings. Those in `AT_START` read a few small files and are made at each
 start of a broker as well; the others write, connect or resolve.

@@ -1,8 +1,8 @@
 """Writes the options of every command into docs/use/commands.md: `python -m ottla.cli.document`.
 
 The text between the marks of a command comes from its parser, so that it cannot be out of date;
-what stands outside the marks is written by hand and kept. `--check` only says whether the page is
-what it should be.
+the text outside the marks is written by hand and kept. `--check` only says whether the page is
+as this module would write it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def section(name: str) -> str:
-    """What stands between the marks of a command."""
+    """The text between the marks of a command."""
     command = load_command(name)
     examples = "\n".join(command.examples)
     block = f"\n```\n{examples}\n```\n" if examples else ""

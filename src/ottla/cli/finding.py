@@ -1,4 +1,4 @@
-"""A finding of `ottla doctor`: what is wrong, what it should be, why, and how to mend it."""
+"""A finding of `ottla doctor`: the fault, the right state, the reason, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ERROR, WARNING = "error", "warning"
 
 
 class Finding(NamedTuple):
-    """Something that will hurt: what was found, what it should be, why, and what mends it."""
+    """A fault that will hurt: its state, the right one, the reason why it hurts, and the remedy."""
 
     check: str
     severity: str

@@ -108,7 +108,7 @@ def memory_settings(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 
 def clock_source(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
-    """What the kernel counts time by."""
+    """The kernel's source of time."""
     if host.text(CLOCK_SOURCE) == "jiffies":
         yield Finding(
             "clock",
@@ -121,7 +121,7 @@ def clock_source(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 
 def file_systems(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
-    """What the log directories are on."""
+    """The file systems of the log directories, and their mount options."""
     for folder in config.log_dirs:
         mount = host.mount_of(folder)
         if mount is None:
@@ -173,7 +173,7 @@ def free_space(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 
 def key_files(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
-    """Who may read the private key."""
+    """The permissions of the private keys."""
     for path in private_files(config):
         try:
             mode = os.stat(path).st_mode
@@ -282,7 +282,7 @@ def expiries(path: str) -> list[tuple[str, float]]:
 
 
 def advertised(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
-    """Whether clients can resolve, and come to, the addresses that they are told."""
+    """Whether clients can resolve, and reach, the advertised addresses."""
     listens = {each.listener_name: each.host for each in config.listeners}
     for point in config.advertised_listeners:
         if point.host in EVERYWHERE:
@@ -325,7 +325,7 @@ def examine(host: Machine, config: BrokerConfig, checks: Iterable[Check]) -> lis
 
 
 def warn_at_start(config: BrokerConfig, host: Machine | None = None) -> None:
-    """Log in one line what the quick checks find, when a broker starts."""
+    """Log the findings of the quick checks in one line, when a broker starts."""
     found = examine(host or Machine(), config, AT_START)
     if found:
         logger.warning(

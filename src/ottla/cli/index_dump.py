@@ -21,7 +21,7 @@ from ottla.record.record_batch import (
     batch_at,
     batches,
 )
-from ottla.runtime.disk import LocalDisk
+from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:
     from argparse import Namespace

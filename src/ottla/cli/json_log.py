@@ -8,11 +8,11 @@ import logging
 from ottla.cli.terminal import TURNING
 
 CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), *map(ord, TURNING))}
-"""What JSON does not ask to be escaped, but a terminal may act on."""
+"""Characters that JSON does not ask to be escaped, but on which a terminal may act."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes `timestamp` (UTC), `level`, `logger`, `message`, and what else an event has.
+    """Writes `timestamp` (UTC), `level`, `logger`, `message`, and the further fields of an event.
 
     An event with `fields`, as one of the request log, has them beside these; then its message is
     its text without them.

@@ -33,13 +33,13 @@ class Space(NamedTuple):
 
 
 class Machine:
-    """What the checks ask of a machine; `root` is where its /proc and /sys are."""
+    """The facts about a machine that the checks need; `root` is where its /proc and /sys are."""
 
     def __init__(self, root: Path | str = "/") -> None:
         self.root = root
 
     def text(self, path: str) -> str:
-        """What a file of the system says, "" where there is none."""
+        """The content of a file of the system, "" where there is none."""
         try:
             with open(os.path.join(self.root, path.lstrip("/")), encoding="utf-8") as file:
                 return file.read().strip()

@@ -1,4 +1,4 @@
-"""`ottla`: finds the command, reads its options, runs it, and turns what fails into one line."""
+"""`ottla`: finds the command, reads its options, runs it, and turns failures into one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 class LineFormatter(logging.Formatter):
-    """Keeps a message in one line, and what a client calls itself from acting on a terminal.
+    """Keeps a message in one line, and the name of a client from acting on a terminal.
 
     Control characters in it, and those that turn text round, are escaped; a traceback behind it
     stays as it is.

@@ -109,7 +109,7 @@ def shown(value: object) -> str:
 
 
 def watch(arguments: Namespace, terminal: Terminal) -> None:
-    """Print what has changed since the reading before, with how fast."""
+    """Print the metrics that have changed since the reading before, with their rates."""
     before = values(read_beans(arguments), arguments.attributes)
     read_at = time.monotonic()
     left = arguments.reports
@@ -165,7 +165,7 @@ def read_beans(arguments: Namespace) -> Beans:
 
 
 def ask(arguments: Namespace, request: Mapping[str, Any]) -> Any:
-    """What the listener answers to a request in the manner of Jolokia."""
+    """The response of the listener to a request in the manner of Jolokia."""
     # Only where it runs: `ottla --help` imports every command.
     import ssl
     from base64 import b64encode

@@ -1,4 +1,4 @@
-"""`ottla mirror`: the flows of mm2.properties between clusters, and what a failover needs.
+"""`ottla mirror`: the flows of mm2.properties between clusters, and the steps of a failover.
 
 `ottla mirror-maker` is Kafka's first mirror: consumers of some clusters and a producer to one.
 """
@@ -151,7 +151,7 @@ def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
 
 
 class Shown:
-    """What a person has been told of a mirror."""
+    """The states of a mirror that a person has seen already."""
 
     def __init__(self, mirror: Mirror, terminal: Terminal) -> None:
         self._mirror = mirror
@@ -165,7 +165,7 @@ class Shown:
         self._terminal.out.flush()
 
     def news(self) -> None:
-        """What was lost, what stands still and what is left out, since the last time."""
+        """Records lost, flows that stand still, and topics left out, since the last time."""
         notices = self._mirror.notices()
         for name, text in notices[self._notices :]:
             self._terminal.note(f"{name}: {text}")
@@ -224,7 +224,7 @@ def fill_demo(servers: str) -> None:
 
 
 def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
-    """What each enabled flow would do, from both of its clusters as they are now."""
+    """The plan of each enabled flow, from both of its clusters as they are now."""
     from ottla.mirror.mirror import check_plan
     from ottla.mirror.topic_sync import TopicSync, refused_topics
 
@@ -304,7 +304,7 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
 def failback(
     plan: MirrorPlan, name: str, terminal: Terminal, is_rehearsal: bool, format: str
 ) -> int:
-    """Say what only one cluster has and where each group continues, and move the groups back.
+    """Print the records that only one cluster has and where each group continues; move groups back.
 
     1 if a group cannot be moved, since it has members at the source.
     """

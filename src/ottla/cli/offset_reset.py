@@ -119,13 +119,13 @@ def reset_offsets(
 
 
 def committed_offsets(admin: Admin, group: str) -> Offsets:
-    """What the group has committed."""
+    """The committed offsets of the group."""
     entries = admin.list_group_offsets(group)
     return {partition: entry.offset for partition, entry in entries.items()}
 
 
 def record_times(consumer: Consumer, offsets: Offsets) -> dict[TopicPartition, int]:
-    """The timestamp of the first record from each offset on; none for what lies at the log end."""
+    """The timestamp of the first record from each offset on; none at the end of the log."""
     ends = consumer.end_offsets(list(offsets))
     unread = {each for each, offset in offsets.items() if offset < ends[each]}
     consumer.assign(sorted(unread))
@@ -143,7 +143,7 @@ def record_times(consumer: Consumer, offsets: Offsets) -> dict[TopicPartition, i
 
 
 def change_text(old: int, new: int) -> str:
-    """What a reset means for the readers of a partition."""
+    """The effect of a reset on the readers of a partition."""
     if old == new:
         return "stays"
     return f"{old - new} again" if new < old else f"{new - old} skipped"
@@ -165,7 +165,7 @@ def times_at(admin: Admin, plan: ResetPlan, arguments: Namespace, terminal: Term
 
 
 def plan_rows(plan: ResetPlan, before: ResetPlan, times: Times, now_ms: int) -> list[Row]:
-    """A row for each partition: new and old offset, what changes, and how old the record is."""
+    """A row for each partition: old and new offset, the difference, and the age of the record."""
     rows: list[Row] = []
     for group, offsets in plan.items():
         for each, offset in sorted(offsets.items()):
@@ -194,7 +194,7 @@ def record_age(timestamp_ms: int | None, now_ms: int) -> str:
 
 
 def _print_plan(rows: Sequence[Row], *, for_person: bool, terminal: Terminal) -> None:
-    """Kafka's columns; a person also sees what was there, what changes, and how far back it is."""
+    """Kafka's columns; a person also sees the old offset, the difference, and the age."""
     extra = f" {'OLD-OFFSET':<15} {'CHANGE':<15} AGE" if for_person else ""
     if rows:
         terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")

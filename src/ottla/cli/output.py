@@ -44,7 +44,7 @@ def short_name(name: str) -> str:
 
 
 def decoder(name: str | None) -> Decode | None:
-    """What turns bytes into text for printing; None where they are printed as they are."""
+    """The function that turns bytes into text for printing; None: they are printed as they are."""
     if not name or short_name(name) in AS_THEY_ARE:
         return None
     number = NUMBERS.get(short_name(name))
@@ -78,8 +78,8 @@ def _number_decoder(number: Struct, name: str) -> Decode:
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CONTROL: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{TURNING}]")
 LINE_CONTROL: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{TURNING}]")
-"""What a terminal acts on, or is turned round by: in records, which have tabs and lines, and in
-names, which have none."""
+"""Characters on which a terminal acts, or that turn text round: in records, which have tabs and
+lines, and in names, which have none."""
 
 
 class MessageFormatter(ABC):
@@ -229,7 +229,7 @@ def visible(data: bytes) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """A text as a part of a line: what would begin another one is escaped as well."""
+    """A text as a part of a line: characters that would begin another line are escaped as well."""
     return LINE_CONTROL.sub(lambda found: escape_of(found[0]), text)
 
 

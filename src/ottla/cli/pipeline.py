@@ -30,15 +30,15 @@ DEFAULT_RATE = 1000.0
 NO_FEED = "none"
 SAMPLE_FEED = "sample"
 OTHER_STATE = re.compile(r"STATE_STORE_\w*NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
-"""What Spark says where the state in a checkpoint has other columns, or is of other operators."""
+"""Spark's words where the state in a checkpoint has other columns, or is of other operators."""
 OTHER_LOG = re.compile(r"DataLossError: (.+?); set the option failOnDataLoss")
-"""What the source says where a topic has lost records, or is another one of its name."""
+"""The source's words where a topic has lost records, or is another one of its name."""
 FEED_OPTIONS = ("--log", "--input", "--again", "--events", "--seed", "--rate")
 MADE_UP = ("--events", "--seed")
 
 
 class PipelineCommand(Command):
-    """Lists the data pipelines, runs one on Spark, or makes it forget what it has done.
+    """Lists the data pipelines, runs one on Spark, or makes it forget its progress.
 
     A pipeline is one of Ottla's own, one of an installed package, or one in a file.
     """
@@ -315,7 +315,7 @@ def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
 def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[None]:
     """Show the lines of a user's own pipeline that have failed, before the error is named.
 
-    Of a query whose state is that of another one, or whose input is, it says what helps.
+    Of a query whose state is that of another one, or whose input is, it names the remedy.
     """
     from ottla.pipelines.pipeline import PipelineError, own_frames
 
@@ -324,7 +324,7 @@ def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[
     except PipelineError as error:
         raise CommandError(str(error)) from None
     except Exception as error:
-        # What Spark raises has been turned into a line by then.
+        # Exceptions of Spark have been turned into a line by then.
         frames = own_frames(error.__cause__ or error, pipeline.file) if pipeline.file else []
         if frames:
             terminal.note("".join(frames).rstrip())
@@ -485,7 +485,7 @@ def input_source(
 def log_source(
     pipeline: Pipeline, feed: Feed, path: Path, rate: float | None = None, *, again: bool = False
 ) -> EventSource:
-    """The lines of a log, or what follows from them; refuses a file that is no log."""
+    """The lines of a log, or the reports that follow from them; refuses a file that is no log."""
     from ottla.cli.pipeline_run import EventSource
     from ottla.pipelines.access_log import AccessLog, LogError
     from ottla.pipelines.topics import LogFeed

@@ -1,6 +1,6 @@
 """One run of a pipeline: a broker where none is given, its events, Spark, tables, report.
 
-A reset removes what a run has left, so that the pipeline starts from scratch.
+A reset removes all that a run has left, so that the pipeline starts from scratch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PipelineRun:
     def run(self) -> RunOutcome:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
-        # What libraries log would break up the lines of progress; it goes where Spark's log goes.
+        # Log lines of libraries would break up the lines of progress; they go into Spark's log.
         logging.basicConfig(filename=plan.spark_log, level=logging.WARNING, force=True)
         if plan.source is not None:
             self._terminal.print(f"events: {plan.source.words}")
@@ -246,7 +246,7 @@ class Step(Value):
 
 
 class Steps(Value):
-    """Says what is done now, and how long it took when it is done.
+    """Prints the step that begins, and its duration when it is done.
 
     A person sees the progress of a step on a line that changes, and a line when it has ended.
     """
@@ -278,7 +278,7 @@ class Steps(Value):
 class BatchLines(Value):
     """A line for each micro-batch; with `pause_s` one for those that ended meanwhile.
 
-    A person sees a bar in their place: how much of what is in the topics has been read.
+    A person sees a bar in their place: the share of the records in the topics that has been read.
     """
 
     terminal: Terminal
@@ -339,7 +339,7 @@ class EventSource(Value, frozen=True):
 
 
 class Plan(Value, frozen=True):
-    """What to run, and how.
+    """A pipeline to run, and the options of the run.
 
     Without servers a broker of its own is started, whose data stay in the folder unless another
     place is named.
@@ -366,7 +366,7 @@ class Plan(Value, frozen=True):
 
 
 class RunOutcome(Value):
-    """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
+    """The result of a run: acknowledged events by topic, and the tables as they were in the end."""
 
     published: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, ResultTable] = field(default_factory=dict)
@@ -400,7 +400,7 @@ def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
 def cards(
     tally: Tally, outcome: RunOutcome, unparsed_rows: int, unparsed_in: str = ""
 ) -> list[Card]:
-    """The numbers at the top of the page, each with the section that shows what it counts."""
+    """The numbers at the top of the page, each with the section that explains it."""
     malformed = tally.malformed + unparsed_rows
     found = [Card(outcome.events_in, "events in")] if outcome.published else []
     return [

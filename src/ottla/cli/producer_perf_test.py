@@ -266,7 +266,7 @@ class ProducerPerfTestCommand(Command):
 def _send(
     producer: Producer, arguments: Namespace, payloads: Iterator[bytes], stats: ProducerStats
 ) -> None:
-    """Send all records; `stats` is told of each one that is acknowledged."""
+    """Send all records; `stats` counts each one that is acknowledged."""
     throttle = Throttle(arguments.throughput)
     for number in range(1, arguments.num_records + 1):
         _send_one(producer, arguments.topic, next(payloads), stats)

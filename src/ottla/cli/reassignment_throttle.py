@@ -62,7 +62,7 @@ class ReassignmentThrottle:
         self._wait_for(str(bytes_per_s))
 
     def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
-        """Limit what these brokers copy between their log directories."""
+        """Limit the rate at which these brokers copy between their log directories."""
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
         change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]

@@ -16,7 +16,7 @@ from ottla.cli.command_error import CommandError
 from ottla.errors import KafkaError
 from ottla.registry.embedded import read_tree
 from ottla.registry.tree import NodeTree, NoNodeError, TreeNode
-from ottla.runtime.disk import LocalDisk
+from ottla.runtime.local_disk import LocalDisk
 
 REGISTRY = "registry"
 

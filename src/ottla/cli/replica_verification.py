@@ -1,4 +1,4 @@
-"""`ottla replica-verification`: compares what the replicas of partitions hold, batch by batch."""
+"""`ottla replica-verification`: compares the replicas of partitions, batch by batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answers = Mapping[int, Mapping[TopicPartition, "ReplicaData | KafkaError"]]
 
 
 class ReplicaVerification:
-    """How far the replicas of each partition are known to be alike, and what is not.
+    """How far the replicas of each partition are known to be alike, and where they differ.
 
     The replicas of a partition are compared up to the high watermark, from the same offset on;
     a partition waits while one of its replicas does not answer.
@@ -46,7 +46,7 @@ class ReplicaVerification:
         self.differences = 0
 
     def wanted(self) -> dict[int, dict[TopicPartition, int]]:
-        """What to fetch next: by broker, partitions with their offsets."""
+        """The next fetches: by broker, partitions with their offsets."""
         found: dict[int, dict[TopicPartition, int]] = {}
         for partition, brokers in self.replicas.items():
             for broker in brokers:
@@ -54,7 +54,7 @@ class ReplicaVerification:
         return found
 
     def compare(self, answers: Answers) -> None:
-        """Compare what the brokers have answered, and advance where they are the same."""
+        """Compare the responses of the brokers, and advance where they are the same."""
         for partition, brokers in self.replicas.items():
             found: dict[int, ReplicaData] = {}
             for broker in brokers:

@@ -20,7 +20,7 @@ _CREDENTIAL: Final = re.compile(r"(?:iterations=(?P<iterations>\d+),)?password=(
 
 
 class NewPassword(NamedTuple):
-    """What --add-config says of a mechanism."""
+    """The value of --add-config for a mechanism."""
 
     password: str
     iterations: int
@@ -32,7 +32,7 @@ class NewPassword(NamedTuple):
 def scram_changes(
     added: Mapping[str, str], deleted: Sequence[str]
 ) -> dict[str, NewPassword | None]:
-    """`SCRAM-SHA-256=[iterations=8192,password=x]` by mechanism; None for what is removed."""
+    """`SCRAM-SHA-256=[iterations=8192,password=x]` by mechanism; None for a removed credential."""
     unknown = [key for key in (*added, *deleted) if key not in MECHANISMS]
     if unknown:
         raise CommandError(

@@ -40,7 +40,7 @@ TAIL: Final = 4096
 
 
 class Child:
-    """One process; what it logs is appended to its file."""
+    """One process; its log is appended to its file."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -59,7 +59,7 @@ class Child:
 
     @property
     def command(self) -> list[str]:
-        """What the process runs."""
+        """The command line of the process."""
         return [
             sys.executable,
             "-P",
@@ -75,7 +75,7 @@ class Child:
 
     @property
     def start_command(self) -> str:
-        """What starts this server again by hand."""
+        """The command that starts this server again by hand."""
         return f"ottla {self.server.command} {self.server.properties}"
 
     def wait_until_ready(self) -> None:
@@ -109,7 +109,7 @@ class Child:
     ) -> bool:
         """End the process in order, and by force if it takes too long: then False.
 
-        `on_delay` is called when a user who waits may wonder why.
+        `on_delay` is called when a waiting user may wonder about the reason.
         """
         self.process.send_signal(signal.SIGTERM)
         # A process that was stopped by SIGSTOP handles SIGTERM only after this.

@@ -38,7 +38,7 @@ def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def parsed(settings: Mapping[str, str]) -> tuple[BrokerConfig, list[Finding]]:
-    """The settings of a file, as far as they have names and are valid, and what is wrong."""
+    """The settings of a file, as far as their names and values are valid, and the findings."""
     from ottla.config.broker_config import BrokerConfig
 
     misspelt = {name: list(misspelt_settings({name: settings[name]})) for name in settings}
@@ -77,7 +77,7 @@ def rules(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 
 def secrets_in(path: str, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Who may read passwords that stand in the property file."""
+    """The permissions of a property file that holds passwords."""
     secrets = [name for name, value in settings.items() if shown(name, value) != value]
     mode = os.stat(path).st_mode
     if secrets and mode & (stat.S_IRWXO | stat.S_IWGRP):

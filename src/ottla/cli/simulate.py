@@ -80,7 +80,7 @@ class SimulateCommand(Command):
 
 
 def again_of(arguments: Namespace) -> str:
-    """The command that tells one seed of this run, without its number."""
+    """The command that replays one seed of this run, without its number."""
     words = ["ottla", "simulate", arguments.app]
     words += [word for topic in arguments.topic for word in ("--topic", topic)]
     for option in ("brokers", "instances"):

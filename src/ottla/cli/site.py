@@ -128,7 +128,7 @@ def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:
 
 
 def _check(arguments: Namespace) -> None:
-    """Refuse what contradicts itself, before anything is started."""
+    """Refuse options that contradict each other, before anything is started."""
     from ottla.pipelines.access_log import AccessLog, LogError
 
     made_up = {"--duration": arguments.duration, "--rate": arguments.rate, "--seed": arguments.seed}

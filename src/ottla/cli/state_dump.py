@@ -12,7 +12,7 @@ from ottla.log.producer_state_manager import (
     ProducerStateEntry,
     decode_snapshot,
 )
-from ottla.runtime.disk import LocalDisk
+from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -45,7 +45,7 @@ SETTINGS: Final = {
 
 
 class Tail:
-    """The end of a topic: its last records as they stood when it was made, then what follows."""
+    """The end of a topic: its last records as they stood when it was made, then new ones."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Tail:
         return self.read({p: max(self.starts[p], end - count) for p, end in self.ends.items()})
 
     def follow(self, text: Callable[[ConsumerRecord], str], terminal: Terminal) -> None:
-        """Print what comes, until Ctrl-C or the end of the pipe."""
+        """Print records as they come, until Ctrl-C or the end of the pipe."""
         for partition, end in self.ends.items():
             self.consumer.seek(partition, end)
         while True:
@@ -266,7 +266,7 @@ def line_of(record: ConsumerRecord, format: str, terminal: Terminal) -> str:
 
 
 def when_text(timestamp_ms: int, terminal: Terminal) -> str:
-    """The time of a record in UTC; a person is also told how long ago that was."""
+    """The time of a record in UTC; a person also sees its age."""
     if timestamp_ms < 0:
         return "no time"
     text = moment_text(timestamp_ms)

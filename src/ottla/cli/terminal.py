@@ -1,4 +1,4 @@
-"""What a command touches outside itself: the streams, the clock, and the clients it opens.
+"""The outside world of a command: the streams, the clock, and the clients it opens.
 
 Tests hand in their own streams and clients; the real ones are made when first asked for.
 """
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 1.0
-"""How long a person sees nothing before a line on stderr says what is waited for."""
+"""How long a person sees nothing before a line on stderr gives the reason for the wait."""
 DEFAULT_PORT = 9092
 USUAL_WIDTH = 80
 BAR_WIDTH = 16
 REDRAW_MS = 100
 SHORT_MS = 300
-"""Work that is done sooner shows no progress: a line that flashes up tells nothing."""
+"""Work that is done sooner shows no progress: nobody can read a line that flashes up."""
 TURNING: Final = "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
-"""The characters beyond control characters that end a line, or turn round what follows them."""
+"""The characters beyond control characters that end a line, or turn round the text behind them."""
 ACTING: Final = re.compile(f"(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f{TURNING}]")
-"""Characters on which a terminal acts, or that turn what it shows round. Ottla's own sequences for
-bold, faint and cyan letters are none of them."""
+"""Characters on which a terminal acts, or that turn text round. Ottla's own sequences for bold,
+faint and cyan letters are none of them."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -82,7 +82,7 @@ def harmless(text: str) -> str:
 class Terminal:
     """The standard streams of a command, its clock, and its clients.
 
-    What is meant for a person (questions, escapes, what is waited for) depends on which streams
+    Output for a person (questions, escapes, the reason for a wait) depends on which streams
     are a terminal: a script that reads them through a pipe gets results and errors alone.
     """
 
@@ -120,7 +120,7 @@ class Terminal:
 
     @contextmanager
     def admin(self, servers: str, settings: Mapping[str, str]) -> Iterator[Admin]:
-        """An admin client for the block; a person is told if it has to wait."""
+        """An admin client for the block; a person sees a line if it has to wait."""
         with self.waiting_for(servers), self.clients.admin(servers, settings) as admin:
             yield admin
 
@@ -160,7 +160,7 @@ class Terminal:
             self.note(text)
 
     def ask(self, question: str) -> str:
-        """What the person types as the answer; "" at the end of the input."""
+        """The line that the person types; "" at the end of the input."""
         self.make_room()
         self.out.flush()
         self.err.write(question)
@@ -169,7 +169,7 @@ class Terminal:
 
     @contextmanager
     def waiting_for(self, what: str) -> Iterator[None]:
-        """Tell a person after a second what is waited for, unless something was printed before."""
+        """Show a person after a second why the command waits, unless it has printed something."""
         if not self.shows_notes:
             yield
             return
@@ -220,7 +220,7 @@ class Terminal:
 class Progress:
     """The progress of some work: a line on standard error that is drawn again and again.
 
-    Only a person sees it, on a terminal that can clear a line; `is_shown` tells whether one does.
+    Only a person sees it, on a terminal that can clear a line; `is_shown` is true if one does.
     """
 
     def __init__(self, terminal: Terminal, what: str, unit: str) -> None:

@@ -339,7 +339,7 @@ def measures(
 
 
 def committed(admin: Admin, ends: Offsets) -> dict[str, Offsets]:
-    """What each group has committed for these partitions."""
+    """The offsets that each group has committed for these partitions."""
     found: dict[str, Offsets] = {}
     for group in sorted(listed.group_id for listed in admin.list_groups()):
         offsets = {p: entry.offset for p, entry in admin.list_group_offsets(group).items()}

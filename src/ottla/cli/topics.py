@@ -412,7 +412,7 @@ def _send_copies(producer: Producer, target: str, tail: Tail, progress: Progress
 
 
 def delete_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Delete the topics that match and print each; a person confirms what a pattern matches."""
+    """Delete the topics that match and print each; a person confirms the matches of a pattern."""
     names = chosen_topics(admin.list_topics(), arguments.topic, if_exists=arguments.if_exists)
     if not names:
         return

@@ -1,4 +1,4 @@
-"""`ottla transactions`: what kafka-transactions.sh does, in its columns."""
+"""`ottla transactions`: the actions of kafka-transactions.sh, in its columns."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def abort_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) ->
 
 
 def force_terminate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Have the coordinator abort what is open under the id, and fence its producer."""
+    """Have the coordinator abort the open transaction of the id, and fence its producer."""
     admin.fence_producers([arguments.transactional_id])
 
 

@@ -1,4 +1,4 @@
-"""`ottla users`: who can log in by SCRAM; also before the first broker runs."""
+"""`ottla users`: the users that can log in by SCRAM; also before the first broker runs."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class VerifiableProducerCommand(Command):
 
 
 class VerifiableProducer:
-    """One run: what was sent, and how much of it was acknowledged."""
+    """One run: the number of records sent, and the number acknowledged."""
 
     def __init__(self, producer: Producer, arguments: Namespace, events: Events) -> None:
         self.producer = producer
@@ -167,7 +167,7 @@ class VerifiableProducer:
 
 
 class VerifiableConsumerCommand(Command):
-    """Reads a topic as a member of a group, and prints what happens to it."""
+    """Reads a topic as a member of a group, and prints each event of its membership."""
 
     name = "verifiable-consumer"
     help = "Consume a topic in a group, and print assignments, records and commits as JSON."
@@ -262,7 +262,7 @@ class VerifiableConsumer:
         events = self.events
 
         class Rebalances(RebalanceListener):
-            """Prints what the group gives and takes."""
+            """Prints the partitions that the group assigns and revokes."""
 
             def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
                 events.print("partitions_revoked", partitions=_named(partitions))
@@ -277,7 +277,7 @@ class VerifiableConsumer:
                 self._received(records)
 
     def _received(self, records: list[ConsumerRecord]) -> None:
-        """Print and commit what is left to read of these records."""
+        """Print and commit the rest of these records."""
         left = self.arguments.max_messages - self.read_records
         wanted = records if self.arguments.max_messages < 0 else records[:left]
         self.read_records += len(wanted)

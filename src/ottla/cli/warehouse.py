@@ -1,4 +1,4 @@
-"""`ottla warehouse`: tables filled from topics, and what is done with them."""
+"""`ottla warehouse`: tables filled from topics, and their upkeep."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _add_load_options(parser: Options) -> None:
 
 
 def _add_pace_options(parser: Options) -> None:
-    """Options that say until when a load runs, and what it does between two commits."""
+    """Options that say until when a load runs, and how often it compacts its table."""
     add_flag(parser, "--once", "Load what is there now, and end. This is the default.")
     add_flag(parser, "--continuous", "Load until Ctrl-C.")
     add_integer(

@@ -154,7 +154,7 @@ def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:
 class Compaction:
     """Merges small files after every so many commits.
 
-    A load does not fail where that fails: what is not merged now is merged the next time.
+    A load does not fail where that fails: files that are not merged now are merged the next time.
     """
 
     def __init__(self, place: Place, every: int, terminal: Terminal) -> None:

@@ -40,7 +40,7 @@ def require_deltalake() -> None:
 
 @contextmanager
 def table_failures() -> Iterator[None]:
-    """Turn what tables and delta-rs raise into one line."""
+    """Turn the exceptions of tables and delta-rs into one line."""
     from deltalake.exceptions import DeltaError
 
     from ottla.warehouse.table_location import WarehouseError

@@ -1,4 +1,4 @@
-"""The commands of the ZooKeeper shell and what they do, printed as by zkCli."""
+"""The commands of the ZooKeeper shell, printed as by zkCli."""
 
 from __future__ import annotations
 

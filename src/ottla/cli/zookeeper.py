@@ -49,6 +49,6 @@ class ZooKeeperCommand(Command):
             terminal.out.flush()
             raise CommandError(f"ZooKeeper ended with status {server.wait()}")
         except (KeyboardInterrupt, SystemExit):
-            return 0  # it was told to stop
+            return 0  # the user has stopped it
         finally:
             server.stop()

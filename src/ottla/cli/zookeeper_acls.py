@@ -42,7 +42,7 @@ class StoredAcls:
     def delete_acls(
         self, filters: Iterable[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Remove what each filter matches; the first error is raised."""
+        """Remove the ACLs that each filter matches; the first error is raised."""
         wanted = list(filters)
         self._io.run(self._store.load())
         removed = self._io.run(self._store.remove(wanted))

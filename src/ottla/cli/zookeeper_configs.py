@@ -76,7 +76,7 @@ def change_client(
     entity: ClientEntity,
     change: Callable[[dict[str, str]], Mapping[str, str]],
 ) -> None:
-    """Write what `change` makes of the settings of an entity, and have the brokers read them."""
+    """Write the settings of an entity as `change` returns them, and have the brokers read them."""
     from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
     entity_path = paths.client_entity(entity)

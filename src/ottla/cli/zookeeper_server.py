@@ -28,9 +28,9 @@ JARS: Final = (
     *("log4j-api-[0-9]*", "log4j-core-[0-9]*", "log4j-slf4j2-impl-[0-9]*", "metrics-core-[0-9]*"),
     *("slf4j-api-[0-9]*", "snappy-java-[0-9]*", "zookeeper-[0-9]*", "zookeeper-jute-[0-9]*"),
 )
-"""What a server without TLS loads, of the jars of PySpark; 6 MB."""
+"""The jars of PySpark that a server without TLS loads; 6 MB."""
 NEEDS_MORE: Final = re.compile(r"ssl|secure|netty|provider|admin\.enableserver=true", re.IGNORECASE)
-"""What is said to servers that load classes of other jars as well."""
+"""Settings with which a server loads classes of other jars as well."""
 STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 ENSEMBLE: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULTS: Final = {
@@ -66,7 +66,7 @@ class ZooKeeperServer:
         self.settings = DEFAULTS | dict(settings)
         self.log_level = log_level
         if self.settings["clientPort"] == "0":
-            from ottla.runtime.network import free_port
+            from ottla.runtime.free_port import free_port
 
             self.settings["clientPort"] = str(free_port(self.host))
         self.process: subprocess.Popen[bytes] | None = None
@@ -172,7 +172,7 @@ def zookeeper_jars() -> Path:
 
 
 def java() -> Path:
-    """The `java` program; raises CommandError that says what to install."""
+    """The `java` program; CommandError with a hint where to get it if it is missing."""
     from ottla.pipelines.java import JavaMissingError, require_java
 
     try:

@@ -79,7 +79,7 @@ def session(text: str, log_level: str) -> Iterator[KazooClient]:
 
 
 def node_data(client: KazooClient, path: str) -> bytes | None:
-    """What a node holds; None where there is none."""
+    """The data of a node; None where there is none."""
     from kazoo.exceptions import NoNodeError
 
     try:

@@ -1,4 +1,4 @@
-"""`ottla zookeeper-shell`: look at what a cluster keeps in ZooKeeper, and change it.
+"""`ottla zookeeper-shell`: shows the nodes of a cluster in ZooKeeper, and changes them.
 
 For a broker with the embedded registry it shows the files of that, and changes nothing.
 """

@@ -14,7 +14,7 @@ from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX, STRING
 from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
-from ottla.runtime.network import AUTO, POLLERS
+from ottla.runtime.descriptor_poller import AUTO, POLLERS
 from ottla.structs import EndPoint
 
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

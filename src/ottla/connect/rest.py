@@ -31,7 +31,7 @@ from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.metrics.exposition import MetricsPages
 from ottla.network.tls_context import client_context, server_context
-from ottla.runtime.network import canonical_host_name
+from ottla.runtime.host_name import canonical_host_name
 from ottla.security.http_guard import HttpGuard, local_host
 from ottla.version import __version__
 

@@ -28,7 +28,7 @@ from ottla.mirror.offset_sync import (
     string_bytes,
     topic_partition_bytes,
 )
-from ottla.runtime.scheduler import Clock
+from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from ottla.mirror.offset_sync import (
     read_offsets,
 )
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
-from ottla.runtime.scheduler import Clock
+from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
 

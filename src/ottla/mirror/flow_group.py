@@ -32,8 +32,8 @@ from ottla.connect.worker_task import TaskId
 from ottla.errors import KafkaError
 from ottla.mirror.flow import Flow
 from ottla.protocol.group import JoinGroupResponseMember
+from ottla.runtime.host_name import canonical_host_name
 from ottla.runtime.io_thread import Event, IoThread
-from ottla.runtime.network import canonical_host_name
 
 PROTOCOL: Final = "ottla-mirror"
 """Another name than a Connect worker's: the broker keeps these, and Kafka's mirrors, out."""

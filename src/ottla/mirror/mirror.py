@@ -28,8 +28,8 @@ from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
 from ottla.mirror.offset_sync import CopiedTo, read_offsets
 from ottla.mirror.source_task import Assigned, Gap, SourceTask
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
+from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Event, IoThread, Lock
-from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.config.config_type import CLASS, INT_MAX
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
+from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Event, Lock
-from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

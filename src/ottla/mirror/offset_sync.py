@@ -16,7 +16,7 @@ from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.errors import KafkaTimeoutError
 from ottla.mirror.flow import Cluster
-from ottla.runtime.scheduler import Clock
+from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
 CONNECTOR: Final = "MirrorSourceConnector"

@@ -44,7 +44,7 @@ from ottla.mirror.offset_sync import CONNECTOR, CopiedTo, OffsetSyncQueue, recor
 from ottla.record.record import Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.record.rows import EncodedRecords
-from ottla.runtime.scheduler import Clock
+from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from ottla.network.connection import Connection
 from ottla.network.connection_rates import ConnectionRates
 from ottla.network.socket_config import NO_LIMIT, SocketConfig
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.network import READABLE, Poller
+from ottla.runtime.descriptor_poller import READABLE, Poller
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,9 @@ from ottla.network.acceptor import Listener
 from ottla.network.tls_context import ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.network import READABLE, WRITABLE, Poller
-from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
+from ottla.runtime.descriptor_poller import READABLE, WRITABLE, Poller
+from ottla.security.principal import KafkaPrincipal
+from ottla.security.ssl_principal_mapper import NoMatchingRuleError
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)

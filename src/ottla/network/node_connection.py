@@ -438,7 +438,7 @@ async def new_exchange(login: SaslLogin, runtime: Runtime, host: str) -> SaslCli
         return await gssapi_client(login, runtime, host)
     if login.mechanism != OAUTHBEARER:
         return sasl_client(login)
-    from ottla.security.oauthbearer import oauth_client  # only where it is used
+    from ottla.security.oauth_login import oauth_client  # only where it is used
 
     return await oauth_client(login, runtime)
 

@@ -64,7 +64,7 @@ from ottla.network.transport import (
     tune_socket,
 )
 from ottla.runtime import Background, Clock, Runtime, Timer
-from ottla.runtime.network import (
+from ottla.runtime.descriptor_poller import (
     AUTO,
     EPOLL,
     HALF_CLOSED,

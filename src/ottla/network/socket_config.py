@@ -9,7 +9,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.network.listener_security import BrokerLogins
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.runtime import Clock
-from ottla.runtime.network import AUTO, USE_SYSTEM_DEFAULT
+from ottla.runtime.descriptor_poller import AUTO
+from ottla.runtime.network import USE_SYSTEM_DEFAULT
 from ottla.structs import Value, field
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SocketConfig(Value, frozen=True):
     """By listener; clients of the others need not log in."""
 
     poller: str = AUTO
-    """One of `ottla.runtime.network.POLLERS`, or AUTO for the best that the system has."""
+    """One of `descriptor_poller.POLLERS`, or AUTO for the best that the system has."""
 
     tls_handshake_timeout_ms: int = 10_000
     turn_max_accepts: int = 512

@@ -31,7 +31,8 @@ from ottla.config.ssl_config import (
 from ottla.errors import ConfigError
 from ottla.network.listener_security import LAYERS
 from ottla.runtime import Background, Runtime, Timer
-from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+from ottla.security.ssl_principal_mapper import SslPrincipalMapper
 from ottla.structs import Value
 
 if TYPE_CHECKING:

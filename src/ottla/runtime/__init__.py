@@ -1,7 +1,9 @@
 """What the broker needs from outside: time, timers, threads, files, network and chance."""
 
 from ottla.runtime.background import Background, ThreadBackground
-from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion, LocalDisk, LocalFile
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion
+from ottla.runtime.local_disk import LocalDisk, LocalFile
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
 from ottla.runtime.runtime import (
@@ -11,7 +13,7 @@ from ottla.runtime.runtime import (
     Runtime,
     real_runtime,
 )
-from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, Slices, SystemClock, Timer
+from ottla.runtime.scheduler import LoopScheduler, Scheduler, Slices, Timer
 from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
 
 __all__ = [

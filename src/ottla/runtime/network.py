@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import itertools
-import random
-import select
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 USE_SYSTEM_DEFAULT = -1
 PORT_ATTEMPTS = 16
 TLS_GOODBYE_S = 1.0
 """How long the end of a TLS stream is waited for; nothing depends on it."""
-
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -30,103 +26,6 @@ class StreamOptions(NamedTuple):
 
 
 DEFAULT_OPTIONS = StreamOptions()
-
-
-# What is ready to be read from or written to, of many sockets.
-
-
-# The numbers are those of epoll, so that its events are passed on as they are.
-READABLE: Final = 0x0001
-WRITABLE: Final = 0x0004
-FAILED: Final = 0x0008
-HUNG_UP: Final = 0x0010
-HALF_CLOSED: Final = 0x2000
-"""The peer sends no more; told also behind bytes that are not read."""
-
-AUTO: Final = "auto"
-EPOLL: Final = "epoll"
-POLLERS: Final = (EPOLL, "kqueue", "poll", "select")
-"""The calls of systems that tell which sockets are ready, the best first."""
-
-
-class Poller(Protocol):
-    """The calls of `select.epoll`, with its meaning of them, level-triggered.
-
-    FAILED and HUNG_UP are told of every socket that is registered, also where nothing is asked
-    for. A socket is unregistered before it is closed.
-    """
-
-    @property
-    def register(self) -> Callable[[int, int], object]: ...
-
-    @property
-    def modify(self) -> Callable[[int, int], object]: ...
-
-    @property
-    def unregister(self) -> Callable[[int], object]: ...
-
-    @property
-    def poll(self) -> Callable[[float, int], list[tuple[int, int]]]:
-        """The sockets that are ready, and for what. The time to wait is always 0.
-
-        At most so many of them as the second argument says; the others are told next time.
-        """
-        ...
-
-    closed: bool
-
-    def close(self) -> None: ...
-
-    def attach(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], object]) -> None:
-        """Have the loop call `on_ready` when something is ready, and again while it still is."""
-        ...
-
-    def detach(self) -> None:
-        """End what `attach` began."""
-        ...
-
-
-class DescriptorPoller:
-    """What has a descriptor that is readable when something is ready: the loop watches it."""
-
-    __slots__ = ("_descriptor", "_loop")
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def attach(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], object]) -> None:
-        self._loop = loop
-        loop.add_reader(self._descriptor, on_ready)
-
-    def detach(self) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(self._descriptor)
-            self._loop = None
-
-
-class EpollPoller(DescriptorPoller):
-    """Linux's. The calls are its own, without a frame of ours around them."""
-
-    __slots__ = ("_epoll", "closed", "modify", "poll", "register", "unregister")
-
-    def __init__(self) -> None:
-        epoll = self._epoll = select.epoll()
-        super().__init__(epoll.fileno())
-        self.register: Callable[[int, int], object] = epoll.register
-        self.modify: Callable[[int, int], object] = epoll.modify
-        self.unregister: Callable[[int], object] = epoll.unregister
-        self.poll: Callable[[float, int], list[tuple[int, int]]] = epoll.poll
-        self.closed = False
-
-    def close(self) -> None:
-        self.closed = True
-        self._epoll.close()
-
-
-def pollers() -> tuple[str, ...]:
-    """Those of POLLERS that this system has, the best first."""
-    return tuple(name for name in POLLERS if hasattr(select, name))
 
 
 class Network(Protocol):
@@ -268,42 +167,3 @@ def _bind(listener: socket.socket, family: int, address: str, port: int) -> None
         # "::" alone stands for all interfaces of both families; a named address only for itself.
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address == "::" else 1)
     listener.bind((address, port))
-
-
-# The name under which other machines may find this one.
-
-
-def canonical_host_name() -> str:
-    """The name of this machine if it resolves here, else `localhost`."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "localhost"
-    return name
-
-
-# A free port of this machine that a server finds free again when it is restarted.
-
-
-PORTS = range(10_000, 32_000)
-"""Below those that systems give to outgoing connections: a server that is started again must find
-its port free, whatever has been connected to whom in the meantime."""
-TRIES = 100
-
-# One after the other from a place of this process's own: a port that was given is free until its
-# server has started, or while it is down, and must not be given to another one meanwhile.
-_offsets = itertools.count(random.randrange(len(PORTS)))
-
-
-def free_port(host: str) -> int:
-    """A port on which no process listens now, never the one before; OSError if none is found."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for offset in itertools.islice(_offsets, TRIES):
-        port = PORTS[offset % len(PORTS)]
-        try:
-            with socket.create_server((host, port), family=family):
-                return port
-        except OSError:
-            continue
-    raise OSError(f"of {TRIES} ports from {PORTS.start} to {PORTS.stop - 1} of {host} none is free")

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.runtime.background import Background, ThreadBackground
-from ottla.runtime.disk import Disk, LocalDisk
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.disk import Disk
+from ottla.runtime.local_disk import LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
-from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, Slices, SystemClock
+from ottla.runtime.scheduler import LoopScheduler, Scheduler, Slices
 from ottla.structs import Value, field
 
 BACKGROUND_WORKERS: Final = 4

@@ -12,43 +12,10 @@ from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.errors import KafkaTimeoutError
+from ottla.runtime.clock import Clock
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 
 logger = logging.getLogger(__name__)
-
-
-# The two clocks: the wall clock that stamps records, and the one that measures waiting.
-
-
-class Clock(Protocol):
-    """Where everything gets the time from, so that a test can own it."""
-
-    def now_ms(self) -> int:
-        """The wall clock, in milliseconds since 1970; it may jump either way."""
-        ...
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds since some moment in the past; it never goes back."""
-        ...
-
-    def monotonic_ns(self) -> int:
-        """The same in nanoseconds, for how long a piece of work takes."""
-        ...
-
-
-class SystemClock:
-    """The clocks of the machine, cut to whole milliseconds."""
-
-    __slots__ = ()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
 
 
 T = TypeVar("T")

@@ -59,9 +59,6 @@ MIN_REAUTHENTICATION_MS: Final = 1_000
 """A client that authenticates more often is refused: each time costs more than a request."""
 
 
-# Mechanisms
-
-
 class SaslError(Exception):
     """A client is refused. The text is for the log; `shown`, where there is one, for the client."""
 
@@ -167,9 +164,6 @@ def _plain(reason: str) -> SaslError:
     return SaslError(reason, shown=reason)
 
 
-# A listener
-
-
 class LoginCounts(Value):
     """How the logins at one listener have gone since the broker began."""
 
@@ -201,9 +195,6 @@ class SaslListener(Value, frozen=True):
     def authenticator(self, clock: Clock) -> SaslAuthenticator:
         """What judges the frames of a new client."""
         return SaslAuthenticator(self, clock)
-
-
-# A connection
 
 
 class SaslState(Enum):

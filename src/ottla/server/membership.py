@@ -36,7 +36,7 @@ from ottla.registry.tree import (
 from ottla.registry.znodes import BrokerNode
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.runtime.network import canonical_host_name
+from ottla.runtime.host_name import canonical_host_name
 from ottla.structs import NO_EPOCH, EndPoint, replace
 
 logger = logging.getLogger(__name__)

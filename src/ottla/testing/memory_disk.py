@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TypeAlias
 
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import Buffer, DiskLock, File
-from ottla.runtime.scheduler import SystemClock
 from ottla.testing.inodes import Directory, Inode
 
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, Self
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 STARTUP_SECONDS = 120
 SHUTDOWN_SECONDS = 120

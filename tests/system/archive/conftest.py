@@ -17,7 +17,7 @@ import pytest
 from page import WORDS, Shell
 from release import make_dist
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 SCRIPT = re.compile(rf"bin/([\w-]+\.sh)({WORDS})?")
 PORTS = ("2181", *(str(9092 + number) for number in range(8)))

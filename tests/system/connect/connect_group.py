@@ -17,7 +17,7 @@ from typing import Any
 from forked_process import ForkedProcess
 
 from ottla import Consumer
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from forked_process import ForkedProcess, run_forked
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from page import ROOT, Page, Shell
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker, wait_until
 
 

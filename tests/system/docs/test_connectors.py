@@ -11,7 +11,7 @@ import pytest
 from page import ROOT, Page, Shell
 
 from ottla.connect.plugins import BUILT_IN, CONNECTORS, PREDICATES, TRANSFORMS, Plugins
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker, wait_until
 
 PAGE = Page("docs/use/connectors.md")

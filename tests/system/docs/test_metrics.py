@@ -8,7 +8,7 @@ from pathlib import Path
 from http_pages import metrics_of
 from page import Page, Shell
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker
 
 PAGE = Page("docs/operate/metrics.md")

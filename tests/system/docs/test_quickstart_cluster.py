@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from page import LIMIT_S, ROOT, Page, Shell
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 
 REPLICAS = re.compile(r"Replicas: ([\d,]+)")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from page import Page, Shell, conversations
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ottla import Admin, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import EndTxnRequest
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 TOPIC = "delayed"
 PARTITION = TopicPartition(TOPIC, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http_pages import bean, get, scrape
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import wait_until
 
 SESSION = "kafka_server_sessionexpirelistener"

@@ -22,7 +22,7 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker
 from ottla.testing.processes import ZooKeeperProcess
 

@@ -7,7 +7,7 @@ import os
 import socket
 
 from ottla.cli.local_ports import in_use, listener
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 
 def test_process_that_has_the_port_is_named():

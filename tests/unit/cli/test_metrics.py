@@ -8,7 +8,7 @@ import pytest
 from http_pages import metrics_of
 
 import ottla as clients
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker
 
 

@@ -6,7 +6,7 @@ from ottla.log.producer_state_manager import (
     ProducerStateEntry,
     encode_snapshot,
 )
-from ottla.runtime.disk import LocalDisk
+from ottla.runtime.local_disk import LocalDisk
 
 
 def test_producer_snapshot_shows_each_producer(ottla, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from ottla.cli import terminal as terminal_module
 from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import Terminal, check_reachable, host_and_port, without_servers
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 
 
 def test_refused_connection_is_one_clear_line():

@@ -10,7 +10,7 @@ from cut_network import CLIENT, CutNetwork
 from mirrors import mirroring
 
 from ottla import Producer
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker, wait_until
 
 PARTITIONS = 3

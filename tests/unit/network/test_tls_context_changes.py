@@ -21,7 +21,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.ssl_config import SslSettings
 from ottla.errors import ConfigError
 from ottla.network.tls_context import LOOK_MS, BrokerTls, ClientTls, client_context
-from ottla.security.principal import ANONYMOUS, NoMatchingRuleError
+from ottla.security.principal import ANONYMOUS
+from ottla.security.ssl_principal_mapper import NoMatchingRuleError
 from ottla.testing import mock_runtime
 
 BROKER = {

@@ -17,7 +17,7 @@ from ottla.network import transport
 from ottla.network.processor import open_poller
 from ottla.network.transport import PROBE_SECONDS, probe
 from ottla.runtime import LocalDisk
-from ottla.runtime.network import EpollPoller, pollers
+from ottla.runtime.descriptor_poller import EpollPoller, pollers
 from ottla.runtime.poller import KqueuePoller
 from ottla.testing import InProcessBroker
 

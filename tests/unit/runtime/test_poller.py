@@ -14,7 +14,7 @@ from typing import Any
 import kqueue_calls
 import pytest
 
-from ottla.runtime.network import (
+from ottla.runtime.descriptor_poller import (
     EPOLL,
     HALF_CLOSED,
     HUNG_UP,

@@ -12,9 +12,10 @@ import pytest
 
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ConfigError, SaslAuthenticationError
-from ottla.security.kerberos import OFFER, GssapiClient, GssapiServer, ShortNames, new_server
+from ottla.security.kerberos import OFFER, GssapiClient, GssapiServer, new_server
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.security.sasl import SaslError
+from ottla.security.short_names import ShortNames
 
 REALM = "EXAMPLE.COM"
 

@@ -18,21 +18,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import SaslAuthenticationError
+from ottla.security.jwks import MIN_REFRESH_MS, Jwks, TokenError, read_jwks
+from ottla.security.oauth_login import oauth_client, request_token, unsecured_login, unsecured_token
 from ottla.security.oauthbearer import (
     INSUFFICIENT_SCOPE,
-    MIN_REFRESH_MS,
-    Jwks,
     OAuthBearerClient,
     OAuthBearerServer,
-    TokenError,
     TokenRules,
-    oauth_client,
     parse_first,
-    read_jwks,
-    request_token,
     signed_validator,
-    unsecured_login,
-    unsecured_token,
     unsecured_validator,
 )
 from ottla.security.sasl import SaslError

@@ -7,12 +7,8 @@ import re
 import pytest
 
 from ottla.errors import ConfigError
-from ottla.security.principal import (
-    ANONYMOUS,
-    KafkaPrincipal,
-    NoMatchingRuleError,
-    SslPrincipalMapper,
-)
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+from ottla.security.ssl_principal_mapper import NoMatchingRuleError, SslPrincipalMapper
 
 
 @pytest.mark.parametrize("text", ["User:alice", "User:CN=a,O=b:c", "Group:x"])

@@ -11,7 +11,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.network.listener_security import LAYERS, BrokerLogins, Layers
 from ottla.network.socket_config import network_config
-from ottla.runtime.network import canonical_host_name
+from ottla.runtime.host_name import canonical_host_name
 from ottla.server.membership import BrokerListeners, LogDirFailureHandler
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import kafka
 import pytest
 
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import KafkaContainer
 
 TOPIC = kafka.TopicPartition("test-topic", 0)

@@ -28,8 +28,8 @@ from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, RegistryError, SessionState, Watch
 from ottla.registry.znodes import STATIC, ConsumerRegistration
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.host_name import canonical_host_name
 from ottla.runtime.io_thread import IoThread, Lock
-from ottla.runtime.network import canonical_host_name
 from ottla.runtime.scheduler import within
 from ottla.structs import Node, TopicPartition
 

@@ -20,8 +20,8 @@ from ottla.record.batch_builder import build_batch_of_payload, build_batch_of_se
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
+from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
-from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition, Value
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import RecordMetadata
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.io_thread import Condition, run_in_thread
-from ottla.runtime.scheduler import SystemClock
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 10.0

@@ -22,7 +22,7 @@ from ottla.extensions.measures.broker_metrics import BrokerMetrics
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.network import canonical_host_name
+from ottla.runtime.host_name import canonical_host_name
 from ottla.security.http_guard import HttpGuard, local_host
 
 try:

@@ -11,7 +11,7 @@ import pytest
 
 from ottla import Consumer, ConsumerRecord, TopicHandler, TopicPartition
 from ottla.errors import ConfigError
-from ottla.runtime.network import free_port
+from ottla.runtime.free_port import free_port
 from ottla.testing import InProcessBroker, wait_until
 
 LINES = [f"line {number}" for number in range(500)]

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from ottla.runtime import network as module
-from ottla.runtime.network import PORTS, free_port
+from ottla.runtime import free_port as module
+from ottla.runtime.free_port import PORTS, free_port
 
 
 def test_port_is_not_given_again_before_its_server_listens() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from ottla.runtime.network import canonical_host_name
+from ottla.runtime.host_name import canonical_host_name
 
 
 def test_name_of_the_machine_is_used_if_it_resolves(monkeypatch):
