@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import partial
+from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
@@ -72,6 +73,9 @@ logger = logging.getLogger(__name__)
 # carries all that arrived, and no handler runs inside another.
 
 Purgatory = DelayedOperationPurgatory[TopicPartition]
+
+ENTRIES_AT_ONCE: Final = 4000
+"""Fetches that wait are tried until they have named so many partitions; the others come next."""
 
 
 class ReplicaManager:
@@ -346,7 +350,7 @@ class ReplicaManager:
         if params.is_from_follower:
             self.delayed.follower_fetches.watch(operation, (params.replica_id,))
         else:
-            keys = [request.topic_partition for request in partitions]
+            keys = dict.fromkeys(request.topic_partition for request in partitions)
             self.delayed.fetches.watch(operation, keys)
         return operation
 
@@ -549,6 +553,9 @@ class DelayedOperations:
         if topic_partition not in self.produces and topic_partition not in self.fetches:
             return
         self.committed[topic_partition] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._scheduler.call_soon(self._complete_scheduled)
@@ -556,26 +563,32 @@ class DelayedOperations:
     def _complete_scheduled(self) -> None:
         self._is_scheduled = False
         self.complete_noted()
+        if self.fetches.try_due(ENTRIES_AT_ONCE):
+            self._schedule()
 
     def complete_noted(self) -> None:
-        """Serve what waits for the partitions that were noted since the last call."""
+        """Serve what waits for the partitions that were noted since the last call.
+
+        Fetches of very many partitions are served some at a time.
+        """
         if self.committed:
             committed, self.committed = self.committed, {}
-            if self.produces.watched or self.fetches.watched:
-                for topic_partition in committed:
-                    self.produces.check_and_complete(topic_partition)
-                    self.fetches.check_and_complete(topic_partition)
+            if self.produces.watched:
+                self.produces.check(committed)
+            if self.fetches.watched:
+                self.fetches.note(committed)
+                if self.fetches.try_due(ENTRIES_AT_ONCE):
+                    self._schedule()
         if self.followers:
             followers, self.followers = self.followers, {}
-            for broker_id in followers:
-                self.follower_fetches.check_and_complete(broker_id)
+            self.follower_fetches.check(followers)
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
         """Check what waits for these partitions, which changed leader or are gone."""
-        for topic_partition in partitions:
-            self.produces.check_and_complete(topic_partition)
-            self.fetches.check_and_complete(topic_partition)
-            self.delete_records.check_and_complete(topic_partition)
+        changed = list(partitions)
+        self.produces.check(changed)
+        self.fetches.check(changed)
+        self.delete_records.check(changed)
         self.follower_fetches.check_all()
 
     def complete_all(self) -> None:
@@ -850,6 +863,7 @@ class FetchReads:
         delayed: DelayedOperations,
     ) -> None:
         """Note the offsets that the follower fetches from, wherever it could be served."""
+        moved: list[TopicPartition] = []
         for request in requests:
             result = results.get(request.key)
             if result is None or result.is_urgent:
@@ -866,8 +880,10 @@ class FetchReads:
                 delayed.committed[request.topic_partition] = None
                 result.high_watermark = partition.high_watermark
             if moves:
-                delayed.delete_records.check_and_complete(request.topic_partition)
+                moved.append(request.topic_partition)
             self._is_idle(params.replica_id, request, partition)
+        if moved:
+            delayed.delete_records.check(moved)
 
     def answer(
         self,

@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from math import inf
+from typing import Any, Final, Generic, TypeVar
 
 from ottla.runtime.scheduler import Scheduler, Timer
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
+
+PURGED_AT_ONCE: Final = 10_000
+"""So many entries of the lists are looked at in one turn of the loop."""
 
 
 class DelayedOperation(ABC):
@@ -86,13 +90,16 @@ class DelayedOperationPurgatory(Generic[K]):
     `watched` counts entries in the lists of the keys, `delayed` the operations that still wait,
     `expired` those that time has ended.
     An operation under several keys leaves its other lists only when they are checked or purged;
-    all lists are purged when more than `purge_interval` such leftovers have gathered.
+    all lists are purged when more than `purge_interval` such leftovers have gathered, and half of
+    all entries are leftovers.
     """
 
     __slots__ = (
+        "_due",
         "_leftover_count",
         "_purge_interval",
         "_scheduler",
+        "_to_purge",
         "_watchers",
         "delayed",
         "expired",
@@ -109,6 +116,9 @@ class DelayedOperationPurgatory(Generic[K]):
         self._purge_interval = purge_interval
         self._leftover_count = 0
         self._watchers: dict[K, list[DelayedOperation]] = {}
+        # Ordered: a simulation with the same seed must run the same way again.
+        self._due: dict[DelayedOperation, None] = {}
+        self._to_purge: list[K] = []
 
     def __contains__(self, key: object) -> bool:
         """Whether an operation may wait for this key."""
@@ -143,9 +153,36 @@ class DelayedOperationPurgatory(Generic[K]):
         self._sweep(key)
         return completed_count
 
-    def check_all(self) -> int:
-        """Try all operations, under every key; returns how many were completed."""
-        return sum(self.check_and_complete(key) for key in list(self._watchers))
+    def note(self, keys: Iterable[K]) -> None:
+        """These keys have changed: each operation that waits for some of them is due, once."""
+        for key in keys:
+            if key in self._watchers:
+                self._sweep(key)
+                self._due.update(dict.fromkeys(self._watchers.get(key, ())))
+
+    def try_due(self, most_entries: float = inf) -> bool:
+        """Try the operations that are due, until they have had so many entries in the lists.
+
+        Returns whether some are left for another time: to try one that waits for thousands of
+        partitions is to look at all of them.
+        """
+        entries = 0
+        while self._due and entries < most_entries:
+            operation = next(iter(self._due))
+            del self._due[operation]
+            if not operation.is_completed:
+                entries += operation.watch_count
+                self._try(operation)
+        return bool(self._due)
+
+    def check(self, keys: Iterable[K]) -> None:
+        """Try each operation that waits for some of these keys once."""
+        self.note(keys)
+        self.try_due()
+
+    def check_all(self) -> None:
+        """Try each operation once, whatever it waits for."""
+        self.check(list(self._watchers))
 
     def cancel_for_key(self, key: K) -> list[DelayedOperation]:
         """Take the operations that still wait out of the list of `key`, and return them."""
@@ -160,9 +197,20 @@ class DelayedOperationPurgatory(Generic[K]):
         """An operation has ended; its entries are leftovers from now on."""
         self.delayed -= 1
         self._leftover_count += operation.watch_count
-        if self._leftover_count > self._purge_interval:
-            for key in list(self._watchers):
-                self._sweep(key)
+        most = max(self._purge_interval, self.watched // 2)
+        if self._leftover_count > most and not self._to_purge:
+            self._to_purge = list(self._watchers)
+            self._purge()
+
+    def _purge(self) -> None:
+        """Take the leftovers out of all lists, some in each turn of the loop."""
+        entries = 0
+        while self._to_purge and entries < PURGED_AT_ONCE:
+            key = self._to_purge.pop()
+            entries += len(self._watchers.get(key, ()))
+            self._sweep(key)
+        if self._to_purge:
+            self._scheduler.call_soon(self._purge)
 
     def complete_all(self) -> None:
         """Force every operation that still waits, as at shutdown."""

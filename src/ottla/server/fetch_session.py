@@ -291,6 +291,8 @@ class FetchSessionCache:
         if len(partitions) > MAX_FETCHED:
             self.check_size(body)
             partitions = list(self._requested(body, uses_topic_ids))
+        if len(partitions) > 1:  # one that is named again counts once, as in Kafka
+            partitions = list({each.key: each for each in partitions}.values())
         session = None
         if body.session_epoch == INITIAL_EPOCH:
             is_of_follower = is_follower(body)

@@ -229,3 +229,53 @@ def test_cancelled_operation_is_released_without_being_done(
     assert operation.events == ["try"]
     assert not operation.force_complete()
     assert (purgatory.watched, purgatory.delayed) == (0, 0)
+
+
+def test_operation_is_tried_once_for_all_its_keys_that_changed(
+    purgatory: DelayedOperationPurgatory[str],
+) -> None:
+    """To try one that waits for thousands of partitions is to look at all of them."""
+    wide, narrow = Wait(), Wait()
+    purgatory.watch(wide, "abc")
+    purgatory.watch(narrow, "c")
+    purgatory.check(["a", "b", "c", "unknown"])
+    assert (wide.events, narrow.events) == (["try"], ["try"])
+
+    wide.can_complete = True
+    purgatory.check_all()
+    assert (wide.events, narrow.events) == (["try", "try", "complete"], ["try", "try"])
+
+
+def test_operations_that_are_due_are_tried_some_at_a_time(
+    purgatory: DelayedOperationPurgatory[str],
+) -> None:
+    """They count by their entries; those that end before their turn are passed over."""
+    waits = [Wait() for _ in range(5)]
+    for each in waits:
+        purgatory.watch(each, "abc")
+    purgatory.note("ab")
+    assert purgatory.try_due(6)
+    assert [each.events for each in waits] == [["try"], ["try"], [], [], []]
+    waits[2].force_complete()
+    purgatory.note("c")
+    assert not purgatory.try_due(100)
+
+    assert [len(each.events) for each in waits] == [2, 2, 1, 1, 1]
+
+
+def test_many_leftovers_are_purged_when_they_are_half_and_in_steps(
+    purgatory: DelayedOperationPurgatory[int], runtime: MockRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each of many waits that end would look at the lists of all the others."""
+    monkeypatch.setattr("ottla.runtime.purgatory.PURGED_AT_ONCE", 50)
+    waits = [Wait() for _ in range(10)]
+    for each in waits:
+        purgatory.watch(each, range(20))
+    for each in waits[:5]:
+        each.cancel()
+    assert purgatory.watched == 200
+    waits[5].cancel()
+    assert 140 <= purgatory.watched < 200
+    runtime.scheduler.run_ready()
+
+    assert purgatory.watched == 80

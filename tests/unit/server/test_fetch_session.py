@@ -94,6 +94,19 @@ def test_partition_that_is_asked_for_again_from_the_same_offset_is_told_again(ca
     assert named(again) == [1]
 
 
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_partition_that_a_request_names_again_counts_once(cache, epoch):
+    """With and without a session; each time it was named cost a look at all of them."""
+    body = request(epoch=epoch, partitions=(0, 1, 0))
+    body.topics[0].partitions[2].fetch_offset = 5
+    context = cache.context_for(body, OLD)
+
+    named_twice = [
+        (part.topic_partition.partition, part.fetch_offset) for part in context.partitions
+    ]
+    assert named_twice == [(0, 5), (1, 0)]
+
+
 def test_partitions_with_data_go_to_the_end(cache):
     """What was served last is read last, so that a busy partition does not starve the others."""
     full = cache.context_for(request(), OLD)
