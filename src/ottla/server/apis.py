@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
 from functools import cache, partial
@@ -125,6 +126,10 @@ class Slicing(NamedTuple):
     """Whether what is named again is answered once."""
     element_bytes: int = 1
     """An element of the request has so many bytes at least."""
+    is_whole: bool = False
+    """Whether an entry has one answer, which parts of it cannot have."""
+    named_by: tuple[str, ...] = ()
+    """What names an entry, where handlers refuse entries of one name: they are in one slice."""
 
     @property
     def whole_bytes(self) -> int:
@@ -137,6 +142,10 @@ class Slicing(NamedTuple):
         if self.names_once and len(entries) > 1:
             entries = once(entries, self.entries[1:])
             setattr(body, self.entries[0], entries)
+        if self.named_by and len(entries) > 1:
+            repeated, entries = apart(entries, self.named_by)
+            if repeated:
+                yield repeated
         if len(self.entries) == 1:
             for place in range(0, len(entries), self.most):
                 yield entries[place : place + self.most]
@@ -144,14 +153,16 @@ class Slicing(NamedTuple):
         part: list[Any] = []
         room = self.most
         for entry in entries:
-            for piece in pieces(entry, self.entries[1:], room, self.most):
+            parts = (entry,) if self.is_whole else pieces(entry, self.entries[1:], room, self.most)
+            for piece in parts:
                 weight = weigh(piece, self.entries[1:])
                 if weight > room and part:
                     yield part
                     part, room = [], self.most
                 part.append(piece)
                 room -= weight
-        yield part
+        if part:
+            yield part
 
     def join(self, whole: Response, more: Response) -> None:
         """Put the results of one more slice behind the others."""
@@ -222,6 +233,18 @@ def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
     return list(found.values())
 
 
+def apart(entries: list[Any], named_by: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """The entries whose names are there more than once, and the others."""
+    names = [entry if type(entry) is str else attrgetter(*named_by)(entry) for entry in entries]
+    counts = Counter(names)
+    if len(counts) == len(entries):
+        return [], entries
+    repeated = [entry for entry, name in zip(entries, names, strict=True) if counts[name] > 1]
+    return repeated, [
+        entry for entry, name in zip(entries, names, strict=True) if counts[name] == 1
+    ]
+
+
 @cache
 def identity_of(cls: Any) -> Callable[[Any], Any]:
     """Gives all values of a struct but its lists."""
@@ -240,6 +263,7 @@ def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
 
 
 TOPICS: Final = ("topics", "partitions")
+RESOURCE: Final = ("resource_type", "resource_name")
 PRODUCE_PARTITIONS: Final = 200
 SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
     ApiKey.PRODUCE: (
@@ -271,17 +295,29 @@ SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
     ApiKey.DESCRIBE_GROUPS: (Slicing(("groups",), ("groups",), 50, names_once=True),),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (Slicing(("group_ids",), ("groups",), 20, names_once=True),),
     ApiKey.DELETE_GROUPS: (Slicing(("groups_names",), ("results",), 100, names_once=True),),
-    ApiKey.CREATE_TOPICS: (Slicing(("topics", "assignments", "broker_ids"), ("topics",), 20),),
+    ApiKey.CREATE_TOPICS: (
+        Slicing(
+            ("topics", "assignments", "broker_ids"),
+            ("topics",),
+            20,
+            is_whole=True,
+            named_by=("name",),
+        ),
+    ),
     ApiKey.DELETE_TOPICS: (
-        Slicing(("topic_names",), ("responses",), 50),
-        Slicing(("topics",), ("responses",), 50),
+        Slicing(("topic_names",), ("responses",), 50, named_by=("topic_names",)),
+        Slicing(("topics",), ("responses",), 50, named_by=("name", "topic_id")),
     ),
-    ApiKey.CREATE_PARTITIONS: (Slicing(("topics",), ("results",), 20),),
+    ApiKey.CREATE_PARTITIONS: (Slicing(("topics",), ("results",), 20, named_by=("name",)),),
     ApiKey.DESCRIBE_CONFIGS: (
-        Slicing(("resources", "configuration_keys"), ("results",), 10, names_once=True),
+        Slicing(
+            ("resources", "configuration_keys"), ("results",), 10, names_once=True, is_whole=True
+        ),
     ),
-    ApiKey.ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10),),
+    ApiKey.ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10, named_by=RESOURCE),),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+        Slicing(("resources",), ("responses",), 10, named_by=RESOURCE),
+    ),
     ApiKey.CREATE_ACLS: (Slicing(("creations",), ("results",), 100),),
     ApiKey.DELETE_ACLS: (Slicing(("filters",), ("filter_results",), 20),),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (

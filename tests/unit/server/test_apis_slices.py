@@ -39,6 +39,14 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.protocol.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+)
 from ottla.protocol.wire import uvarint_bytes
 from ottla.server.apis import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Apis, Slicing, once, weigh
 from ottla.testing import mock_runtime
@@ -227,6 +235,42 @@ def test_row_of_slices_names_lists_that_the_messages_have(key):
             for name in names:
                 (field,) = [each for each in cls.fields if each.name == name]
                 cls = field.type.element
+
+
+@pytest.mark.parametrize("key", sorted(SLICED), ids=lambda key: ApiKey(key).name)
+def test_entry_with_one_answer_is_in_one_slice(key):
+    """A topic was made of the first assignments alone, and answered with once for each part."""
+    for slicing in SLICED[key]:
+        assert slicing.is_whole == (len(slicing.results) == 1 < len(slicing.entries))
+
+
+def test_topic_of_many_assignments_is_made_whole():
+    """However many there are, and whatever stands beside it."""
+    topics = [CreatableTopic(name=name) for name in ("a", "b", "c")]
+    topics[1].assignments = [
+        CreatableReplicaAssignment(partition_index=n, broker_ids=[1, 2]) for n in range(60)
+    ]
+    asked: list[list[tuple[str, int]]] = []
+
+    def handle(context: Any, body: CreateTopicsRequest) -> CreateTopicsResponse:
+        asked.append([(topic.name, len(topic.assignments)) for topic in body.topics])
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=t.name) for t in body.topics])
+
+    answer = World(ApiKey.CREATE_TOPICS, handle).ask(CreateTopicsRequest(topics=topics), 5)
+
+    assert asked == [[("a", 0)], [("b", 60)], [("c", 0)]]
+    assert [topic.name for topic in answer.topics] == ["a", "b", "c"]
+
+
+def test_entries_that_share_a_name_are_in_one_slice():
+    """They are refused together, wherever they stand: one was deleted, and the other unknown."""
+    names = [f"t{number}" for number in range(120)] + ["t3", "t70"]
+    (slicing, _) = SLICED[ApiKey.DELETE_TOPICS]
+    slices = list(slicing.cut(DeleteTopicsRequest(topic_names=names)))
+
+    assert slices[0] == ["t3", "t70", "t3", "t70"]
+    assert sorted(chain(*slices)) == sorted(names)
+    assert max(map(len, slices)) <= slicing.most
 
 
 @pytest.mark.parametrize("seed", range(20))
