@@ -1,8 +1,8 @@
-"""What a producer or consumer measures of itself, under the names of Kafka's clients.
+"""The metrics of a producer or consumer, under the names of Kafka's clients.
 
 Counts are taken for each request and each batch, never for a record. Rates are those of the last
-30 to 60 seconds, as with Kafka's metrics.sample.window.ms and metrics.num.samples; what has no
-value yet is NaN.
+30 to 60 seconds, as with Kafka's metrics.sample.window.ms and metrics.num.samples; a metric
+without a value yet is NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LATENCIES: Final[dict[ApiKey, tuple[str, str]]] = {
     ApiKey.HEARTBEAT: ("consumer-coordinator-metrics", "heartbeat"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer-coordinator-metrics", "heartbeat"),
 }
-"""The requests that have a metric of their own: its group, and what its name begins with."""
+"""The requests that have a metric of their own: its group, and the beginning of its name."""
 
 THROTTLED: Final = {
     ApiKey.PRODUCE: ("producer-metrics", "produce"),
@@ -64,7 +64,7 @@ class Counted:
 class RequestTimes:
     """The requests of a client: how many there were, and how long their answers took.
 
-    `throttled` are the delays that brokers have told, with the answers.
+    `throttled` are the delays in the responses of brokers.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -100,7 +100,7 @@ def average_and_maximum(name: str, values: WindowedValues, now_ms: int) -> dict[
 
 
 class ClientMetrics:
-    """What producers and consumers have in common: their requests and connections."""
+    """The metrics that producers and consumers have in common: requests and connections."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class ClientMetrics:
 
 
 class TopicCounts:
-    """What a producer has sent to one topic."""
+    """The records that a producer has sent to one topic."""
 
     __slots__ = ("byte_count", "error_count", "record_count", "retry_count")
 

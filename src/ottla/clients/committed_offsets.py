@@ -45,7 +45,7 @@ NO_MEMBERSHIP = GroupMembership()
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """What a transactional producer needs to know about the consumer whose offsets it commits."""
+    """The consumer of a group, as a transactional producer names it when it commits its offsets."""
 
     group_id: str
     membership: GroupMembership = NO_MEMBERSHIP

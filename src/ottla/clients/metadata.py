@@ -1,4 +1,4 @@
-"""What a client knows about the cluster: brokers, topics, and the partitions' leaders.
+"""The cluster as a client knows it: brokers, topics, and the partitions' leaders.
 
 The view is cached, and refreshed when it proves wrong, incomplete or old.
 """
@@ -118,7 +118,7 @@ class Metadata:
                 self._runtime.scheduler, deadline.left_ms, asyncio.shield(self._next_update), ""
             )
         except KafkaTimeoutError:
-            pass  # the caller checks the deadline, and reports what it waited for
+            pass  # the caller checks the deadline, and reports its own reason to wait
 
     async def topic(self, name: str, deadline: Deadline) -> TopicInfo:
         """An existing topic; waits while it may be auto-created or lacks a leader."""

@@ -88,7 +88,7 @@ class NetworkClient:
                 self._forget(node_id, "the brokers have changed")
 
     def metrics(self, group: str) -> ClientMetrics:
-        """What this client measures of its requests, as the first part of a producer's metrics."""
+        """The metrics of this client's requests, as the first part of a producer's metrics."""
         connections = self._connections
         return ClientMetrics(
             self.runtime,
@@ -229,7 +229,7 @@ class NetworkClient:
         return (await self.ready(node_id)).version_of(request)
 
     def close_idle(self) -> None:
-        """Close what has not been used for connections.max.idle.ms."""
+        """Close connections that have not been used for connections.max.idle.ms."""
         idle_ms = self.config.connections_max_idle_ms
         now_ms = self.runtime.clock.monotonic_ms()
         for node_id, connection in list(self._connections.items()):
@@ -238,7 +238,7 @@ class NetworkClient:
                 self._forget(node_id, f"not used for {idle_ms} ms")
 
     def disconnect(self) -> None:
-        """Close what is open and idle, so that the next request comes by a new connection."""
+        """Close connections that are idle, so that the next request comes by a new one."""
         for node_id, connection in list(self._connections.items()):
             if connection.is_ready and not connection.in_flight:
                 self._forget(node_id, "a new connection is wanted")
@@ -297,9 +297,9 @@ def bootstrap_nodes(servers: Iterable[str]) -> dict[int, Node]:
 
 
 def response_error(code: int, what: str, message: str | None = None) -> KafkaError | None:
-    """The exception for the error code of a response, naming what was asked; None if it is 0.
+    """The exception for the error code of a response, with the subject of the request; None for 0.
 
-    `what` is a kind and a name, as in `topic orders`; a message that says the name is not prefixed.
+    `what` is a kind and a name, as in `topic orders`; a message with the name gets no prefix.
     """
     if code == ErrorCode.NONE:
         return None

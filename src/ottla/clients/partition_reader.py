@@ -102,7 +102,7 @@ class ReadUpTo(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """The first offset at which a log differs from what was read, None if that is not known;
+    """The first offset at which a log differs from the records read, None if that is not known;
     and the epoch of the leader that reported it."""
 
     offset: int | None
@@ -143,8 +143,8 @@ class PartitionReader(ClosedOnExit):
         Each view holds one or more whole batches. The first one may begin, and the last one end,
         outside the range: batches are not cut. Control batches are left out, and for
         read_committed those of aborted transactions. Raises OFFSET_OUT_OF_RANGE if the log does
-        not reach back to the start, LogTruncationError if a new leader's log differs from what was
-        read so far (KIP-320), TopicRecreatedError if the topic was deleted and created again
+        not reach back to the start, LogTruncationError if a new leader's log differs from the
+        records read (KIP-320), TopicRecreatedError if the topic was deleted and created again
         meanwhile, and KafkaTimeoutError if default.api.timeout.ms pass without
         anything new.
         """
@@ -166,7 +166,7 @@ class PartitionReader(ClosedOnExit):
     def truncations(
         self, positions: Mapping[TopicPartition, ReadUpTo]
     ) -> dict[TopicPartition, Truncation]:
-        """Which of the logs no longer have what was read up to the positions (KIP-320).
+        """The logs that no longer have the records read up to the positions (KIP-320).
 
         If a leader does not know the epoch at all, it is asked for up to default.api.timeout.ms, as
         it may no longer lead. Brokers before Kafka 2.3 cannot tell, and then none is found.
@@ -422,7 +422,7 @@ def is_unknown_epoch(answer: object) -> bool:
 
 
 def parting_by(answer: EpochEndOffset | KafkaError, offset: int) -> Parting | None:
-    """Where the log differs from what was read up to `offset`, by a leader's answer; or raises."""
+    """Where the log differs from the records read up to `offset`, by its leader; or raises."""
     if not isinstance(answer, KafkaError):
         return parting_before(offset, answer)
     if answer.error is ErrorCode.UNSUPPORTED_VERSION:
@@ -442,7 +442,7 @@ def chunk_of(left: UnreadRange, data: PartitionData) -> Chunk:
         parting = parting_of(data.diverging_epoch)
         if parting.offset is None or parting.offset < left.start:
             raise LogTruncationError(left.partition, left.start, parting.offset)
-        # The log has what was read, but no such epoch: its last batch was compacted away.
+        # The log has the records, but no such epoch: its last batch was compacted away.
         return Chunk([], left.start, parting.epoch)
     found, malformed = split_batches(data.records or b"")
     if malformed is not None and not found:

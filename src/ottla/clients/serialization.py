@@ -53,7 +53,7 @@ class JsonSerializer:
 
 
 class JsonDeserializer:
-    """Decodes what the json module can read."""
+    """Decodes values that the json module can read."""
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         return json.loads(data)

@@ -190,7 +190,7 @@ class EpochQuestion(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """The first offset at which a log differs from what was read, and the epoch before it.
+    """The first offset at which a log differs from the records read, and the epoch before it.
 
     They are None and -1 if the leader cannot tell.
     """
@@ -229,7 +229,7 @@ async def epoch_ends(
 
 
 def parting_before(offset: int, end: EpochEndOffset) -> Parting | None:
-    """Where the log differs from what was read up to `offset`; None if it has all of that."""
+    """Where the log differs from the records read up to `offset`; None if it has all of them."""
     if end.end_offset == NO_OFFSET or end.leader_epoch == NO_EPOCH:
         return Parting(None, NO_EPOCH)
     if end.end_offset < offset:

@@ -1,4 +1,4 @@
-"""Who may do what, and in whose name: ACLs and delegation tokens."""
+"""ACLs, as `Admin` lists, creates and deletes them."""
 
 from __future__ import annotations
 

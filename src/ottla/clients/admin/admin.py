@@ -254,7 +254,7 @@ class Admin(ClosedOnExit):
     def delete_acls(
         self, filters: Iterable[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Remove what each filter matches, and return it."""
+        """Remove the ACLs that each filter matches, and return them."""
         return checked(self._run(self._acls.delete_acls(list(filters))))
 
     # Delegation tokens
@@ -355,7 +355,7 @@ class Admin(ClosedOnExit):
     def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, TransactionDescription]:
-        """What the coordinators know about transactional ids."""
+        """The transactional ids as their coordinators know them."""
         return checked(self._run(self._transactions.describe_transactions(transactional_ids)))
 
     def describe_producers(

@@ -90,7 +90,7 @@ def _named(principal: KafkaPrincipal) -> dict[str, str]:
 
 
 def _requester(token: Any) -> KafkaPrincipal | None:
-    """Who asked for a token; brokers before 3.3 do not say."""
+    """The requester of a token; brokers before 3.3 do not name it."""
     name = token.token_requester_principal_name
     return KafkaPrincipal(token.token_requester_principal_type, name) if name else None
 

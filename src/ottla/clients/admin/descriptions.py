@@ -70,7 +70,7 @@ class ClusterDescription(Value):
 
 
 class ConfigResource(NamedTuple):
-    """What has settings: a topic, a group, or a broker by its id ("" for all brokers)."""
+    """A thing with settings: a topic, a group, or a broker by its id ("" for all brokers)."""
 
     type: ConfigResourceType
     name: str

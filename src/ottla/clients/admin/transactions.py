@@ -46,7 +46,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """What its coordinator knows about a transactional id; the start only if one is open."""
+    """A transactional id as its coordinator knows it; the start only if a transaction is open."""
 
     coordinator_id: int
     state: str

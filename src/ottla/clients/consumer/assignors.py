@@ -18,7 +18,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class MemberSubscription(Value):
-    """The topics and partitions of a member; `owned` is what it reported for `generation`."""
+    """The topics and partitions of a member; it reported `owned` for `generation`."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()
@@ -48,9 +48,9 @@ class Assignor(ABC):
 
 
 def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:
-    """Member ids in the order that decides who gets the remainder: static members first (KIP-345).
+    """Member ids in the order that decides which of them get the remainder: static members first.
 
-    Static members are ordered by instance id, so that a restart does not move their partitions.
+    Static members (KIP-345) are ordered by instance id: a restart does not move their partitions.
     """
 
     def order(member_id: str) -> tuple[bool, str]:
@@ -119,14 +119,14 @@ class RoundRobinAssignor(Assignor):
 
 
 class Ownership(NamedTuple):
-    """What a member owned, and in which generation of the group."""
+    """The partitions that a member owned, and the generation of the group in which it did."""
 
     partitions: Sequence[TopicPartition]
     generation: int
 
 
 class StickyAssignor(Assignor):
-    """Members keep what they own; orphaned and surplus partitions go to members with fewer.
+    """Members keep their partitions; orphaned and surplus ones go to members with fewer.
 
     Nine partitions of three members, the third leaves: the first has 0-2 and 6-7, the second 3-5
     and 8. Invariant: no member has two partitions more than another that could take one of them.
@@ -138,7 +138,7 @@ class StickyAssignor(Assignor):
         return encode_ownership(owned, generation)
 
     def ownership(self, member: MemberSubscription) -> Ownership:
-        """What the member reports as owned; an eager member reports it in its user data."""
+        """The partitions that the member reports; an eager member reports them in its user data."""
         if member.user_data is None:
             return Ownership(member.owned, member.generation)
         return decode_ownership(member.user_data)
@@ -164,7 +164,7 @@ def _kept(
     members: Mapping[str, MemberSubscription],
     owners: Mapping[str, Ownership],
 ) -> Assignment:
-    """What members keep: of two claims the newer generation wins, equal ones both lose."""
+    """The partitions that members keep: of two claims the newer one wins, equal ones both lose."""
     existing = set(partitions)
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member_id, owned in owners.items():
@@ -247,7 +247,7 @@ def encode_ownership(owned: Sequence[TopicPartition], generation: int) -> bytes:
 
 
 def decode_ownership(data: bytes) -> Ownership:
-    """Both versions of the user data; what cannot be read counts as owning nothing.
+    """Both versions of the user data; unreadable data count as owning nothing.
 
     It comes from another member and is only a preference: bad data must not stop the group.
     """

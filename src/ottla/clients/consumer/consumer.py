@@ -73,7 +73,7 @@ class Consumer(ClosedOnExit):
             self._io.close()
             raise
 
-    # What to read
+    # The partitions and positions to read
 
     def subscribe(
         self,
@@ -187,7 +187,7 @@ class Consumer(ClosedOnExit):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed; partitions without a commit are left out."""
+        """The offsets that the group has committed; partitions without a commit are left out."""
         with self._alone():
             wanted = [TopicPartition(*partition) for partition in partitions]
             return self._run(self._core.committed(wanted, self._deadline(timeout_ms)), timeout_ms)
@@ -203,9 +203,9 @@ class Consumer(ClosedOnExit):
             return self._run(self._core.high_watermark(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How far the position is behind what may be read; None where unknown yet (KIP-695).
+        """How far the position is behind the last readable record; None if unknown yet (KIP-695).
 
-        What may be read ends at the high watermark, with isolation.level=read_committed at the
+        Records are readable up to the high watermark, with isolation.level=read_committed up to the
         last stable offset, both as of the last fetch.
         """
         with self._alone():
@@ -248,7 +248,7 @@ class Consumer(ClosedOnExit):
     def log_end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The ends of the leaders' logs, with what is not replicated or not committed yet."""
+        """The ends of the leaders' logs, with records that are not replicated or committed yet."""
         wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
         found = self._list(wanted, timeout_ms, DEBUGGING_REPLICA_ID)
         return {partition: result.offset for partition, result in found.items()}
@@ -261,10 +261,10 @@ class Consumer(ClosedOnExit):
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
 
     def metrics(self) -> Metrics:
-        """What the consumer measures of itself, by group and name, as Kafka's clients have it.
+        """The metrics of the consumer, by group and name, as Kafka's clients have them.
 
-        Such as `consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; what has
-        no value yet is NaN.
+        Such as `consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; a metric
+        without a value yet is NaN.
         """
         with self._alone():
             return self._run(self._core.read_metrics())

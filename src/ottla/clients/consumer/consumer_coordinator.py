@@ -45,10 +45,10 @@ METADATA_LIMIT_MS = 10_000
 class ConsumerCoordinator:
     """Runs the rebalances of one consumer, each as a task, and commits for it.
 
-    A rebalance stops at each event until the application was told of it (`acknowledge`); a poll
+    A rebalance stops at each event until the application has handled it (`acknowledge`); a poll
     gets the events from `step`. It takes partitions away, and commits for the application, only
-    during a poll, which returns no records while `is_revoking`: what earlier polls have returned is
-    handled by then. Else a record would be committed before it is handled, or handled twice.
+    during a poll, which returns no records while `is_revoking`: the records of earlier polls have
+    been handled by then. Else a record would be committed before it is handled, or handled twice.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ConsumerCoordinator:
         return self._events[0][0] if self._events else None
 
     def acknowledge(self) -> None:
-        """The application was told of the event that `step` returned."""
+        """The application has handled the event that `step` returned."""
         if self._events:
             _, told = self._events.popleft()
             if not told.done():
@@ -209,7 +209,7 @@ class ConsumerCoordinator:
         self._assignment.generation = generation
 
     async def _tell(self, kind: RebalanceKind, partitions: list[TopicPartition]) -> None:
-        """Queue an event for the application, and wait until it was told."""
+        """Queue an event for the application, and wait until the application has handled it."""
         if not partitions and kind is not RebalanceKind.ASSIGNED:
             return
         if self._subscriptions.listener is None:
@@ -241,7 +241,7 @@ class ConsumerCoordinator:
     def _joins_again(self, error: KafkaError, before: GroupMembership) -> bool:
         """Whether a commit was refused only because this member has joined again meanwhile.
 
-        Under the cooperative protocol it continues to read what it has. These partitions stay its
+        Under the cooperative protocol it continues to read its partitions. These stay its
         own until a poll revokes them, so that it may commit them in the next generation as well.
         """
         if error.error not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
@@ -364,7 +364,7 @@ class GroupAssignment:
 
 
 def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
-    """What a member wants and has, as its leader learns it."""
+    """The subscription and the partitions of a member, as its leader reads them."""
     stored = decode_subscription(member.metadata)
     return MemberSubscription(
         stored.topics,

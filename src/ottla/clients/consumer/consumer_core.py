@@ -116,7 +116,7 @@ class ConsumerCore:
     async def poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
     ) -> list[T] | RebalanceEvent:
-        """As `poll`; `collect` takes what has arrived and says whether there is room for more."""
+        """As `poll`; `collect` takes fetched batches and returns whether there is room for more."""
         self.metrics.on_poll()
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()
@@ -166,7 +166,7 @@ class ConsumerCore:
         return assigning.is_revoking or assigning.member.membership.generation == NO_GENERATION
 
     def acknowledge(self) -> None:
-        """The application was told of the event that `poll` returned."""
+        """The application has handled the event that `poll` returned."""
         if self.coordinator is not None:
             self.coordinator.acknowledge()
 
@@ -186,7 +186,7 @@ class ConsumerCore:
         self.unsettle()
 
     def _settle(self) -> RebalanceEvent | None:
-        """Do all work but fetching; returns an event that the application must be told of."""
+        """Do all work but fetching; returns an event that the application has to handle."""
         assigning = self._assigning
         if assigning is not None:
             event = assigning.step()
@@ -342,7 +342,7 @@ class ConsumerCore:
         return {partition: lag for partition, lag in lags.items() if lag is not None}
 
     async def current_lag(self, partition: TopicPartition) -> int | None:
-        """How far the position is behind the end of what may be read; None if unknown."""
+        """How far the position is behind the last readable record; None if unknown."""
         return self._lag(partition)
 
     def _lag(self, partition: TopicPartition) -> int | None:
@@ -444,7 +444,7 @@ class ConsumerCore:
         now_ms = self.runtime.clock.monotonic_ms()
         if self.coordinator is not None and now_ms >= self._commit_ms:
             self._commit_ms = now_ms + self.config.auto_commit_interval_ms
-            # The current positions: what this poll is about to return is not read yet.
+            # The current positions: the records that this poll is about to return are not read yet.
             commit = self.coordinator.auto_commit(self.positions(), self.config.request_timeout_ms)
             self.runtime.scheduler.spawn(commit, "automatic commit")
 

@@ -55,7 +55,7 @@ async def _nothing_to_lose() -> None:
 class ConsumerGroupMember:
     """The membership of one consumer.
 
-    `target` is the last assignment of the coordinator, `owned` what the consumer reads;
+    `target` is the last assignment of the coordinator, `owned` the partitions that are read;
     `needs_join` says that they differ, or that the member is not in the group. Invariant: while the
     epoch is 0 the member owns nothing that the group knows of.
     """
@@ -98,7 +98,7 @@ class ConsumerGroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Never: a member that has joined gets new epochs by heartbeats, and keeps what it has."""
+        """Never: a member gets new epochs by heartbeats, and keeps its partitions."""
         return False
 
     @property
@@ -188,7 +188,7 @@ class ConsumerGroupMember:
             if error is not None:
                 raise error
         except KafkaError:
-            self._told_owned = self._told_topics = None  # it is unknown what has arrived
+            self._told_owned = self._told_topics = None  # the heartbeat may be lost
             raise
         if was_joined and not self.is_joined:
             return  # it belongs to a membership that has ended
@@ -196,7 +196,7 @@ class ConsumerGroupMember:
         self._take(answer)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
-        """A heartbeat with all fields that the coordinator may not know, or only what is new."""
+        """A heartbeat with all fields that the coordinator may not know, or only changed ones."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._link.group_id,
             member_id=self.member_id,

@@ -1,4 +1,4 @@
-"""Reads ahead: keeps a fetch in flight to every leader, and returns what has arrived."""
+"""Reads ahead: keeps a fetch in flight to every leader, and returns the batches that arrived."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Fetcher:
                     has_room |= self._forget_if_empty(fetch)
         except KafkaError:
             if not found:
-                raise  # else return what there is; the error comes with the next call
+                raise  # else return the batches that arrived; the error comes with the next call
         finally:
             self._completed.extendleft(reversed(paused))
         return found, has_room
@@ -196,7 +196,7 @@ class Fetcher:
                 doubtful.append(state)
             else:
                 by_node.setdefault(node_id, []).append(state)
-        # Buffered records are read first, so that the position is what the application has read.
+        # Buffered records are read first, so that the position is that of the application.
         must_wait = self._validator.ask([state for state in doubtful if not state.buffered])
         if must_wait:
             later_ms = now_ms + self._config.retry_backoff_ms

@@ -57,7 +57,7 @@ class GroupMember:
         on_change: Callable[[], object],
         protocol_type: str = CONSUMER_PROTOCOL_TYPE,
     ) -> None:
-        """`protocol_type` is what the members tell each other: a group's has one for all."""
+        """`protocol_type` is the kind of data that members exchange: a group has one for all."""
         self._protocol_type = protocol_type
         self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION

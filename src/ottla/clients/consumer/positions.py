@@ -1,4 +1,4 @@
-"""Where reading begins, and whether the log still has what was read (KIP-320, KIP-516).
+"""Where reading begins, and whether the log still has the records read so far (KIP-320, KIP-516).
 
 A partition begins at the committed offset, else as auto.offset.reset says. After an unclean
 election the new leader may lack records that a consumer has read, and write others in their place.
@@ -144,8 +144,8 @@ class LogTruncationError(KafkaError):
     """Records before the position were lost: the log has diverged since they were read.
 
     `position` is that of the consumer, `divergent_offset` the first offset at which the log differs
-    from what it has read, None if the leader cannot tell. Only raised if auto.offset.reset is none;
-    the application may `seek` to the divergent offset to continue.
+    from the records read so far, None if the leader does not know. Only raised if
+    auto.offset.reset is none; the application may `seek` to the divergent offset to continue.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class PositionValidator:
         return must_wait
 
     def diverge(self, state: TopicPartitionState, parting: Parting, leader_epoch: int) -> None:
-        """Handle a leader's log that differs, from `parting` on, from what was read.
+        """Handle a leader's log that differs, from `parting` on, from the records read so far.
 
         Without a reset policy the application gets an error; with one, reading continues at the
         first offset that differs, the nearest one at which nothing is skipped.

@@ -32,7 +32,7 @@ STALE_EPOCH_RETRIES = 5
 
 
 class ReconcilingCoordinator(ConsumerCoordinator):
-    """Revokes what the coordinator took away, takes what it assigned, and commits with the epoch.
+    """Revokes and takes partitions as the coordinator assigns them, and commits with the epoch.
 
     `_unnamed` says that the target has partitions whose topic names are not known yet.
     """

@@ -1,4 +1,4 @@
-"""What a consumer reads: topics or partitions, and how far it has got in each of them."""
+"""The topics or partitions that a consumer reads, and how far it has got in each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
-# What an application is told when its assignment in a group changes.
+# An event for the application when its assignment in a group changes.
 
 
 class SubscriptionState:
@@ -137,7 +137,7 @@ class RebalanceKind(Enum):
 
 
 class RebalanceEvent(NamedTuple):
-    """A change that the application must be told of before polling continues."""
+    """A change that the application has to handle before polling continues."""
 
     kind: RebalanceKind
     partitions: tuple[TopicPartition, ...]
@@ -190,9 +190,9 @@ class TopicPartitionState:
     """How far one assigned partition has been read.
 
     `position` is the offset of the next record that the application gets, `fetch_offset` that of
-    the next one to be fetched; what lies between has been fetched already. `leader_epoch` and
+    the next one to be fetched; the records between have been fetched already. `leader_epoch` and
     `fetched_epoch` are the leader epochs of the batches before these. `generation` counts
-    the jumps (seek, reset): what was fetched before the last one is no longer wanted. `topic_id` is
+    the jumps (seek, reset): records fetched before the last one are no longer wanted. `topic_id` is
     that of the topic in which the position is, NO_UUID until the metadata have one: another topic
     of the same name has other records at the same offsets.
     """

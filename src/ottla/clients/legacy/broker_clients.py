@@ -101,7 +101,7 @@ class BrokerLink:
         self._connection.send_without_response(request, version)
 
     async def metadata(self, topic: str, *, may_create: bool = True) -> MetadataResponse:
-        """What the broker knows about a topic."""
+        """The metadata of a topic, as a broker has them."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create
         )
@@ -168,7 +168,7 @@ class BrokerLink:
 
 
 class FetchRequest(NamedTuple):
-    """What to fetch: from which offset on, and how many bytes at most.
+    """The request for a partition: from which offset on, and how many bytes at most.
 
     A larger batch of messages is returned all the same, if it is the first one.
     """

@@ -1,4 +1,4 @@
-"""What a consumer of the 0.7 design keeps in the registry: its id, its partitions, its offsets.
+"""The nodes of a consumer of the 0.7 design in the registry: its id, its partitions, its offsets.
 
 A consumer is in its group for as long as its id node exists. Every other write is combined with a
 check of that node: a write that comes too late, after the session has ended, is refused.

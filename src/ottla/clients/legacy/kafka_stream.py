@@ -1,6 +1,6 @@
 """The streams of a connector: blocking iterators, each for one thread of the application.
 
-Beside them what fetches the partitions of a connector, and puts what arrives into its streams.
+Beside them the threads that fetch the partitions of a connector and fill its streams.
 """
 
 from __future__ import annotations

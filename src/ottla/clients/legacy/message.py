@@ -43,7 +43,7 @@ class MessageAndOffset(NamedTuple):
 
 
 class MessageAndMetadata(NamedTuple):
-    """What a stream yields: the decoded message and its place."""
+    """An item of a stream: the decoded message and its place."""
 
     message: Any
     topic: str

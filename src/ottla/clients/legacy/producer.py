@@ -54,7 +54,7 @@ class Producer(ClosedOnExit):
         with Producer({"zk.connect": "localhost:2181", "serializer.class": StringEncoder}) as p:
             p.send(ProducerData("pages", "user-7", ["/index.html", "/about.html"]))
 
-    Any thread may use it. Leaving the block, or `close`, sends what is queued.
+    Any thread may use it. Leaving the block, or `close`, sends the queued messages.
     """
 
     def __init__(self, config: LegacyProducerConfig | Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class Producer(ClosedOnExit):
         return 0 if self._queue is None else self._queue.failed_count
 
     def close(self) -> None:
-        """Send what is queued and close the connections. Closing twice does nothing."""
+        """Send the queued messages and close the connections. Closing twice does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -209,7 +209,7 @@ class ZooKeeperPartitionInfo:
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
 
     async def _read(self, topic: str) -> bool:
-        """Take over what ZooKeeper has about a topic; returns whether it can be sent to."""
+        """Take over ZooKeeper's nodes of a topic; returns whether messages can be sent to it."""
         if topic not in self._topic_watches:
             refresh = partial(self._refresh_topic_soon, topic)
             self._topic_watches[topic] = self._registry.watch_data(paths.topic(topic), refresh)

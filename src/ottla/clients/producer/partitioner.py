@@ -21,7 +21,7 @@ class Partitioner(Protocol):
     """Kafka's interface, for the setting `partitioner.class`.
 
     The class may also have `configure(settings)`, which gets the producer's settings under Kafka's
-    names before the first record, and `close()`. What `partition` returns is a partition number.
+    names before the first record, and `close()`. `partition` returns a partition number.
     """
 
     def partition(
@@ -39,7 +39,7 @@ class PartitionFunction(Protocol):
     """The short form of a partitioner: any callable of this shape.
 
     It sees the serialized record; `partitions` are all partitions of the topic, `available` those
-    that have a leader just now. What it returns must be one of `partitions`.
+    that have a leader just now. The result must be one of `partitions`.
     """
 
     def __call__(
@@ -53,7 +53,7 @@ class PartitionFunction(Protocol):
 
 
 class CustomPartitioner:
-    """What `partitioner.class` names, made, configured and checked; ConfigError if it is wrong."""
+    """The partitioner of `partitioner.class`, configured and checked; ConfigError if it is wrong."""
 
     def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
         self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"

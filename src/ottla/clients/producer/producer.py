@@ -51,7 +51,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
             print(future.result().offset)
 
     Settings are Kafka's, as keywords with underscores or as a mapping with dots. One producer
-    serves any number of threads. Leaving the block, or `close`, sends what is queued.
+    serves any number of threads. Leaving the block, or `close`, sends the queued records.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
     def take_id(self, transactional_id: str) -> None:
         """Become the producer of another transactional id, with the same connections.
 
-        What was prepared under the id before stays prepared. `init_transactions` comes next.
+        A prepared transaction of the id stays prepared. `init_transactions` comes next.
         """
         self._transactions_of_this().check_may_leave()
         if self._is_closed:
@@ -105,7 +105,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
 
         Blocks, for up to max.block.ms, only for the metadata of a topic that was not used before
         and while buffer.memory is full. Raises at once if the record is invalid, and an open
-        transaction must be aborted; the future and `on_delivery` report what happens later.
+        transaction must be aborted; the future and `on_delivery` report later failures.
         """
         if self._interceptors is not None:
             whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -153,8 +153,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
     def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
         """Queue a batch of one partition whose records are encoded already.
 
-        It is sent as it is, behind what is queued, without lingering; blocks as `send` does.
-        After `flush`, `failure()` of the returned batch tells whether it was delivered.
+        It is sent as it is, behind the queued records, without lingering; blocks as `send` does.
+        After `flush`, `failure()` of the returned batch is its error, None if it was delivered.
         """
         try:
             if self._is_closed:
@@ -176,13 +176,13 @@ class Producer(TransactionalCalls, ClosedOnExit):
     def _note_refusal(self, error: KafkaError) -> None:
         """A record was not taken: if a transaction is open, it can only be aborted.
 
-        Nothing is waited for: this may be the I/O thread, and what ends a transaction comes later.
+        Nothing is waited for: this may be the I/O thread, and the transaction ends later.
         """
         if self._transactions is not None:
             self._io.post(partial(self._transactions.note_refusal, error))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is queued now and wait until all of it is delivered or has failed.
+        """Send the queued records now and wait until all of them are delivered or have failed.
 
         Raises KafkaTimeoutError after `timeout` seconds; by default it is delivery.timeout.ms that
         bounds the wait.
@@ -201,10 +201,10 @@ class Producer(TransactionalCalls, ClosedOnExit):
         return self._io.run(self._core.partitions_for(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
 
     def metrics(self) -> Metrics:
-        """What the producer measures of itself, by group and name, as Kafka's clients have it.
+        """The metrics of the producer, by group and name, as Kafka's clients have them.
 
         Such as `producer.metrics()["producer-metrics"]["record-send-rate"]`; the groups of topics
-        are `producer-topic-metrics.<topic>`. What has no value yet is NaN.
+        are `producer-topic-metrics.<topic>`. A metric without a value yet is NaN.
         """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
@@ -213,7 +213,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
     def close(self, timeout: float | None = None) -> None:
         """Take no more records, deliver those that are queued, and end the I/O thread.
 
-        What is not delivered after `timeout` seconds fails. Closing twice does nothing.
+        Records that are not delivered after `timeout` seconds fail. Closing twice does nothing.
         """
         if self._is_closed:
             return

@@ -40,13 +40,13 @@ OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
-"""Timestamp in ms, key, value, headers: what `build_batch` takes."""
+"""Timestamp in ms, key, value, headers: the arguments of `build_batch`."""
 
 MAX_SEQUENCE = 2**31
 
 
 class BatchFormat(NamedTuple):
-    """What all batches of a producer have in common."""
+    """The settings that all batches of a producer have in common."""
 
     codec: CompressionType
     level: int | None
@@ -296,7 +296,7 @@ def _share_out(records: list[NewRecord], limit: int) -> list[list[NewRecord]]:
 class RecordFuture:
     """The outcome of one `send`, with the methods of a concurrent.futures.Future.
 
-    It is a place in a batch: what happens to the batch is recorded once, there, and a million of
+    It is a place in a batch: the outcome of the batch is recorded once, there, and a million of
     these cost no more than their slots. It cannot be cancelled, as the record is already queued.
     """
 

@@ -107,7 +107,7 @@ class ProducerCore:
         return self.metrics.read()
 
     async def close(self) -> None:
-        """Fail what is not delivered yet, and close the connections."""
+        """Fail undelivered records, and close the connections."""
         if self.transactions is not None:
             await self.transactions.close()
         reason = "the producer was closed before the record was delivered"

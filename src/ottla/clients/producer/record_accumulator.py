@@ -30,9 +30,10 @@ logger = logging.getLogger(__name__)
 class RecordAccumulator:
     """Takes records from any thread; gives batches that are ready to the sender's one thread.
 
-    Invariants, under the one lock: `_used` is the sum of what the unfinished batches reserved, and
-    `_active` holds exactly the queues that have batches. `wake` is called from the sending thread
-    when a batch has become ready, or has begun to linger, since the sender last looked.
+    Invariants, under the one lock: `_used` is the sum of the bytes that unfinished batches have
+    reserved, and `_active` holds exactly the queues that have batches. `wake` is called from the
+    sending thread when a batch has become ready, or has begun to linger, since the sender last
+    looked.
     """
 
     def __init__(
@@ -360,7 +361,7 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """What `send` needs to know about a topic: its partitions, their queues, and the sticky one.
+    """A topic as `send` needs it: its partitions, their queues, and the sticky one.
 
     Invariant: `queues` has an entry for each of `partitions`.
     """

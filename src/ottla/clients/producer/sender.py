@@ -97,7 +97,7 @@ class Sender:
         self.metrics: ProducerMetrics | None = None
 
     def use(self, manager: TransactionManager, transactions: Transactions) -> None:
-        """Send what comes from now on in these transactions."""
+        """Send all batches from now on in these transactions."""
         self._manager, self._transactions = manager, transactions
 
     def wakeup(self) -> None:
@@ -107,7 +107,7 @@ class Sender:
             self._runtime.scheduler.call_soon(self.turn)
 
     def turn(self) -> None:
-        """Send what can be sent, fail batches that are too old, and set the timer."""
+        """Send the batches that may be sent, fail those that are too old, and set the timer."""
         self._is_scheduled = False
         now_ms = self._runtime.clock.monotonic_ms()
         self._expire(now_ms)
@@ -146,7 +146,7 @@ class Sender:
             await self._change()
 
     async def delivered(self, deadline: Deadline) -> None:
-        """Send what is queued now and wait until no batch is left, delivered or failed."""
+        """Send the queued batches now and wait until none is left, delivered or failed."""
         self._accumulator.begin_flush()
         try:
             while self._accumulator.has_unfinished:
@@ -382,7 +382,7 @@ class Sender:
         elif now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
             self._fail(batch, self._too_late(batch))
         else:
-            # Each reason once: the user sees what is wrong long before delivery.timeout.ms is over.
+            # Each reason once: the user sees the fault long before delivery.timeout.ms is over.
             level = logging.WARNING if is_new else logging.DEBUG
             logger.log(level, "retrying: %s (%s)", error.message, code.name)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)

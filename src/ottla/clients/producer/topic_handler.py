@@ -3,7 +3,7 @@
 An application must not wait for a broker because it logs, nor fail because none is there. So
 `emit` puts a line into a queue, and a thread of the handler's own sends the lines with a
 `Producer`. While that is not possible the thread tries again with growing pauses and the queue
-fills; what does not fit is counted, and the topic says so as soon as it can be written.
+fills; lines beyond its size are counted, and the topic says so as soon as it can be written.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TopicHandler(logging.Handler):
     keyword (`acks`, `compression_type`, `security_protocol`) or, with dots, in `settings`.
 
     Neither logging nor leaving the program raises an error of the brokers, and only leaving it
-    waits: for at most `timeout_s` seconds, until what is queued is sent. `queue_size` log records
+    waits: for at most `timeout_s` seconds, until queued records are sent. `queue_size` log records
     wait while brokers cannot be reached; `dropped_count` says how many did not fit, were larger
     than max.request.size or could not be delivered. `key` makes the key of a log record; without
     one the records are spread over all partitions. The timestamp is that of the log record.
@@ -81,7 +81,7 @@ class TopicHandler(logging.Handler):
         self.queue_size = queue_size
         self.timeout_s = timeout_s
         self._key_of = key
-        # What these threads log is about sending, and would be sent, and so on.
+        # The log records of these threads are about sending, and would be sent, and so on.
         self._own_threads = (f"{config.client_id}-sender", f"{config.client_id}-producer")
         self._begin()
 
@@ -100,7 +100,7 @@ class TopicHandler(logging.Handler):
         """Lines that were dropped since the last one that was queued."""
 
     def filter(self, record: logging.LogRecord) -> Any:
-        """False also for what the handler's own threads log."""
+        """False also for log records of the handler's own threads."""
         return record.threadName not in self._own_threads and super().filter(record)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -132,7 +132,7 @@ class TopicHandler(logging.Handler):
                 )
 
     def close(self) -> None:
-        """Send what is queued, for at most `timeout_s` seconds; the rest counts as dropped."""
+        """Send the queued records, for at most `timeout_s` seconds; the rest counts as dropped."""
         if self._process_id == os.getpid():
             with self._changed:
                 if self._end_ms is None:

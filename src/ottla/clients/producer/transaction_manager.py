@@ -1,4 +1,4 @@
-"""What makes retries harmless: producer id, epoch, and the sequence numbers of each partition.
+"""Producer id, epoch and sequence numbers of each partition, which make retries harmless.
 
 A broker appends a batch only if its sequence number is the next one of its producer (KIP-98). A
 batch that is sent again keeps its number, so the broker recognises it. If numbers are lost, because

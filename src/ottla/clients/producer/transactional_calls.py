@@ -45,7 +45,7 @@ class TransactionalCalls:
     def init_transactions(self, timeout: float | None = None) -> None:
         """Take over the transactional id, once, before the first transaction.
 
-        What another producer of this id has open is aborted, and that producer is fenced.
+        The open transaction of another producer of this id is aborted, and that producer is fenced.
         """
         self._run_in_transaction(lambda transactions, limit: transactions.init(limit), timeout)
 
@@ -76,7 +76,7 @@ class TransactionalCalls:
         )
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and commit the transaction.
+        """Deliver the records sent so far, and commit the transaction.
 
         Raises the error of a record that was not delivered. After KafkaTimeoutError only the same
         call can tell whether the transaction was committed.
@@ -86,7 +86,7 @@ class TransactionalCalls:
         self._run_in_transaction(lambda transactions, limit: transactions.commit(limit), timeout)
 
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Deliver what was sent and leave the transaction open, for a TransactionCompleter to end.
+        """Deliver the records and leave the transaction open, for a TransactionCompleter to end.
 
         After that this producer can only take another id, or be closed, and neither ends the
         transaction. Raises the error of a record that was not delivered.
@@ -116,7 +116,7 @@ class TransactionalCalls:
 
     @abstractmethod
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is queued now and wait until all of it is delivered or has failed."""
+        """Send the queued records now and wait until all of them are delivered or have failed."""
 
     def _abort_after_error(self) -> None:
         try:

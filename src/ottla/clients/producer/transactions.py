@@ -66,7 +66,7 @@ class Transactions:
     when no batch is on the wire and no other request of the transaction may follow it.
     `_is_begun`: the transaction may be open at the coordinator; `_is_confirmed`: the coordinator
     said that it is. A transaction that `bumps` is one of transaction.version 2: its requests add
-    what they write to by themselves, and its end begins a new epoch (KIP-890).
+    the partitions that they write to, and its end begins a new epoch (KIP-890).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Transactions:
         await self._renew(ProducerIdentity(), deadline)
 
     async def begin(self) -> None:
-        """Begin a transaction locally; the first partition or group tells the coordinator."""
+        """Begin a transaction locally; the coordinator learns of it by its first partition."""
         self.machine.become(ProducerTransactionState.IN_TRANSACTION, "begin_transaction")
         self._added.clear()
         self._wanted.clear()
@@ -317,7 +317,7 @@ class Transactions:
         fatal = error.error in FATAL if is_fatal is None else is_fatal
         raised = self.machine.fail(error, is_fatal=fatal)
         logger.info("transactional id %s: %s", self.requests.transactional_id, raised)
-        self.outbox.wakeup()  # it drops what can no longer be sent
+        self.outbox.wakeup()  # it drops batches that may no longer be sent
         return raised
 
     def _drop(self, why: str) -> None:
@@ -551,7 +551,7 @@ class TransactionRequests:
 
 
 def _offset_commit_versions(*, is_member: bool, adds: bool) -> tuple[int, int]:
-    """The lowest and highest version of TxnOffsetCommit that can say what has to be said."""
+    """The lowest and highest version of TxnOffsetCommit that fit the request."""
     if adds:
         return FIRST_OFFSET_COMMIT_THAT_ADDS, FIRST_OFFSET_COMMIT_THAT_ADDS
     return FIRST_VERSION_WITH_MEMBER if is_member else 0, FIRST_OFFSET_COMMIT_THAT_ADDS - 1
@@ -623,7 +623,7 @@ class PreparedTransaction(NamedTuple):
 
 
 LATE = frozenset({ErrorCode.NOT_COORDINATOR})
-"""What a coordinator says of a connection that is too old; or it is no longer the coordinator."""
+"""The errors of a coordinator for a connection that is too old, or when it has been replaced."""
 
 
 class TransactionCompleter(ClosedOnExit):
