@@ -1,4 +1,4 @@
-"""Who may do what: whether ACLs are asked, who needs none, and what holds where there is none."""
+"""Rights: whether ACLs count, which users need none, and the rule for resources without ACLs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AuthorizerConfig(ConfigTable, group=True):
 
     @property
     def enforces_rights(self) -> bool:
-        """Whether clients are kept from what they may not do."""
+        """Whether clients are kept to their rights."""
         return bool(self.authorizer_class_name) and self.authorizer_mode != LOG
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The settings of the clients: what each has, and those of admin client, producer and consumer."""
+"""The settings of the clients: those of all, and of admin client, producer and consumer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.errors import ConfigError
 
 
 class ClientConfig(SaslClientConfig, SslConfig, group=True):
-    """What every client has: where the cluster is, how to connect, when to try again."""
+    """Settings of every client: where the cluster is, how to connect, when to try again."""
 
     refused: ClassVar[Mapping[str, Refusal]] = CLIENT_REFUSED
 
@@ -330,7 +330,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 CLASSIC_ONLY: Final = frozenset(
     {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
 )
-"""What the group's coordinator decides where the group speaks the consumer protocol."""
+"""The settings that the coordinator decides where the group speaks the consumer protocol."""
 
 
 class ConsumerConfig(ClientConfig):

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Importance(Enum):
-    """How likely it is that a person who sets up a system must think about the setting."""
+    """How likely it is that a person has to think about the setting to set up a system."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -59,7 +59,7 @@ class ConfigKey(Value):
     name: str = ""
 
     def parse(self, value: Any) -> Any:
-        """The typed value of what a file or a caller gave, or ConfigError."""
+        """The typed value of a text or a Python value, or ConfigError."""
         if value is None:
             if self.default is None:
                 return None
@@ -133,7 +133,7 @@ class ConfigTable(metaclass=ConfigTableType):
     """Names that Kafka has and Ottla does nothing with, and why: accepted with a warning."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
-    """Names that Kafka has and that must not be set, as Ottla would not do what they ask for."""
+    """Names that Kafka has and that must not be set, as Ottla would not do as they say."""
 
     def __init__(self, **given: Any) -> None:
         rows = type(self).keys

@@ -38,7 +38,7 @@ class Password:
 
 
 class ConfigType(IntEnum):
-    """Type of a setting; `parse` accepts what a properties file (text) or Python code gives."""
+    """Type of a setting; `parse` accepts text of a properties file, or a value of Python code."""
 
     BOOLEAN = 1
     STRING = 2
@@ -98,7 +98,7 @@ _UNITS: Final = {
     "mib": 1 << 20,
     "gib": 1 << 30,
 }
-"""What a unit is in the milliseconds or bytes that settings are written in."""
+"""The length of each unit in the milliseconds or bytes in which settings are written."""
 
 
 def _format_item(value: Any) -> str:

@@ -38,7 +38,7 @@ SPARK_CONF: Final = "OTTLA_SPARK_CONF"
 
 
 class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
-    """What a standalone worker and one of a group both have."""
+    """The settings that a standalone worker and one of a group both have."""
 
     handed_on: ClassVar[tuple[str, ...]] = HANDED_ON
     unused: ClassVar[Mapping[str, str]] = ADMIN_UNUSED | {
@@ -248,7 +248,7 @@ def _topic_keys(what: str) -> str:
 
 
 class DistributedConfig(WorkerConfig):
-    """A worker of a group, `connect-distributed`: what it has to remember is in three topics."""
+    """A worker of a group, `connect-distributed`: its memory is in three topics."""
 
     handed_on: ClassVar[tuple[str, ...]] = (
         *HANDED_ON,
@@ -432,7 +432,7 @@ def _name_of_connector() -> Rule:
 
 
 class ConnectorConfig(ConfigTable, group=True):
-    """What every connector has, beside its own settings."""
+    """The settings of every connector, beside its own."""
 
     name: str = config_key(
         default=REQUIRED,
@@ -555,7 +555,7 @@ class ConnectorConfig(ConfigTable, group=True):
 
 
 class SourceConnectorConfig(ConnectorConfig):
-    """What every source has."""
+    """The settings of every source."""
 
     topic_creation_groups: tuple[str, ...] = config_key(
         default=(),
@@ -596,7 +596,7 @@ class SourceConnectorConfig(ConnectorConfig):
 
 
 class SinkConnectorConfig(ConnectorConfig):
-    """What every sink has."""
+    """The settings of every sink."""
 
     topics: tuple[str, ...] = config_key(
         default=(), type=LIST, importance=HIGH, doc="The topics to read."

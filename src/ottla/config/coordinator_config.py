@@ -1,6 +1,6 @@
 """The settings of coordinators: of groups and their offsets, of one group, and of transactions.
 
-What one group does not set comes from its broker.
+A setting that a group does not set comes from its broker.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _check_between(values: dict[str, Any], attribute: str, least: int, most: int
 
 
 class ConsumerGroupConfig(ConfigTable):
-    """What one group is set up with: its own values over those of the broker."""
+    """The settings of one group: its own values over those of the broker."""
 
     consumer_session_timeout_ms: int = config_key(
         default=45000,
@@ -208,7 +208,7 @@ class ConsumerGroupConfig(ConfigTable):
 
     @classmethod
     def of(cls, broker: GroupConfig, overrides: Mapping[str, str]) -> Self:
-        """What is in force for a group with these overrides."""
+        """The values in force for a group with these overrides."""
         given = {
             row.attribute: getattr(broker, GroupConfig.keys[row.broker_keys[0]].attribute)
             for row in cls.keys.values()

@@ -28,7 +28,7 @@ LOGIN_MODULES: Final[Mapping[str, str]] = {
 """The mechanisms, and the class that Kafka's files name for each."""
 
 NEEDS_ENTRY: Final = {PLAIN: "its users", GSSAPI: "its keytab and its principal"}
-"""The mechanisms of a listener that cannot be without a `sasl.jaas.config`, and what it holds."""
+"""The mechanisms of a listener that need a `sasl.jaas.config`, and the content that they need."""
 
 NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {
     PLAIN: ("username", "password"),

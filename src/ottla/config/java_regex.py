@@ -1,7 +1,7 @@
 """Regular expressions of settings, which people write for Java.
 
-Both languages read nearly all of them alike. Named groups are written otherwise, and so is what
-stands for a group in a replacement: `$1`, `${name}`, and a backslash before what means itself.
+Both languages read nearly all of them alike. Named groups are written otherwise, and so are
+references to a group in a replacement: `$1`, `${name}`, and a backslash before a literal character.
 It stands alone as principals, topics and transforms are named by such rules, in rooms that share
 no other.
 """
@@ -17,7 +17,7 @@ _REPLACEMENT_PART: Final = r"(?s)\\(?P<plain>.)|\$(?P<number>\d+)|\$\{(?P<name>\
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """The pattern that Java would read from the text; re.error for what only Java has."""
+    """The pattern that Java would read from the text; re.error for syntax that only Java has."""
     return re.compile(re.sub(_NAMED_GROUP, "(?P<", text))
 
 
@@ -31,7 +31,7 @@ def is_java_pattern(text: str) -> bool:
 
 
 def java_replacement(replacement: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
-    """What to put in the place of a match; ValueError for a name of no group."""
+    """The text to put in the place of a match; ValueError for a name of no group."""
     parts = list(_replacement_parts(replacement, pattern))
 
     def expand(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """Kafka's settings (2.3 to 4.1) that Ottla has no row for: passed over, or refused.
 
-A setting that only tunes what Ottla does another way, or lacks, is passed over with a warning. One
+A setting that only tunes a thing that Ottla does another way, or lacks, gets a warning. One
 that asks for protection that Ottla would not give is refused: a broker that should check passwords
 must not start without doing so. Kafka's default asks for nothing, and passes.
 """
@@ -322,7 +322,7 @@ _FAMILY_DEFAULTS: Final[Mapping[str, str]] = {
     "zookeeper.ssl.crl.enable": "false",
     "zookeeper.ssl.ocsp.enable": "false",
 }
-"""Kafka's defaults of the families that are refused; what is not here has none."""
+"""Kafka's defaults of the families that are refused; others have none."""
 
 KRAFT_DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "",

@@ -20,14 +20,14 @@ GROUP_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 class LegacyConfig(ConfigTable, group=True):
-    """What the clients of the 0.7 design have in common: ZooKeeper, and sockets."""
+    """The settings that the clients of the 0.7 design have in common: ZooKeeper, and sockets."""
 
     renamed: ClassVar[Mapping[str, str]] = {
         "zookeeper.connect": "zk.connect",
         "zookeeper.session.timeout.ms": "zk.sessiontimeout.ms",
         "zookeeper.connection.timeout.ms": "zk.connectiontimeout.ms",
     }
-    """The names of 0.8 and what they are called here."""
+    """The names of 0.8 and their names here."""
 
     zk_connect: str | None = config_key(
         default=None,

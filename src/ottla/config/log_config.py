@@ -15,7 +15,7 @@ NO_LIMIT: Final = LONG_MAX
 
 
 class LogConfig(ConfigTable, group=True):
-    """Where logs are kept, when segments roll, what is flushed and what is deleted."""
+    """Where logs are kept, when segments roll, and when records are flushed and deleted."""
 
     log_dir: str = config_key(
         default="/tmp/ottla-logs",

@@ -1,4 +1,4 @@
-"""The settings of metrics and health: what a broker serves, and what clients push to it (KIP-714).
+"""The settings of metrics and health: those that a broker serves, and those of clients (KIP-714).
 
 Those of the broker are our own, as Kafka has JMX in their place.
 """
@@ -149,7 +149,7 @@ class MetricsConfig(ConfigTable, group=True):
 
 
 def package_missing(error: ImportError) -> ConfigError:
-    """What is said where `metrics.listener` is set and a package for it is not there."""
+    """The error where `metrics.listener` is set and a package for it is missing."""
     return ConfigError(
         f"metrics.listener: needs the package {error.name}; pip install 'ottla[metrics]'"
     )
@@ -179,7 +179,7 @@ MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What `match` may look at."""
+"""The fields that `match` may look at."""
 
 
 class ClientMetricsConfig(ConfigTable):
@@ -214,7 +214,7 @@ class ClientMetricsConfig(ConfigTable):
         return config
 
     def patterns(self) -> dict[str, re.Pattern[str]]:
-        """What must match which pattern."""
+        """The fields that must match, each with its pattern."""
         found: dict[str, Any] = {}
         for text in self.match:
             key, _, pattern = text.partition("=")

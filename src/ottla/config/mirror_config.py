@@ -17,7 +17,7 @@ EXACTLY_ONCE: Final = ("disabled", "preparing", "enabled")
 
 
 class MirrorFileConfig(ConfigTable):
-    """What mm2.properties says once, for the process and all flows."""
+    """The settings of mm2.properties that hold once, for the process and all flows."""
 
     clusters: tuple[str, ...] = config_key(
         default=(),
@@ -43,14 +43,14 @@ class MirrorFileConfig(ConfigTable):
 
 
 class MirrorConfig(ConfigTable):
-    """What a flow copies and how; the clients' settings are beside it."""
+    """The topics of a flow, and how it copies them; the clients' settings are beside it."""
 
     renamed: ClassVar[Mapping[str, str]] = {
         "topics.blacklist": "topics.exclude",
         "groups.blacklist": "groups.exclude",
         "config.properties.blacklist": "config.properties.exclude",
     }
-    """The names of Kafka 2.4 to 2.6 and what they are called since."""
+    """The names of Kafka 2.4 to 2.6 and their present names."""
 
     unused: ClassVar[Mapping[str, str]] = {
         "dedicated.mode.enable.internal.rest": "processes share tasks by the flow's group alone",

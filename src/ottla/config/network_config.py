@@ -92,7 +92,7 @@ LOOPBACK_NAME: Final = "localhost"
 OPENING: Final = frozenset(
     {"host.name", "advertised.listeners", "advertised.host.name", "advertised.port"}
 )
-"""Who sets one of these without `listeners` has clients on other machines in mind."""
+"""A user that sets one of these without `listeners` has clients on other machines in mind."""
 
 
 class NetworkConfig(ConfigTable, group=True):

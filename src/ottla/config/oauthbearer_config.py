@@ -113,13 +113,13 @@ class OAuthBearerListenerConfig(OAuthBearerConfig, group=True):
 
 
 class OAuthBearerSettings(OAuthBearerListenerConfig):
-    """What holds for tokens on one listener."""
+    """The rules for tokens on one listener."""
 
 
 def oauth_login_options(
     key: str, values: Mapping[str, Any], options: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a side logs in with: JAAS options, and what the values (by attribute) say.
+    """The options of a login: JAAS options, and the values (by attribute).
 
     Raises:
         ConfigError: they name no source of a token, or half of one. `key` is that of the options.

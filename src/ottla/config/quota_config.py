@@ -1,4 +1,4 @@
-"""The keys of client quotas, and their values: what the registry keeps and tools write."""
+"""The keys of client quotas, and their values, as the registry keeps them and tools write them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def parse_limit(key: str, value: object, types: Mapping[str, ConfigType] = QUOTA
 
 
 def format_limit(key: str, limit: float) -> str:
-    """The limit as it is stored: 1024, or 200.0 for what may be a fraction."""
+    """The limit as it is stored: 1024, or 200.0 for a limit that may be a fraction."""
     kind = {**QUOTA_TYPES, **IP_QUOTA_TYPES}[key]
     return str(kind.format(limit if kind is DOUBLE else int(limit)))
 
 
 def limit_in(entity: ClientEntity, overrides: Mapping[str, str], key: str) -> float | None:
-    """The limit in what is stored for an entity; a bad value is logged, and limits nothing."""
+    """The limit in the stored settings of an entity; a bad value is logged, and limits nothing."""
     if key not in overrides:
         return None
     try:

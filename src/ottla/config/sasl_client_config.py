@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class SaslLogin(Value, frozen=True):
-    """A mechanism, and what it logs in with: the options of its login module."""
+    """A mechanism, and the options of its login module."""
 
     mechanism: str
     options: Mapping[str, str] = field(repr=False)
     held: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What a mechanism keeps from one login to the next, such as a token."""
+    """The state of a mechanism between two logins, such as a token."""
 
 
 def checked_login(key: str, mechanism: str, options: Mapping[str, str]) -> SaslLogin:

@@ -1,8 +1,8 @@
 """SASL: which mechanisms a listener has, whose passwords it knows, and a client's own login.
 
-`listener.name.<name>.<mechanism>.sasl.jaas.config`, name and mechanism in lower case, holds what
-one mechanism of one listener needs, in the form that Java's login modules have (JAAS). OAUTHBEARER
-has settings besides: which tokens a listener takes, and where a client gets its own.
+`listener.name.<name>.<mechanism>.sasl.jaas.config`, name and mechanism in lower case, configures
+one mechanism of one listener, in the form of Java's login modules (JAAS). OAUTHBEARER has
+settings besides: which tokens a listener takes, and where a client gets its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.structs import Value
 
 
 class SaslSettings(Value, frozen=True):
-    """What holds on one listener."""
+    """The settings of one listener."""
 
     mechanisms: tuple[str, ...]
     entries: Mapping[str, JaasEntry]
@@ -73,7 +73,7 @@ class ListenerSaslConfig(
     ListenerSslConfig,
     group=True,
 ):
-    """SASL of all listeners, and what single ones, or their mechanisms, override."""
+    """SASL of all listeners, and the overrides of single ones, or of their mechanisms."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
         default=(GSSAPI,),
@@ -161,7 +161,7 @@ class ListenerSaslConfig(
         )
 
     def sasl_of(self, listener_name: str) -> SaslSettings:
-        """The mechanisms of a listener and what they need; ConfigError where that is missing."""
+        """The mechanisms of a listener and their entries; ConfigError where an entry is missing."""
         key, mechanisms = self._override(
             listener_name, "", "sasl.enabled.mechanisms", self.sasl_enabled_mechanisms
         )
@@ -193,7 +193,7 @@ class ListenerSaslConfig(
         )
 
     def _oauth_of(self, listener_name: str) -> dict[str, Any]:
-        """What holds for tokens on a listener, by attribute; ConfigError where it is not enough."""
+        """The rules for tokens on a listener, by attribute; ConfigError if they do not suffice."""
         given = {
             row.attribute: self._override(
                 listener_name, OAUTHBEARER, name, getattr(self, row.attribute)
@@ -257,7 +257,7 @@ class ListenerSaslConfig(
         return name, of_all
 
     def _check_sasl(self) -> None:
-        """What asks for a login must lead to one."""
+        """Settings that ask for a login must lead to one."""
         listeners = self.sasl_listeners
         for name in listeners:
             self.sasl_of(name)

@@ -1,9 +1,9 @@
-"""TLS: keys, certificates, whom to trust and what may be negotiated, under Kafka's ssl.* keys.
+"""TLS: keys, certificates, trust and negotiation, under Kafka's ssl.* keys.
 
-Java key stores (JKS) cannot be read here, so the default of the two types is PEM. What is secret,
-or may be, is of type password: it is shown nowhere.
+Java key stores (JKS) cannot be read here, so the default of the two types is PEM. Secrets, and
+settings that may hold one, are of type password: they are shown nowhere.
 
-Of a broker: whether clients must show a certificate, and what single listeners override.
+Of a broker: whether clients must show a certificate, and the overrides of single listeners.
 `listener.name.<name>.ssl.*` wins over `ssl.*` on the listener of that name, which is written in
 lower case there. `listener.name.<name>.max.connection.creation.rate` holds beside that of all.
 """
@@ -141,7 +141,7 @@ def ssl_settings(config: ConfigTable) -> SslSettings:
 
 
 def given_settings(config: ConfigTable, part: ConfigTableType) -> dict[str, Any]:
-    """What a table was given of the settings that another one has as well."""
+    """The values of a table for settings that another one has as well."""
     return {
         name: getattr(config, row.attribute)
         for name, row in part.keys.items()
@@ -174,7 +174,7 @@ _LISTENER: Final = r"listener\.name\.([^.]+)\."
 
 
 class ClientAuthConfig(ConfigTable, group=True):
-    """What a listener asks of its clients."""
+    """The certificate that a listener asks of its clients."""
 
     ssl_client_auth: str = config_key(
         default="none",
@@ -257,7 +257,7 @@ class ListenerSslSettings(ClientAuthConfig, SslSettings):
 
 
 class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, group=True):
-    """TLS of all listeners, and what single ones override."""
+    """TLS of all listeners, and the overrides of single ones."""
 
     unused: ClassVar[Mapping[str, str]] = BROKER_UNUSED
     refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED

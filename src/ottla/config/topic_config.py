@@ -1,4 +1,4 @@
-"""The settings of a topic; what a topic does not set comes from its broker."""
+"""The settings of a topic; those that a topic does not set come from its broker."""
 
 from __future__ import annotations
 

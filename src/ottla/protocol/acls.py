@@ -1,4 +1,4 @@
-"""DescribeAcls (29), CreateAcls (30) and DeleteAcls (31): who may do what to which resource."""
+"""DescribeAcls (29), CreateAcls (30) and DeleteAcls (31): the rights of principals on resources."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """What one filter matched."""
+    """The ACLs that one filter matched."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable="0+")

@@ -55,7 +55,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, api_key=18, flexible="3+", answers_unknown_versions=True):
-    """What the broker serves. A version that it does not know is answered in v0 (KIP-511).
+    """The APIs that the broker serves. An unknown version is answered in v0 (KIP-511).
 
     v1 throttle time · v3 flexible body, but never a flexible header; features (KIP-584).
     """

@@ -46,7 +46,7 @@ class FunctionSource:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """Lines made in here work on the field `name` of what the lines before work on."""
+        """Lines made in here work on the field `name` of the object of the lines before."""
         outer = self.label
         self.label = f"{outer}.{name}" if outer else name
         yield

@@ -22,7 +22,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a value."""
+    """The operations of IncrementalAlterConfigs on a value."""
 
     SET = 0
     DELETE = 1
@@ -115,7 +115,7 @@ class AlterConfigsRequest(Request, api_key=33, flexible="2+"):
 
 
 class AlterConfigsResourceResponse(Struct):
-    """What became of one resource."""
+    """The outcome for one resource."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable="0+")
@@ -131,7 +131,7 @@ class AlterConfigsResponse(Response, api_key=33, flexible="2+"):
 
 
 class IncrementalAlterableConfig(Struct):
-    """A setting, what to do with it (`ConfigOperation`), and a value to do it with."""
+    """A setting, an operation on it (`ConfigOperation`), and a value for the operation."""
 
     name: str = field(String)
     config_operation: int = field(Int8)
@@ -154,7 +154,7 @@ class IncrementalAlterConfigsRequest(Request, api_key=44, flexible="1+"):
 
 
 class IncrementalAlterConfigsResourceResponse(Struct):
-    """What became of one resource."""
+    """The outcome for one resource."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable="0+")
@@ -248,7 +248,7 @@ class AlterClientQuotasRequest(Request, api_key=49, flexible="1+"):
 
 
 class AlteredQuota(Struct):
-    """What became of the changes to one entity."""
+    """The outcome of the changes to one entity."""
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable="0+")

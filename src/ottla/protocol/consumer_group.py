@@ -75,7 +75,7 @@ class ConsumerGroupHeartbeatResponse(Response, api_key=68, flexible="0+"):
 
 
 class ConsumerGroupDescribeRequest(Request, api_key=69, flexible="0+"):
-    """Ask about consumer groups by id. v1 tells which protocol a member uses."""
+    """Ask about consumer groups by id. v1 returns the protocol that a member uses."""
 
     group_ids: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Boolean)
@@ -96,7 +96,7 @@ class DescribedAssignment(Struct):
 
 
 class DescribedConsumerGroupMember(Struct):
-    """A member: what it reads now, and what it is going to read."""
+    """A member: its current assignment, and its target assignment."""
 
     member_id: str = field(String)
     instance_id: str | None = field(String, nullable="0+", default=None)

@@ -25,7 +25,7 @@ class ConsumerProtocolTopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3", reads_newer=True):
-    """What a member wants and has.
+    """The subscription of a member, and the partitions that it owns.
 
     v1 owned partitions (KIP-429) · v2 generation in which they were assigned (KIP-792) · v3 rack
     (KIP-881).
@@ -41,7 +41,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3", reads_newer=True):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3", reads_newer=True):
-    """What a member gets. All versions look alike."""
+    """The assignment of a member. All versions look alike."""
 
     assigned_partitions: list[ConsumerProtocolTopicPartition] = field(
         Array(ConsumerProtocolTopicPartition)
@@ -55,7 +55,7 @@ def encode_subscription(
     generation_id: int,
     user_data: bytes | None,
 ) -> bytes:
-    """The topics that a member wants, and what it owned in a generation."""
+    """The topics that a member subscribes to, and the partitions that it owned in a generation."""
     return encode_versioned(
         ConsumerProtocolSubscription(
             topics=sorted(topics),

@@ -18,7 +18,7 @@ class TokenRenewer(Struct):
 
 
 class CreateDelegationTokenRequest(Request, api_key=38, flexible="2+"):
-    """Make a token. v2 flexible · v3 for another owner than the one who asks (KIP-373)."""
+    """Make a token. v2 flexible · v3 for another owner than the requester (KIP-373)."""
 
     owner_principal_type: str | None = field(String, versions="3+", nullable="3+")
     owner_principal_name: str | None = field(String, versions="3+", nullable="3+")

@@ -24,11 +24,11 @@ FIRST_VERSION_OF_CONSUMERS: Final = 4
 """Older versions answer with message sets, and know no aborted transactions."""
 FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
-"""A leader is told the epoch of the last record, and says where the logs part (KIP-595)."""
+"""The request has the epoch of the last record, and the leader returns where the logs part."""
 LAST_VERSION_OF_LEADERS: Final = 10
-"""In what is newer a consumer names its rack, and followers answer it as well (KIP-392)."""
+"""From this version on a consumer names its rack, and followers answer it as well (KIP-392)."""
 LAST_VERSION_WITH_NAMES: Final = 12
-"""What is newer names topics by their ids alone (KIP-516)."""
+"""Newer versions name topics by their ids alone (KIP-516)."""
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 """The replica that fetches is named with its broker epoch (KIP-903)."""
 FIRST_VERSION_WITH_LEADERS: Final = 16
@@ -52,7 +52,7 @@ class FetchPartition(Struct):
     log_start_offset: int = field(Int64, versions="5+", default=-1, ignorable=True)
     partition_max_bytes: int = field(Int32)
     replica_directory_id: UUID = field(Uuid, versions="17+", tag=0, ignorable=True)
-    # The default says that the replica is not to be told of a new one before its time.
+    # The default means that the leader sends no new high watermark before its time.
     high_watermark: int = field(Int64, versions="18+", tag=1, default=2**63 - 1, ignorable=True)
 
 

@@ -1,4 +1,4 @@
-"""The classic group protocol, and what administrators ask about groups.
+"""The classic group protocol, and the requests of administrators about groups.
 
 FindCoordinator (10), JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14),
 DescribeGroups (15), ListGroups (16), DeleteGroups (42).
@@ -54,7 +54,7 @@ class FindCoordinatorResponse(Response, api_key=10, flexible="3+"):
 
 
 class JoinGroupRequestProtocol(Struct):
-    """An assignor that the member can work with, and what it tells that assignor."""
+    """An assignor that the member can work with, and the data of the member for that assignor."""
 
     name: str = field(String)
     metadata: bytes = field(Bytes)
@@ -65,7 +65,7 @@ class JoinGroupRequest(Request, api_key=11, flexible="6+"):
 
     v1 rebalance timeout of its own (KIP-62) · v4 a first join gets its member id (KIP-394) · v5
     static members (KIP-345) · v6 flexible · v8 reason (KIP-800) · v9 a static leader that returns
-    may be told to skip the assignment (KIP-814).
+    may skip the assignment (KIP-814).
     """
 
     group_id: str = field(String)
@@ -105,7 +105,7 @@ class JoinGroupResponse(Response, api_key=11, flexible="6+"):
 
 
 class SyncGroupRequestAssignment(Struct):
-    """What the leader gives to one member."""
+    """The assignment of one member, from the leader."""
 
     member_id: str = field(String)
     assignment: bytes = field(Bytes)

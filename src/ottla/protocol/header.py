@@ -1,6 +1,6 @@
 """Frames: the size and the header in front of requests and responses.
 
-A frame here is what follows the 4-byte size. The header of a flexible version ends with a tagged
+A frame here is the bytes after the 4-byte size. The header of a flexible version ends with a tagged
 section; the client id in it stays a string with a 16-bit length in all versions (KIP-482).
 """
 

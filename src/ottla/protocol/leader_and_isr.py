@@ -1,6 +1,6 @@
-"""What the controller and the brokers of a cluster say to each other.
+"""Orders of the controller to the brokers of a cluster.
 
-LeaderAndIsr (4) and StopReplica (5): the controller tells a broker what its replicas do.
+LeaderAndIsr (4) and StopReplica (5): which replicas a broker leads, follows and deletes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LeaderAndIsrLiveLeader(Struct):
 
 
 class LeaderAndIsrRequest(Request, api_key=4, flexible="4+"):
-    """What a broker has to lead and to follow.
+    """The partitions that a broker has to lead and to follow.
 
     v1 new replicas are marked · v2 broker epoch, by topic (KIP-380) · v3 replicas of a reassignment
     (KIP-455) · v4 flexible · v5 topic ids and whether it is all (KIP-516) · v6 recovery of a leader
@@ -69,7 +69,7 @@ class LeaderAndIsrRequest(Request, api_key=4, flexible="4+"):
 
 
 class LeaderAndIsrPartitionError(Struct):
-    """What became of one partition."""
+    """The outcome for one partition."""
 
     topic_name: str = field(String, versions="0-4", ignorable=True)
     partition_index: int = field(Int32)
@@ -142,7 +142,7 @@ class StopReplicaRequest(Request, api_key=5, flexible="2+"):
 
 
 class StopReplicaPartitionError(Struct):
-    """What became of one partition."""
+    """The outcome for one partition."""
 
     topic_name: str = field(String)
     partition_index: int = field(Int32)

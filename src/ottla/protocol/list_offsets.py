@@ -36,7 +36,7 @@ class ListOffsetsRequest(Request, api_key=2, flexible="6+"):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """What was found: offset -1 and timestamp -1 if nothing was."""
+    """The offset of a timestamp, or offset -1 and timestamp -1 if there is none."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)

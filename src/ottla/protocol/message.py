@@ -1,8 +1,8 @@
-"""What a message is: the class bodies of this folder become slotted objects with codecs.
+"""Messages: the class bodies of this folder become slotted objects with codecs.
 
 A `Struct` is a part of messages; a `Message` stands alone and knows its versions; a `Request` has
 an API key and a `Response` that answers it. Objects are mutable and compare by value. `encode`
-and `decode` refuse what the version cannot express: the first with LocalProtocolError (our
+and `decode` refuse fields that a version cannot express: the first with LocalProtocolError (our
 fault), the second with RemoteProtocolError (the peer's).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.protocol.codegen import FunctionSource
 
-# What generated code raises when it meets bytes, or values, that do not fit.
+# The errors of generated code for bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
 ENCODE_FAULTS: Final = (ValueError, struct.error, OverflowError, AttributeError, TypeError)
 VERSION: Final = Layout(">h")
@@ -121,8 +121,8 @@ class Codecs(dict[int, Any]):
 class Message(Struct):
     """A struct that stands alone, with the range of its versions and of its flexible ones.
 
-    With `reads_newer` a reader takes the fields that it knows of a newer version and ignores what
-    follows them, as the consumer protocol demands. With `ignores_rest`, as for all requests and
+    With `reads_newer` a reader takes the fields that it knows of a newer version and ignores the
+    rest of it, as the consumer protocol demands. With `ignores_rest`, as for all requests and
     responses, bytes after the last field are no error: some clients send them, and Kafka ignores
     them.
     """
@@ -167,7 +167,7 @@ def versions_of(api_key: int) -> Versions:
 
 
 class Request(Message):
-    """What a client asks, under an API key."""
+    """A request of a client, under an API key."""
 
     api_key: ClassVar[ApiKey]
     response_class: ClassVar[type[Response]]
@@ -180,7 +180,7 @@ class Request(Message):
 
 
 class Response(Message):
-    """What a broker answers to the request of the same API key; defined after it.
+    """The response of a broker to the request of the same API key; defined after it.
 
     ApiVersions `answers_unknown_versions`: in v0, and never behind a flexible header, so that a
     client of any version can read the answer (KIP-511).
@@ -281,7 +281,7 @@ def refusal(
 
 
 def encode_parts(message: Message, version: int, out: bytearray) -> list[Part]:
-    """The message after what `out` has already, in parts to be sent in order."""
+    """The message after the bytes that `out` has already, in parts to be sent in order."""
     parts: list[Part] = []
     try:
         last = type(message).encoders[version](message, out, parts)

@@ -10,7 +10,7 @@ from ottla.protocol.types import Array, Boolean, Int16, Int32, String, Uuid, fie
 if TYPE_CHECKING:
     from uuid import UUID
 
-# What the authorized-operations fields say when the client did not ask for them (KIP-430).
+# The value of the authorized-operations fields when the client did not ask for them (KIP-430).
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 

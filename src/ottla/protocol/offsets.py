@@ -77,7 +77,7 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """What to look up for one group: null topics ask for all."""
+    """The partitions to look up for one group: null topics ask for all."""
 
     group_id: str = field(String)
     member_id: str | None = field(String, versions="9+", nullable="9+", ignorable=True)
@@ -109,7 +109,7 @@ class OffsetFetchRequest(Request, api_key=9, flexible="6+"):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """What was committed, or offset -1 (v0-7)."""
+    """The committed offset, or offset -1 (v0-7)."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
@@ -126,7 +126,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """What was committed, or offset -1 (v8+)."""
+    """The committed offset, or offset -1 (v8+)."""
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)

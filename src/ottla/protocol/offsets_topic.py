@@ -1,4 +1,4 @@
-"""What the records of `__consumer_offsets` hold: keys and values of commits and of groups.
+"""Records of `__consumer_offsets`: keys and values of commits and of groups.
 
 Each is stored with an int16 version in front. A record with a null value deletes its key.
 """
@@ -139,14 +139,14 @@ class StoredClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """What only members of the classic protocol have."""
+    """The metadata that only members of the classic protocol have."""
 
     session_timeout_ms: int = field(Int32)
     supported_protocols: list[StoredClassicProtocol] = field(Array(StoredClassicProtocol))
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    """Who a member is and what it subscribes to."""
+    """The identity of a member and its subscription."""
 
     instance_id: str | None = field(String, nullable="0+")
     rack_id: str | None = field(String, nullable="0+")
@@ -259,7 +259,7 @@ KEYS: Final[Mapping[int, type[Key]]] = {
     )
     for version in range(cls.min_version, cls.max_version + 1)
 }
-"""By the version in front of a key, what it is the key of."""
+"""The kinds of keys, by the version in front of a key."""
 
 VALUES: Final[Mapping[type[Message], type[Message]]] = {
     OffsetCommitKey: OffsetCommitValue,
@@ -272,7 +272,7 @@ VALUES: Final[Mapping[type[Message], type[Message]]] = {
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
 }
-"""What the record of a key holds."""
+"""The values of records, by the kind of their key."""
 
 
 def decode_key(buffer: Buffer) -> Key | None:

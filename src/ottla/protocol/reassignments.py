@@ -29,7 +29,7 @@ class ElectLeadersRequest(Request, api_key=43, flexible="2+"):
 
 
 class ElectLeadersPartitionResult(Struct):
-    """What became of one partition."""
+    """The outcome for one partition."""
 
     partition_id: int = field(Int32)
     error_code: int = field(Int16)
@@ -110,7 +110,7 @@ class ListPartitionReassignmentsTopics(Struct):
 
 
 class ListPartitionReassignmentsRequest(Request, api_key=46, flexible="0+"):
-    """Ask what is being moved; null is all of it (KIP-455)."""
+    """Ask for the reassignments under way; null asks for all of them (KIP-455)."""
 
     timeout_ms: int = field(Int32, default=DEFAULT_TIMEOUT_MS)
     topics: list[ListPartitionReassignmentsTopics] | None = field(
@@ -135,7 +135,7 @@ class OngoingTopicReassignment(Struct):
 
 
 class ListPartitionReassignmentsResponse(Response, api_key=46, flexible="0+"):
-    """What is being moved."""
+    """The reassignments under way."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

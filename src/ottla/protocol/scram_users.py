@@ -7,7 +7,7 @@ from ottla.protocol.types import Array, Bytes, Int8, Int16, Int32, String, field
 
 
 class UserName(Struct):
-    """A user who is asked for."""
+    """A user that the request asks for."""
 
     name: str = field(String)
 
@@ -35,7 +35,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 class DescribeUserScramCredentialsResponse(Response, api_key=50, flexible="0+"):
-    """The users that have credentials; the credentials themselves are told to nobody."""
+    """The users that have credentials; the credentials themselves are never returned."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -15,7 +15,7 @@ class GetTelemetrySubscriptionsRequest(Request, api_key=71, flexible="0+"):
 
 
 class GetTelemetrySubscriptionsResponse(Response, api_key=71, flexible="0+"):
-    """What to push, how often, how large, and compressed by what.
+    """The metrics to push, the interval, the largest size, and the codecs.
 
     `requested_metrics` are the beginnings of names: one empty text is all, an empty list is none.
     """
@@ -59,7 +59,7 @@ class ListedConfigResource(Struct):
 
 
 class ListConfigResourcesResponse(Response, api_key=74, flexible="0+"):
-    """Their names; what they say is asked for by DescribeConfigs."""
+    """The names of the resources; DescribeConfigs returns their settings."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -68,7 +68,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """What became of one topic; null configs mean that the client may not see them."""
+    """The outcome for one topic; null configs mean that the client may not see them."""
 
     name: str = field(String)
     topic_id: UUID = field(Uuid, versions="7+", ignorable=True)
@@ -113,7 +113,7 @@ class DeleteTopicsRequest(Request, api_key=20, flexible="4+"):
 
 
 class DeletableTopicResult(Struct):
-    """What became of one topic."""
+    """The outcome for one topic."""
 
     name: str | None = field(String, nullable="6+")
     topic_id: UUID = field(Uuid, versions="6+", ignorable=True)
@@ -129,7 +129,7 @@ class DeleteTopicsResponse(Response, api_key=20, flexible="4+"):
 
 
 class DeleteRecordsPartition(Struct):
-    """Delete what is before `offset` in one partition; -1 is its high watermark."""
+    """Delete the records before `offset` in one partition; -1 is its high watermark."""
 
     partition_index: int = field(Int32)
     offset: int = field(Int64)
@@ -196,7 +196,7 @@ class CreatePartitionsRequest(Request, api_key=37, flexible="2+"):
 
 
 class CreatePartitionsTopicResult(Struct):
-    """What became of one topic."""
+    """The outcome for one topic."""
 
     name: str = field(String)
     error_code: int = field(Int16)

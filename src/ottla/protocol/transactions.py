@@ -1,5 +1,5 @@
 """Transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
-WriteTxnMarkers (27), TxnOffsetCommit (28), and what administrators ask: DescribeProducers (61),
+WriteTxnMarkers (27), TxnOffsetCommit (28), and for administrators DescribeProducers (61),
 DescribeTransactions (65), ListTransactions (66).
 """
 
@@ -281,7 +281,7 @@ class DescribeProducersRequest(Request, api_key=61, flexible="0+"):
 
 
 class ProducerState(Struct):
-    """What a partition knows of one producer; -1 where it has no open transaction."""
+    """The state of one producer in a partition; -1 where it has no open transaction."""
 
     producer_id: int = field(Int64)
     producer_epoch: int = field(Int32)

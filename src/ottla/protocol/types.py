@@ -101,10 +101,10 @@ UNSET: Final = object()
 
 
 class Field(NamedTuple):
-    """What a message class says about one of its fields.
+    """A field as its message class declares it.
 
-    `default` is what a version without the field decodes to. When `ignorable`, encoding a version
-    without the field drops the value; otherwise a value other than the default is refused there.
+    `default` is the decoded value in a version without the field. When `ignorable`, encoding such a
+    version drops the value; otherwise a value other than the default is refused there.
     """
 
     type: Any
@@ -157,9 +157,9 @@ def field(
 class StructType(type):
     """The class of message classes: the `field(...)` declarations of a body become slots.
 
-    From `fields`, and what a message says beside them, the codecs are generated. A part of
-    messages is flexible where the message around it is. The fields of a base, of which there are no
-    objects, stand before its own.
+    The codecs are generated from `fields` and the options of the message. A part of messages is
+    flexible where the message around it is. The fields of a base, of which there are no objects,
+    stand before its own.
     """
 
     fields: tuple[Field, ...]

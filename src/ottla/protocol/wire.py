@@ -131,7 +131,7 @@ def tag_header(data: Buffer, position: int, end: int) -> tuple[int, int, int]:
 def skip_tags(
     data: Buffer, position: int, count: int, end: int, left: int = MAX_TAGGED_FIELDS
 ) -> tuple[int, int]:
-    """What is left of the elements, and the position after a section without a known tag."""
+    """The rest of the elements, and the position after a section without a known tag."""
     count, position = tag_count(data, position, count, end, left)
     for _ in range(count):
         _, _, position = tag_header(data, position, end)
@@ -174,7 +174,7 @@ def records_size(records: RecordsData) -> int:
 
 
 def append_records(out: bytearray, parts: list[object], records: RecordsData) -> bytearray:
-    """Send `records` after `out` without copying them; what follows goes to the result.
+    """Send `records` after `out` without copying them; all that follows goes to the result.
 
     `parts` gets the parts that are complete, in order.
     """

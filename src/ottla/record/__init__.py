@@ -1,4 +1,4 @@
-"""Records and record batches: what a record is, and how batches of them look as bytes.
+"""Records and record batches: their fields, and how batches look as bytes.
 
 `record_batch` reads a batch, `batch_builder` writes one, `compression` holds the codecs, `columnar`
 decodes many batches to Arrow columns. `kernel` has the loops that touch every record, compiled

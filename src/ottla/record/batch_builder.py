@@ -64,8 +64,8 @@ class HeaderFields(TypedDict, total=False):
 class BatchBuilder:
     """Collects the records of one batch; `build` makes its bytes.
 
-    The records are kept as they were given, and encoded and compressed at the end in one go, which
-    is what the kernel is fast at. The given bytes must not change before `build`.
+    The records are kept as they were given, and encoded and compressed at the end in one go, as
+    the kernel is fast at that. The given bytes must not change before `build`.
     """
 
     __slots__ = ("_base_timestamp", "_records", "compression", "header", "level", "size_in_bytes")

@@ -1,8 +1,8 @@
 """Record batches to Arrow, with the columns of Spark's Kafka source.
 
-A wire batch usually holds some 150 records. An Arrow batch that small costs several times what its
-rows cost, so many wire batches become one Arrow batch of about `max_rows`. pyarrow is imported when
-the first Arrow batch is made.
+A wire batch usually holds some 150 records. An Arrow batch that small costs several times more
+than its rows, so many wire batches become one Arrow batch of about `max_rows`. pyarrow is imported
+when the first Arrow batch is made.
 
 Wing: attaches to `kernel`, for the Spark source; the core works without it.
 """

@@ -27,7 +27,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 
-# What follows a finished gzip or lz4 frame is fed in pieces: the libraries copy the unused rest of
+# Bytes after a finished gzip or lz4 frame are fed in pieces: the libraries copy the unused rest of
 # their input at the end of each frame, and a batch may consist of thousands of tiny frames.
 _PIECE_BYTES = 16 * 1024
 _FIRST_READ_BYTES = 64 * 1024
@@ -92,7 +92,7 @@ def decompress_in_pieces(
 ) -> Iterator[Buffer]:
     """The same bytes in pieces, so that few of them are in memory at a time.
 
-    A piece has 64 KiB at most, but for what snappy has made in one block.
+    A piece has 64 KiB at most, except a block of snappy.
     """
     if codec is CompressionType.NONE:
         return iter((data,))

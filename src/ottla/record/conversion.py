@@ -106,7 +106,7 @@ MESSAGE_MEMORY_BYTES: Final = 100
 
 
 class Converted(NamedTuple):
-    """What the batches of a fetch were converted to, and how far it goes.
+    """The converted batches of a fetch, and how far they go.
 
     `next_offset` is the offset behind the last batch that was looked at, even if nothing of it
     was left. The error says why the first one could not be converted.
@@ -118,7 +118,7 @@ class Converted(NamedTuple):
 
 
 def to_batch(message_set: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytearray:
-    """What a producer sent as a message set, as one batch with offsets from 0.
+    """The message set of a producer, as one batch with offsets from 0.
 
     Raises KafkaError with the code that the producer gets, and DecompressionLimitError where the
     messages would take more memory than `max_bytes`. The batch has the codec of the set.
@@ -282,4 +282,4 @@ def needs_down_conversion(data: memoryview, magic: int) -> bool:
     try:
         return any(batch.magic > magic for batch in batches(data))
     except CorruptRecordError:
-        return True  # the conversion says what is wrong
+        return True  # the conversion reports the error

@@ -2,7 +2,7 @@
 
 `COMPILED` says whether the compiled ones are in use. The environment variable OTTLA_PURE=1 asks for
 the plain ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
-What compacts, `ColumnBuilder` and `RowEncoder` are loaded when they are first asked for: a broker
+Compaction, `ColumnBuilder` and `RowEncoder` are loaded when they are first asked for: a broker
 asks for the first when it cleans a log, and never for the others.
 """
 
@@ -80,7 +80,7 @@ _PLAIN = {"columns": "columns", "rows": "rows", "compaction": "plain_compaction"
 
 
 def __getattr__(name: str) -> Any:
-    """What only those use that compact, or that read or write columns and rows."""
+    """The functions for compaction alone, or for reading and writing columns and rows."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     compiled = f"ottla.record.native_{_LATE[name]}"
@@ -108,4 +108,4 @@ def _load_crc32c() -> Callable[..., int]:
 
 
 crc32c = _load_crc32c()
-"""CRC-32C of a buffer, going on from the value of what stands before it."""
+"""CRC-32C of a buffer, going on from the value of the bytes before it."""

@@ -38,7 +38,7 @@ NEWEST_CODEC: Final = CompressionType.SNAPPY
 
 
 class PositionalMessage(NamedTuple):
-    """One entry, its CRC checked; `codec` tells whether the payload is a message set."""
+    """One entry, its CRC checked; by `codec` the payload is a message or a message set."""
 
     position: int
     next_position: int

@@ -133,7 +133,7 @@ def find_entry(
 
 @cython.cfunc
 def refuse(batch, payload) -> cython.int:
-    """Raise what is wrong with the records of a batch."""
+    """Raise the error of a batch with malformed records."""
     plain_kernel.decode_keys(batch, payload)
     raise AssertionError(f"{batch!r} is malformed for the compiled loops only")
 

@@ -129,7 +129,7 @@ class OpenBatch:
     @cython.cfunc
     @cython.inline
     def reserve(self, size: cython.Py_ssize_t) -> cython.p_uchar:
-        """Make room behind what is there, and return where that begins."""
+        """Make room behind the bytes that are there, and return where that begins."""
         if len(self.out) - self.size < size:
             PyByteArray_Resize(self.out, max(2 * len(self.out), self.size + size))
         return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.out)) + self.size

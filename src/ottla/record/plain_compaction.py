@@ -83,7 +83,7 @@ def keep_records(
     payload: Buffer,
     keep_tombstones: bool,
 ) -> KeptRecords:
-    """Leave out what compaction removes: records with a later one of their key in the table.
+    """Leave out records that compaction removes: those with a later one of their key in the table.
 
     Records at or behind `end_offset`, up to which keys were noted, all stay. Before that, those
     without a key go as well, and so do those without a value unless tombstones are kept.

@@ -2,7 +2,7 @@
 
 They are tuned for CPython: one-byte and two-byte varints are read in place, and anything rarer goes
 to `decode_varint`. They also make every error's message: the compiled loops only find that a batch
-is malformed, and leave it to the plain ones to say what is wrong.
+is malformed, and leave the message to the plain ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPILED = False
 MIN_RECORD_BYTES = 7
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-# What a producer gives for one record: timestamp in ms, key, value, headers.
+# The parts of a record from a producer: timestamp in ms, key, value, headers.
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
 # See `_layout`.
 _Reader: TypeAlias = Callable[[bytes, int], tuple[int, bytes, bytes, int, int]]
@@ -166,7 +166,7 @@ def decode_records(batch: BatchHeader, payload: Buffer) -> list[Record]:
 
 
 def decode_keys(batch: BatchHeader, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
-    """Offset and key of every record, and whether it has a value: what compaction needs."""
+    """Offset and key of every record, and whether it has a value, for compaction."""
     return [
         (record.offset, record.key, record.value is not None)
         for record in decode_records(batch, payload)
@@ -174,7 +174,7 @@ def decode_keys(batch: BatchHeader, payload: Buffer) -> list[tuple[int, bytes | 
 
 
 def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> RecordSurvey:
-    """Check every record, and sum up what a leader needs to know about all of them.
+    """Check every record, and sum up the facts about all of them that a leader needs.
 
     The records section is `payload` from `start` on. No record is made, however many there are.
     """
@@ -191,7 +191,7 @@ def refuse_record(
     index: int,
     previous_delta: int,
 ) -> NoReturn:
-    """Raise what is wrong with record `index`, at `position` from `start` of `payload`.
+    """Raise the error of record `index`, at `position` from `start` of `payload`.
 
     Behind the last record, any byte is wrong.
     """
@@ -210,11 +210,11 @@ def _section(payload: Buffer, start: int) -> bytes:
 
 
 class _Survey:
-    """What is known so far about the first `index` records, which end at `position`.
+    """The sums over the first `index` records, which end at `position`.
 
     Three loops check records, each of them everything about a record. The first checks many that
     are of equal size at once. The second checks one after the other, unless one of its varints is
-    long. Both leave any doubt to the third, which is slow and says what is wrong.
+    long. Both leave any doubt to the third, which is slow and raises the errors.
     """
 
     __slots__ = (
@@ -483,7 +483,7 @@ def _layout(time_size: int, offset_size: int, key: int) -> _Layout:
 
 @cache
 def _steps() -> list[int]:
-    """How far it is from a size to the end of what has that size, by the two bytes of the size.
+    """How far it is from a size to the end of the sized bytes, by the two bytes of the size.
 
     The first byte is the lower half of the index, and the second does not matter if the first is
     the whole size. A null takes a step of 1. A size that is wrong or has a third byte leads
@@ -624,7 +624,7 @@ def _check_attributes(batch: BatchHeader, data: bytes, position: int, index: int
 def _decode_one(
     batch: BatchHeader, data: bytes, position: int, index: int, previous_delta: int
 ) -> tuple[Record, int]:
-    """Record number `index`, and where it ends; the error says what is malformed."""
+    """Record number `index`, and where it ends; the error names the malformed field."""
     try:
         return _decode_record(batch, data, position, previous_delta)
     except IndexError:

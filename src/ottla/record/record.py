@@ -1,4 +1,4 @@
-"""What the loops over records stand on: a record, its varints, and the header of its batch.
+"""The foundation of the loops over records: a record, its varints, and the header of its batch.
 
 `record_batch` reads the header and calls the loops, so that these know no more of it than is here.
 A varint holds an int32 in at most 5 bytes, a varlong an int64 in at most 10. Seven bits to a byte,
@@ -54,7 +54,7 @@ class DecompressionLimitError(CorruptRecordError):
 
 
 class BatchHeader:
-    """The fields of a batch's header, by the protocol's names, and what follows from them."""
+    """The fields of a batch's header, by the protocol's names, and facts that follow from them."""
 
     __slots__ = (
         "attributes",

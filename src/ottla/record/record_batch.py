@@ -98,7 +98,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 class RecordBatch(BatchHeader):
     """One batch in a buffer at a position. It holds the header's fields, and no copy of the bytes.
 
-    Only the presence of the header is checked; `verify` checks what a peer may get wrong.
+    Only the presence of the header is checked; `verify` checks all that a peer may get wrong.
     """
 
     __slots__ = ("buffer", "position")
@@ -485,7 +485,7 @@ def _is_short_message(view: memoryview, position: int, length: int) -> bool:
 
 
 def assign_offset(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Stamp what the leader decides into a batch; both fields lie outside the CRC."""
+    """Stamp the leader's offset and epoch into a batch; both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
 
@@ -531,7 +531,7 @@ class ControlRecordType(IntEnum):
 
     @classmethod
     def of(cls, record: Record) -> ControlRecordType:
-        """What a record of a control batch marks, by its key."""
+        """The type of a record of a control batch, by its key."""
         if record.key is None or len(record.key) < CONTROL_KEY.size:
             raise CorruptRecordError(
                 f"the control record at offset {record.offset}: its key {record.key!r} has not "

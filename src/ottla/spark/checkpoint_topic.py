@@ -3,9 +3,9 @@
 Spark keeps offsets, watermark and state of a query in files of its checkpoint. With a micro-batch
 those that have changed are written to the topic as well, keyed by their path, in a transaction that
 is part of the batch's decision: output and state count together, or neither does. The topic is the
-truth and the folder a copy: a query begins with what the topic holds, on any machine.
+truth and the folder a copy: a query begins with the files of the topic, on any machine.
 
-Files are written once and carry their batch in their name, so that compaction keeps just what Spark
+Files are written once and carry their batch in their name, so that compaction keeps just the files
 keeps. This works for every stateful operation and state store of Spark. It does what changelog
 topics do for Kafka Streams; the records are Spark's files, though, and not rows.
 """
@@ -62,7 +62,7 @@ CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}
 
 
 class FileVersion(NamedTuple):
-    """What tells whether a file is another one than before."""
+    """Facts that differ between a file and another one of its name."""
 
     size: int
     modified_ns: int
@@ -81,7 +81,7 @@ def versions_of(folder: Path) -> dict[str, FileVersion]:
             try:
                 status = path.stat()
             except FileNotFoundError:
-                continue  # Spark deletes what it no longer needs at any time
+                continue  # Spark deletes files that it no longer needs at any time
             version = FileVersion(status.st_size, status.st_mtime_ns, status.st_ino)
             found[path.relative_to(folder).as_posix()] = version
     return found
@@ -117,9 +117,9 @@ def create_topic(topic: str, settings: Mapping[str, str]) -> None:
 
 
 class CheckpointCopy(ClosedOnExit):
-    """A folder that is made to hold what a topic does, and follows it: a warm standby.
+    """A folder with the files of a topic, which follows the topic: a warm standby.
 
-    Nothing else may use the folder meanwhile. What is in it before is replaced with the first
+    Nothing else may use the folder meanwhile. Files in it from before are replaced with the first
     record, or left alone while the topic has none.
     """
 
@@ -139,7 +139,7 @@ class CheckpointCopy(ClosedOnExit):
         self._is_begun = False
 
     def poll(self, timeout_ms: int = COPY_POLL_MS) -> int:
-        """Write the files of what has been committed; returns how many records there were."""
+        """Write the files of committed records; returns how many records there were."""
         records = self._consumer.poll(timeout_ms)
         if records and not self._is_begun:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -149,7 +149,7 @@ class CheckpointCopy(ClosedOnExit):
         return len(records)
 
     def read_to(self, end: int) -> None:
-        """Read what is committed before an offset, which no open transaction may hold back."""
+        """Read committed records before an offset, which no open transaction may hold back."""
         while self.position < end:
             self.poll()
 
@@ -160,7 +160,7 @@ class CheckpointCopy(ClosedOnExit):
 
     @property
     def stable_end(self) -> int:
-        """The end of what is committed; a transaction that is open stands behind it."""
+        """The end of the committed records; a transaction that is open stands behind it."""
         return self._consumer.end_offsets([self._where])[self._where]
 
     @property
@@ -303,7 +303,7 @@ class CheckpointedBatches(ExactlyOnceBatches):
         self._begun(query_id)
 
     def _prepare(self, sink_id: str, batch_id: int, found: Mapping[str, FileVersion]) -> Prepared:
-        """Write what has changed since the last batch, in a transaction that is left open."""
+        """Write the files changed since the last batch, in a transaction that is left open."""
         name = transactional_id_of(sink_id, self._run, batch_id, "changelog-0")
         count = 0
         settings = transactional_settings(self.options)

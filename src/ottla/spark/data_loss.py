@@ -39,7 +39,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
 
 
 def report_others(options: SourceOptions, topics: Sequence[str]) -> None:
-    """Report as lost data what was, or was to be, read of topics that were created again."""
+    """Report the records read, or to be read, of topics that were created again as lost."""
     if topics:
         report_data_loss(
             f"{', '.join(topics)}: was deleted and created again, and its offsets mean other "

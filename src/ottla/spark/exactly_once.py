@@ -2,7 +2,7 @@
 
 Every attempt of a task writes in a transaction of its own and leaves it open. When Spark has one
 complete attempt of each task, the driver decides: it records the batch's id and transactions in the
-decision log, and then commits these. What is not decided never counts, and what is decided is
+decision log, and then commits these. An undecided batch never counts, and a decided one is
 committed by the next driver at the latest. docs/use/spark-sink.md goes through the
 moments of a crash.
 """
@@ -75,7 +75,7 @@ TRANSACTION_TIMEOUT_MS = "900000"
 
 
 class SinkError(Exception):
-    """A micro-batch that cannot be committed; the text says what becomes of it."""
+    """A micro-batch that cannot be committed; the text names its fate."""
 
 
 class TakenOverError(SinkError):
@@ -177,7 +177,7 @@ class BatchCommitter:
         self._is_exclusive = False
 
     def begin(self) -> None:
-        """Fence earlier drivers, carry out their newest decision, and abort what they left open.
+        """Fence earlier drivers, carry out their newest decision, abort their open transactions.
 
         From here on no batch is decided by others, unless one of these begins.
         """
@@ -200,7 +200,7 @@ class BatchCommitter:
             self._decide(BatchDecision(batch_id, []), topic)
 
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
-        """Decide that the batch counts with what these tasks wrote, unless it counts already."""
+        """Decide that the batch counts with these tasks' records, unless it counts already."""
         try:
             self._commit(batch_id, messages)
         except KafkaError as error:
@@ -231,7 +231,7 @@ class BatchCommitter:
             self._abort_leftovers(name)
 
     def abort(self, batch_id: int, messages: Sequence[Prepared | None]) -> None:
-        """Undo what tasks have prepared, unless the batch counts by now."""
+        """Undo the prepared transactions of tasks, unless the batch counts by now."""
         left = [
             each.transaction
             for each in messages
@@ -319,7 +319,7 @@ class BatchCommitter:
         return {each.transactional_id.rsplit("-", 3)[0] + "-" for each in prepared}
 
     def _abort_leftovers(self, beginning: str) -> None:
-        """Abort what lost attempts and runs have left open: readers would wait for it."""
+        """Abort open transactions of lost attempts and runs: readers would wait for them."""
         admin = connections.admin(self._settings)
         try:
             left = [
@@ -412,7 +412,7 @@ class ExactlyOnceBatches:
 
 
 def commit_or_abort(committer: BatchCommitter, batch_id: int, prepared: list[Prepared]) -> None:
-    """Commit a batch; after an error what was prepared for it is aborted, unless it counts."""
+    """Commit a batch; after an error its prepared transactions are aborted, unless it counts."""
     try:
         committer.commit(batch_id, prepared)
     except BaseException:

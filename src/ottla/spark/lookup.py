@@ -158,7 +158,7 @@ def _check_complete(
     numbers: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
 ) -> None:
-    """Refuse offsets for some partitions only: what to do with the others would be open."""
+    """Refuse offsets for some partitions only: those of the others would be open."""
     if set(numbers) == set(partitions):
         return
     missing = ", ".join(map(str, sorted(set(partitions) - set(numbers))))

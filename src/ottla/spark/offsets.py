@@ -1,7 +1,7 @@
 """Offsets of partitions, their JSON, and the ranges that tasks read.
 
 The JSON is that of Spark's Kafka source, `{"topic":{"0":23,"1":45}}`, so that offsets can be copied
-from one to the other. What a stream has read also says up to which leader epochs its logs were
+from one to the other. The progress of a stream also has the leader epochs up to which its logs were
 read, and which topics of these names they belong to:
 `{"topic":{"0":23,"1":45},"leader epochs":{"topic":{"0":4,"1":7}},"topic ids":{"topic":"6f1c..."}}`.
 
@@ -34,7 +34,7 @@ ASSIGNMENT_FORM = 'JSON like {"topic":[0,1]}'
 
 
 class OffsetsError(ValueError):
-    """Text that does not hold offsets; the message says what it must be."""
+    """Text that does not hold offsets; the message shows the right form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def from_json_object(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, max_offsets: int) -> Offsets:
-    """The end of a micro-batch of about `max_offsets`, in proportion to what each partition holds.
+    """The end of a micro-batch of about `max_offsets`, in proportion to each partition's records.
 
     A partition with any records advances by at least one, so that none waits indefinitely.
     """
@@ -219,8 +219,7 @@ class ByOffset:
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:
-    """A timestamp for each partition; `when_none` (error, latest) says what to do where no record
-    is that young."""
+    """A timestamp for each partition; `when_none` (error, latest) is for those without one so new."""
 
     option: str
     timestamps_ms: Mapping[TopicPartition, int]

@@ -187,7 +187,7 @@ WITHOUT_EFFECT: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-# Client settings that the source decides itself, and what to write instead.
+# Client settings that the source decides itself, and the options to write instead.
 DECIDED_BY_SOURCE: Final[dict[str, str]] = {
     "kafka.auto.offset.reset": "use the option startingOffsets instead",
     "kafka.key.deserializer": "keys are always read as binary",
@@ -199,7 +199,7 @@ DECIDED_BY_SOURCE: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader needs to know; offsets are not looked up yet.
+    """The options as a reader needs them; offsets are not looked up yet.
 
     `strategy` is one of STRATEGIES, `topics` its value; exactly one of them was given.
     """
@@ -272,7 +272,7 @@ def given_of(options: Mapping[str, str]) -> Given:
 
 
 def strategy_of(given: Given) -> str:
-    """The one option that says what to read; its value is checked."""
+    """The one option that names the topics to read; its value is checked."""
     used = [name for name in STRATEGIES if name in given]
     if len(used) != 1:
         found = f"found {' and '.join(map(given.shown, used))}" if used else "found none"

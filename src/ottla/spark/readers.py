@@ -82,7 +82,7 @@ class OttlaBatchReader(DataSourceReader):
         return {**edge, **put_back(self._options, reach.without(others), earliest)}
 
     def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:
-        """The part of the range that the log has; what lies outside is reported as lost."""
+        """The part of the range that the log has; the rest is reported as lost."""
         if piece.size == 0:
             return piece
         if piece.start < earliest:
@@ -134,14 +134,14 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Leave what arrives after this moment to the next run."""
+        """Leave records that arrive after this moment to the next run."""
         self._available = self._now(self._lookup()).offsets
 
     def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:
         """The end of the next micro-batch. Spark asks when the one before, to `start`, is over.
 
         After an election the end changes even without new records: so there is a micro-batch in
-        which what was read is compared with the log of the new leader.
+        which the log read so far is compared with that of the new leader.
         """
         begun = Reach.from_json_object(start)
         self._progress.report(begun.offsets)

@@ -52,7 +52,7 @@ class RowWriter:
         self.row_count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Encode a batch of rows, and send what is full; blocks while buffer.memory is used up."""
+        """Encode a batch of rows, and send full batches; blocks while buffer.memory is used up."""
         columns = {name.lower(): batch.column(n) for n, name in enumerate(batch.schema.names)}
         now_ms = self._clock.now_ms()
         for topic, rows in self._by_topic(columns):
@@ -65,7 +65,7 @@ class RowWriter:
         return list(self._encoders)
 
     def finish(self) -> None:
-        """Send the rest and wait until all is delivered; raises what was not."""
+        """Send the rest and wait until all is delivered; raises the first error of a batch."""
         for topic, encoder in self._encoders.items():
             self._send(topic, encoder.finish())
         self._producer.flush()

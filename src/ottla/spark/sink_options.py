@@ -39,7 +39,7 @@ SINK_DEFAULTS: Final[dict[str, str]] = {
     "exactlyOnce": "true",
     "transactionalIdPrefix": "ottla-spark",
 }
-# What Spark adds to the options of a sink, or takes for itself.
+# Options that Spark adds to those of a sink, or takes for itself.
 OF_SPARK: Final = ("checkpointLocation", "queryName", "path", "outputMode")
 DECIDED_BY_SINK: Final[dict[str, str]] = {
     "kafka.key.serializer": "keys are strings or binaries, and written as they are",
@@ -54,7 +54,7 @@ WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What the writers of tasks need to know; `topic` is None where a column says it."""
+    """The options as the writers of tasks need them; `topic` is None where a column has it."""
 
     topic: str | None
     include_headers: bool

@@ -1,4 +1,4 @@
-"""`format("ottla")`: what Spark knows of the source before it reads."""
+"""`format("ottla")`: the source as Spark sees it before it reads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OttlaSource(DataSource):
         return "ottla"
 
     def schema(self) -> StructType:
-        """The columns; asked for by `load`, so that wrong options are told there."""
+        """The columns; asked for by `load`, so that wrong options are refused there."""
         given = given_of(self.options)
         strategy_of(given)
         for option in WITHOUT_EFFECT:

@@ -12,7 +12,7 @@ from ottla.spark.offsets import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a task reads in a few milliseconds: less is not worth a task of its own.
+# Records that a task reads in a few milliseconds: fewer are not worth a task of their own.
 SMALL_TASK = 4096
 
 Task: TypeAlias = tuple[OffsetRange, ...]

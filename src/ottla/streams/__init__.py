@@ -1,6 +1,6 @@
-"""Streams: a small API for people who know Kafka Streams, over Spark's Structured Streaming.
+"""Streams: a small API for users of Kafka Streams, over Spark's Structured Streaming.
 
-A `Streams` is an application: it says what becomes of the records of topics, and runs it. The names
+A `Streams` is an application: it transforms the records of topics, and runs. The names
 are imported when they are first used; Spark is not needed to reset an application.
 """
 

@@ -97,7 +97,7 @@ class Streams(StreamsBuilder):
         return Path(self.state_dir).absolute() / self.application_id
 
     def run(self) -> None:
-        """Run until Ctrl-C or `stop`; raises what a query fails with."""
+        """Run until Ctrl-C or `stop`; raises the exception of a query that fails."""
         self.start()
         try:
             self.await_termination()
@@ -107,7 +107,7 @@ class Streams(StreamsBuilder):
             self.stop()
 
     def run_once(self) -> None:
-        """Process what is in the topics now, stage after stage; returns when all is written."""
+        """Process the records in the topics now, stage after stage; returns when all is written."""
         self._prepare()
         for stage in self._stages():
             self._queries = []
@@ -225,7 +225,7 @@ class Streams(StreamsBuilder):
     def _begun(
         self, sink: Sink, trigger: Mapping[str, Any], copy: CheckpointCopy | None = None
     ) -> PatientQuery:
-        """Start the query of a sink; with changelogs from what its topic holds."""
+        """Start the query of a sink; with changelogs from the records of its topic."""
         records = sink.build(TopicInputs(self))
         folder = self.folder / sink.name
         query = (

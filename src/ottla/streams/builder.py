@@ -180,8 +180,8 @@ class KStream:
     """Records one after the other. Every method returns another stream and leaves this one as is.
 
     A `function` is an expression of SQL, a column of Spark, or a Python function of key and value.
-    `serde` says what it returns; without it, its annotation does, or the column's type; else the
-    serde stays what it was.
+    `serde` names its result type; without it, its annotation does, or the column's type; else the
+    serde stays the same.
     """
 
     def __init__(self, builder: StreamsBuilder, build: Build) -> None:

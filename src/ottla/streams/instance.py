@@ -1,9 +1,9 @@
 """Instances of one application that share its queries, as the members of a group do.
 
 Each query has a changelog topic of one partition, and the group's assignment of these partitions
-says which instance runs which query; all others keep a copy of its state, and are there to take
-over. Membership decides who should run a query. That nobody else writes is not left to it: who
-begins fences the one before (`ottla.spark.checkpoint_topic`).
+names the instance that runs each query; all others keep a copy of its state, ready to take
+over. Membership decides which one should run a query. That no other one writes is not left to
+membership: a starting query fences the one before (`ottla.spark.checkpoint_topic`).
 """
 
 from __future__ import annotations

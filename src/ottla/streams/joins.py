@@ -84,7 +84,7 @@ def joined_streams(
 
 
 def joined_table(left: Records, table: Records, how: How, joiner: Joiner) -> Records:
-    """Each record of a stream with what the table has for its key."""
+    """Each record of a stream with the table's value for its key."""
     left.require_append("join")
     names = {"key": "right_key", "value": "right"}
     lookup = table.frame.where("value is not null")

@@ -118,7 +118,7 @@ def computed(
     arguments: Sequence[tuple[Column, Serde]],
     returns: Carried,
 ) -> DataFrame:
-    """The frame with another column, RESULT: what the Python function returns for each row."""
+    """The frame with another column, RESULT: the Python function's result for each row."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     columns = frame.columns

@@ -19,7 +19,7 @@ from ottla.structs import TopicPartition
 
 @dataclass(frozen=True)
 class Reset:
-    """What a reset deletes: whole topics, all records of others, groups, and a folder."""
+    """The data that a reset deletes: whole topics, all records of others, groups, and a folder."""
 
     topics: Sequence[str]
     emptied_topics: Sequence[str]

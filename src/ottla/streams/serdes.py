@@ -1,7 +1,7 @@
 """Serdes: how the bytes of a record become a typed column, or a Python object, and bytes again.
 
 A serde knows three forms of a value: bytes, as Kafka's own serdes write them; a column of
-`type` in Spark; and an object, which is what Python functions see. Values go to Python functions
+`type` in Spark; and an object, which Python functions see. Values go to Python functions
 and back as bytes. A dataclass is read and written by the names of its fields, and may hold others,
 lists and dicts.
 """
@@ -125,7 +125,7 @@ def constructed(annotation: Any, data: Any) -> Any:
 
 
 def plain(thing: Any) -> Any:
-    """Dataclasses as dicts, at any depth: what can be written as JSON."""
+    """Dataclasses as dicts, at any depth, so that they can be written as JSON."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return dataclasses.asdict(thing)
     if isinstance(thing, Mapping):
@@ -265,7 +265,7 @@ class IntegerSerde(Serde):
 class JsonSerde(Serde):
     """JSON of a known type: objects, lists, numbers, true and false.
 
-    Python functions see an instance of the dataclass, or what `json.loads` makes of it.
+    Python functions see an instance of the dataclass, or the result of `json.loads`.
     """
 
     name = "json"
@@ -298,7 +298,7 @@ class JsonSerde(Serde):
         asked = StructType(list(self.type.fields)).add(problem, StringType())
         text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
         parsed = F.from_json(text, asked, {"columnNameOfCorruptRecord": problem})
-        # The variable of the function stands for what was parsed once, and not for the parsing.
+        # The variable of the function stands for the parsed value, so that it is parsed once.
         return F.transform(
             F.array(parsed),
             lambda found: F.when(

@@ -84,14 +84,14 @@ class StreamsTest:
         return [(keys.from_bytes(row[0]), values.from_bytes(row[1])) for row in rows]
 
     def stream(self, topic: str) -> DataFrame:
-        """What is in a topic: piped, or written by the topology."""
+        """The records of a topic: piped, or written by the topology."""
         if self._folder is not None:
             reader = self._spark.readStream.schema(ROWS).option("maxFilesPerTrigger", 1)
             return reader.parquet(str(self._topic_folder(topic)))
         return self._batch(topic)
 
     def table(self, topic: str) -> DataFrame:
-        """What is in a topic now."""
+        """The records of a topic now."""
         if self._folder is not None:
             return self._spark.read.schema(ROWS).parquet(str(self._topic_folder(topic)))
         return self._batch(topic)

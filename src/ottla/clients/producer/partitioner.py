@@ -53,7 +53,7 @@ class PartitionFunction(Protocol):
 
 
 class CustomPartitioner:
-    """The partitioner of `partitioner.class`, configured and checked; ConfigError if it is wrong."""
+    """The partitioner of `partitioner.class`, configured and checked; ConfigError if it is none."""
 
     def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
         self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"
