@@ -219,7 +219,10 @@ class ByOffset:
 
 @dataclass(frozen=True, slots=True)
 class ByTimestamp:
-    """A timestamp for each partition; `when_none` (error, latest) is for those without one so new."""
+    """A timestamp for each partition; `when_none` is for those without newer records.
+
+    It is `error` or `latest`.
+    """
 
     option: str
     timestamps_ms: Mapping[TopicPartition, int]

@@ -1,6 +1,6 @@
 """For tests of Ottla and of programs that use it: brokers in the test's process, time by hand.
 
-What is here is imported when it is first used: pytest imports this package in every suite.
+The names are imported when they are first used: pytest imports this package in every suite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every connector must keep, as tests that authors inherit; and a worker for tests of theirs.
+"""Rules of every connector, as tests that authors inherit; and a worker for tests of theirs.
 
     from ottla.testing.connector_contract import SourceContract
 
@@ -59,7 +59,7 @@ def connect_worker(ottla_fresh_broker: InProcessBroker, tmp_path: Path) -> Itera
 
 
 class ConnectorContract:
-    """What sources and sinks have in common."""
+    """Rules that sources and sinks have in common."""
 
     connector: ClassVar[type[Connector]]
     settings: ClassVar[Mapping[str, str]] = {}
@@ -103,7 +103,7 @@ class ConnectorContract:
                     worker.create({**self.properties(), **changes})
 
     def test_settings_are_documented(self) -> None:
-        """Each setting says in a sentence what it is."""
+        """Each setting has a sentence that documents it."""
         assert all(row.doc for row in self.connector.Settings.keys.values())
 
     def test_it_stops_in_time(self) -> None:
@@ -116,7 +116,7 @@ class ConnectorContract:
         assert all(task.finished.done() for task in tasks)
 
     def prepare(self) -> None:
-        """What a test needs before its connector runs."""
+        """The preparations of a test before its connector runs."""
 
 
 class SourceContract(ConnectorContract):
@@ -141,7 +141,7 @@ class SourceContract(ConnectorContract):
         return self.arrived()
 
     def test_records_arrive_while_it_runs(self) -> None:
-        """What was there before its start, and what comes later."""
+        """Rows from before the start are delivered, and later ones."""
         self.bring(2)
         with self.worker() as worker:
             worker.create(self.properties())
@@ -207,7 +207,7 @@ class SinkContract(ConnectorContract):
         )
 
     def test_records_are_written(self) -> None:
-        """What was there before its start, and what comes later."""
+        """Records from before the start are delivered, and later ones."""
         self.send(["a", "b"])
         with self.worker() as worker:
             worker.create(self.properties())
@@ -216,7 +216,7 @@ class SinkContract(ConnectorContract):
             self.wait_for(["a", "b", "c"])
 
     def test_it_resumes_without_repeating(self) -> None:
-        """After a stop in order it continues behind what it has written."""
+        """After a stop in order it continues behind the records that it has written."""
         self.send(["a", "b"])
         with self.worker() as worker:
             worker.create(self.properties())

@@ -1,7 +1,7 @@
 """`KafkaContainer` without a container: the methods of testcontainers-python's, on a broker here.
 
 A suite that uses `testcontainers.kafka.KafkaContainer` changes its import, and no longer needs
-Docker. What names an image, a network or a log of the container is taken and does nothing; what
+Docker. Arguments for an image, a network or a log of the container have no effect; a call that
 would run something in the container is refused.
 """
 
@@ -36,7 +36,7 @@ NOT_SETTINGS: Final = ("heap.opts", "jvm.performance.opts", "log4j", "opts", "jm
 class KafkaContainer:
     """A broker of Kafka's protocol for tests, started by `start` or as a context manager.
 
-    `image` and what else a container is made of have no effect. `with_env("KAFKA_X_Y", value)` is
+    `image` and other arguments of a container have no effect. `with_env("KAFKA_X_Y", value)` is
     the broker's setting `x.y`.
     """
 
@@ -67,7 +67,7 @@ class KafkaContainer:
         return self
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
-        """Stop the broker; what it has stored is gone, as with a container."""
+        """Stop the broker; its data are gone, as with a container."""
         if self._broker is not None:
             self._broker.stop()
             self._broker = None
@@ -91,7 +91,7 @@ class KafkaContainer:
             raise ConnectionError(f"port {port} is not exposed: the broker's is {self.port}")
         return self.broker.port
 
-    # What is said of the container before it starts
+    # Settings of the container before it starts
 
     def with_env(self, key: str, value: object) -> Self:
         self.env[key] = str(value)

@@ -1,8 +1,8 @@
-"""Every state that a crash can leave a disk in, made from a record of what was done to it.
+"""Every state that a crash can leave a disk in, made from a record of all changes to the disk.
 
 `RecordingDisk` notes each change that a run makes. `crash_state` repeats the first so many of them
-on a disk of its own, and then ends the process (what was written is kept) or the power: what
-was not synced is lost, or the kernel had happened to write back some of it, in any order between
+on a disk of its own, and then ends the process (written bytes are kept) or the power: bytes
+that were not synced are lost, or the kernel had happened to write back some, in any order between
 files, with the last write torn at any byte, or with its size on the disk and its bytes not.
 """
 
@@ -122,13 +122,13 @@ class RecordingDisk(MemoryDisk):
         self.trace.append(DiskChange("fsync_dir", path))
 
     def lose_power(self, seed: int) -> None:
-        """Crash in the middle of the trace, which continues with what the crash has left."""
+        """Crash in the middle of the trace, which continues on the disk that the crash has left."""
         MemoryDisk.crash(self, random.Random(seed))
         self.trace.append(DiskChange("crash", "/", seed))
 
 
 class Fate(Enum):
-    """What becomes of what was not synced."""
+    """The fate of bytes that were not synced."""
 
     KEPT = "kept"
     LOST = "lost"

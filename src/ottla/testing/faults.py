@@ -2,7 +2,7 @@
 
 A fault stands in the broker's table of handlers, in front of the handler of its API, and only from
 the first fault of that API on: a broker without faults does nothing more than it does without
-this module. What replicas ask each other is spared.
+this module. Requests between replicas are spared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
         )
     },
 }
-"""The fields of an answer that name what was asked for, and how the request may call them."""
+"""The fields of a response with the subjects of a request, and their names in the request."""
 
 ERRORS: Final = frozenset({"error_code", "partition_error_code"})
 
@@ -80,7 +80,7 @@ class Faults:
     ) -> RequestFault:
         """Answer with an error, for all that is asked for, in place of doing it.
 
-        With `performed` it is done: the client is told of an error, and the records are there.
+        With `performed` it is done: the client gets an error, and the records are there.
         """
         code = ErrorCode[error] if isinstance(error, str) else error
         return self._add(Failure(code, performed, key_of(api), times, client_id, broker_id))
@@ -106,7 +106,7 @@ class Faults:
         client_id: str | None = None,
         broker_id: int | None = None,
     ) -> Hold:
-        """Do it at once, and answer after `release` of what is returned.
+        """Perform the request at once, and answer after `release` of the returned object.
 
         Other connections are not held up. `wait` returns when the requests have come.
         """
@@ -183,7 +183,7 @@ class HeldContext(RequestContext):
 
 
 class RequestFault(ABC):
-    """What happens to the next `left` requests of an API."""
+    """The fate of the next `left` requests of an API."""
 
     def __init__(
         self, api: ApiKey, times: int, client_id: str | None, broker_id: int | None
@@ -241,7 +241,7 @@ class Failure(RequestFault):
         self, handler: Handler, context: RequestContext, body: Request, runtime: Runtime
     ) -> Answer:
         if isinstance(body, FetchRequest) and body.session_epoch > 0:
-            # It names only what has changed: the client is made to name all, and is struck then.
+            # It names only changed partitions: the client is made to name all, and is struck then.
             return refusal(body, context.api_version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self.count()
         if isinstance(body, MetadataRequest):  # the brokers are to stay known
@@ -378,7 +378,7 @@ def refusal(request: Request, version: int, error: ErrorCode) -> Response:
 
 
 def _refuse_parts(request: Struct, response: Struct, version: int, error: ErrorCode) -> bool:
-    """Fill the lists of the answer with what the request lists; whether there was anything."""
+    """Fill the lists of the response as the request lists them; whether there was anything."""
     asked = [each for each in _lists(request, version) if getattr(request, each.name)]
     answered = [each for each in _lists(response, version) if _has_error(each.type.element)]
     for wanted, given in zip(answered, asked, strict=False):

@@ -2,8 +2,8 @@
 
 `ottla_fresh_broker` and `ottla_fresh_cluster` are the test's own, in its process. `ottla_broker`
 and `ottla_cluster` are processes: started when a test first asks for them, they live as long as the
-session, and every test finds them running, because what a test has killed, stopped or paused is
-brought back after it.
+session, and every test finds them running, because servers that a test has killed, stopped or
+paused are brought back after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:  # what no test asks for is not imported
+if TYPE_CHECKING:  # modules that no test needs are not imported
     from ottla.testing.in_process_broker import InProcessBroker
     from ottla.testing.in_process_cluster import InProcessCluster
     from ottla.testing.processes import BrokerProcess, ClusterProcess

@@ -1,7 +1,7 @@
 """A broker in a thread of the test's own process: nothing is left behind.
 
 It is the broker itself, with sockets on the loopback interface, so that any client of Kafka can
-use it. Its disk is in memory, or a directory. What a test asks of it (`LiveBrokers`) is answered on
+use it. Its disk is in memory, or a directory. Calls of a test (`LiveBrokers`) are answered on
 the broker's own loop, from the state that the broker has: no admin client, no polling by metadata.
 """
 
@@ -54,7 +54,7 @@ class InProcessBroker(LiveBrokers):
     """A broker in a thread of this process, as a context manager or by `start` and `stop`.
 
     `with InProcessBroker(num_partitions=3) as broker:` is a broker in memory; with a `data_dir` it
-    is one on disk. What it has stored is there when it is started again. Settings are those of
+    is one on disk. Its data are there when it is started again. Settings are those of
     docs/operate/configuration/broker.md, with underscores for dots; without others it listens on a
     free port of 127.0.0.1, which stays the same over restarts.
     """
@@ -66,7 +66,7 @@ class InProcessBroker(LiveBrokers):
         disk: MemoryDisk | None = None,
         **settings: str | int,
     ) -> None:
-        """`disk` takes the place of a new one in memory; it may hold what a broker has stored."""
+        """`disk` takes the place of a new one in memory; it may hold the data of a broker."""
         super().__init__()
         if not isinstance(data_dir, str | PathLike | None):
             raise TypeError(
@@ -91,7 +91,7 @@ class InProcessBroker(LiveBrokers):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, as clients are told; RuntimeError before `start`."""
+        """`host:port` of the first listener, as clients see it; RuntimeError before `start`."""
         end_point = self._running.broker.end_points[0]
         return f"{end_point.host}:{end_point.port}"
 
@@ -107,10 +107,10 @@ class InProcessBroker(LiveBrokers):
 
     @CollectorPause()
     def start(self) -> Self:
-        """Start it, or start it again on what it has stored; returns when it serves clients."""
+        """Start it, or start it again on its data; returns when it serves clients."""
         if self.is_running:
             raise RuntimeError("the broker runs already")
-        self.kill()  # what is left of one whose disk has failed
+        self.kill()  # the rest of one whose disk has failed
         thread = IoThread("ottla-broker", is_started=False)
         self._life = thread.begin_with(self._start())
         self._thread = thread
@@ -127,7 +127,7 @@ class InProcessBroker(LiveBrokers):
     def move_coordinator(self, group_id: str) -> None:
         """Have the coordinator of a group go and come back, as after a change of its leader.
 
-        Members are told that it is not here, look for it, and find it here with what is stored.
+        Members get NOT_COORDINATOR, look for the coordinator, and find it here with its data.
         """
 
         async def move() -> None:
@@ -139,9 +139,9 @@ class InProcessBroker(LiveBrokers):
         self.run(move())
 
     def fill_disk(self, room_in_bytes: int = 0) -> None:
-        """Leave so much room on the disk in memory: what needs more is refused, and not stored.
+        """Leave so much room on the disk in memory: larger writes are refused, and not stored.
 
-        What coordinators write to is there before. ValueError for a broker on a directory.
+        The topics of coordinators are there before. ValueError for a broker on a directory.
         """
 
         async def fill(disk: MemoryDisk) -> None:
@@ -154,7 +154,7 @@ class InProcessBroker(LiveBrokers):
         self.run(fill(self.disk))
 
     def free_disk(self) -> None:
-        """End what `fill_disk` has begun."""
+        """End the shortage that `fill_disk` has begun."""
         if self.disk is not None:
             self.disk.capacity_in_bytes = None
 
@@ -180,7 +180,7 @@ class InProcessBroker(LiveBrokers):
     def load(
         cls, path: Path | str, data_dir: Path | str | None = None, **settings: str | int
     ) -> Self:
-        """A broker, not yet started, with what `save` has written; the file stays as it is.
+        """A broker, not yet started, with the data that `save` has written; the file stays.
 
         It has its data in memory, or in `data_dir`, which must be empty, and the settings of the
         saved one, unless they are given.
@@ -204,7 +204,7 @@ class InProcessBroker(LiveBrokers):
         self._end(BrokerLife.stop)
 
     def kill(self) -> None:
-        """End it at once: what was written stays, as in the page cache after `kill -9`."""
+        """End it at once: written bytes stay, as in the page cache after `kill -9`."""
         self._end(BrokerLife.kill)
 
     def _end(self, end: Callable[[BrokerLife], Coroutine[Any, Any, None]]) -> None:
@@ -217,7 +217,7 @@ class InProcessBroker(LiveBrokers):
         collect_young()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the broker's loop, and return what it returns."""
+        """Run a coroutine on the broker's loop, and return its result."""
         if self._thread is None:
             coroutine.close()
             raise RuntimeError("the broker is not running")

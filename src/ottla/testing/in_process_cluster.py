@@ -139,7 +139,7 @@ class InProcessCluster(LiveBrokers):
         self.ports[broker_id] = life.broker.end_points[0].port
 
     def start_broker(self, broker_id: int) -> None:
-        """Start a broker again, on what it has stored; returns when it serves clients."""
+        """Start a broker again, on its data; returns when it serves clients."""
         if broker_id in self.live_brokers:
             raise RuntimeError(f"broker {broker_id} runs already")
         self.run(self._start(broker_id))
@@ -149,7 +149,7 @@ class InProcessCluster(LiveBrokers):
         self.run(self._living(broker_id).stop())
 
     def kill_broker(self, broker_id: int) -> None:
-        """End a broker at once, and its session; what it has written stays."""
+        """End a broker at once, and its session; written bytes stay."""
         self.run(self._living(broker_id).kill())
 
     def expire_session(self, broker_id: int) -> None:
@@ -266,7 +266,7 @@ class InProcessCluster(LiveBrokers):
         return self.run(find())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of the brokers, and return what it returns."""
+        """Run a coroutine on the loop of the brokers, and return its result."""
         if self._thread is None:
             coroutine.close()
             raise RuntimeError("the cluster is not running")

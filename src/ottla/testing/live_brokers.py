@@ -71,7 +71,7 @@ class LiveGroup(NamedTuple):
 
 
 class ProcessDisk(LocalDisk):
-    """The machine's disk, which knows what one broker has opened there, and can take it away."""
+    """The machine's disk, which knows the files that one broker has opened, and can close them."""
 
     __slots__ = ("_files", "_is_ended", "_locks")
 
@@ -151,7 +151,7 @@ class BrokerLife:
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Serve clients; what was begun is undone if that is not possible."""
+        """Serve clients; a start that fails is undone."""
         try:
             await self.broker.startup()
         except BaseException:
@@ -162,7 +162,7 @@ class BrokerLife:
     def prepare_coordinators(self) -> asyncio.Task[None] | None:
         """Begin to create the coordinators' topics, on the broker that is the controller.
 
-        Else the first client that asks for a coordinator creates them, and is told to ask again:
+        Else the first client that asks for a coordinator creates them, and has to ask again:
         librdkafka does so half a second later.
         """
         if self.preparing is None and self.broker.controller.is_active:
@@ -246,16 +246,16 @@ class BrokerLife:
 
 
 class LiveBrokers(ABC):
-    """What a test asks of brokers that run in its process, and what it waits for.
+    """Brokers in the process of a test: the calls of the test, and its waits.
 
     All calls are for threads of the test, and block them: from a coroutine of the test use
-    `asyncio.to_thread`. A wait gives up after `limit` seconds with a NeverHappenedError, which says
-    what was awaited and what was there.
+    `asyncio.to_thread`. A wait gives up after `limit` seconds with a NeverHappenedError, which
+    names the condition and the last state.
     """
 
     def __init__(self) -> None:
         self.faults = Faults()
-        """What befalls the next requests; it stays over restarts."""
+        """The fates of the next requests; they stay over restarts."""
 
     @abstractmethod
     def _brokers(self) -> list[Broker]:
@@ -263,7 +263,7 @@ class LiveBrokers(ABC):
 
     @abstractmethod
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of the brokers, and return what it returns."""
+        """Run a coroutine on the loop of the brokers, and return its result."""
 
     # Topics
 
@@ -339,7 +339,7 @@ class LiveBrokers(ABC):
         *,
         isolation_level: str = "read_uncommitted",
     ) -> list[ConsumerRecord]:
-        """What a consumer would read of a topic from its beginning, partition after partition.
+        """The records that a consumer would read of a topic from its beginning, by partition.
 
         A topic that does not exist has no records. Keys and values are bytes.
         """
@@ -505,7 +505,7 @@ class LiveBrokers(ABC):
 
 
 class CollectorPause(ContextDecorator):
-    """No garbage is collected while brokers start: what they make then is no garbage.
+    """No garbage is collected while brokers start: the objects that they make then are none.
 
     Else each start takes a third longer, and one in a hundred waits while the collector looks
     through all modules of the process. Threads may start brokers at once: the last one ends it.
@@ -581,7 +581,7 @@ def _consumer_group(described: DescribedConsumerGroup) -> LiveGroup:
 
 
 def _classic_group(described: DescribedGroup) -> LiveGroup:
-    """What members of other protocols than the consumers' were assigned is not known."""
+    """Assignments to members of other protocols than the consumers' are not known."""
     is_known = described.protocol_type == "consumer"
     members = [
         LiveMember(

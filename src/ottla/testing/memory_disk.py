@@ -1,6 +1,6 @@
 """A disk in memory that loses, tears and refuses as real ones do.
 
-It promises what POSIX promises: bytes survive a crash once their file was synced, names once
+It keeps the promises of POSIX: bytes survive a crash once their file was synced, names once
 their directory was. A crash drops the rest, or keeps a random part of it, the last write torn at
 any byte.
 """
@@ -34,12 +34,12 @@ class MemoryDisk:
     faults: list[Fault] = field(default_factory=list)
     on_call: OnCall | None = None
     now_ms: Callable[[], int] = SystemClock().now_ms
-    """The clock of the kernel, which stamps what is written."""
+    """The clock of the kernel, which stamps each change."""
     locked: set[str] = field(default_factory=set)
     open_files: list[str] = field(default_factory=list)
     """The path of each file that is open, as it was when it was opened."""
 
-    # What a test does to it
+    # Calls of a test
 
     def fail(
         self,
@@ -56,7 +56,7 @@ class MemoryDisk:
         return fault
 
     def crash(self, chance: random.Random | None = None) -> None:
-        """Lose what was not synced: all of it, or with `chance` a part, the last write torn."""
+        """Lose changes that were not synced: all, or with `chance` a part, the last write torn."""
         self.root.crash(chance)
         self.end_process()
 
@@ -71,17 +71,17 @@ class MemoryDisk:
         self.root.sync_all()
 
     def contents(self, path: str) -> bytes:
-        """What a file holds, as processes see it, without a call that could fail."""
+        """The bytes of a file, as processes see it, without a call that could fail."""
         return bytes(self._inode(path).data)
 
     def fill(self, room_in_bytes: int = 0) -> None:
-        """Leave so much room beside what is stored; `capacity_in_bytes = None` makes room again."""
+        """Leave so much room beside the stored bytes; `capacity_in_bytes = None` ends that."""
         self.capacity_in_bytes = self.root.size() + room_in_bytes
 
     def check(self, operation: str, path: str) -> int | None:
         """Raise the OSError of the fault that matches this call, if any, or that of `on_call`.
 
-        Returns what `on_call` does: how many bytes of a `pwrite` are written at first.
+        Returns the result of `on_call`: how many bytes of a `pwrite` are written at first.
         """
         for fault in self.faults:
             if fault.strikes(operation, path):
@@ -304,7 +304,7 @@ class MemoryFile:
         growth = position + len(content) - len(self._inode.data)
         room = self._disk.room_in_bytes()
         if growth > room:
-            # What the kernel does: a short write of what fits, then the error.
+            # As the kernel does: a short write of the bytes that fit, then the error.
             self._inode.write(position, content[: max(0, len(content) - (growth - room))])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self._inode.write(position, content)
@@ -357,5 +357,5 @@ class MemoryDiskLock:
 
 @lru_cache(16_384)
 def _names(path: str) -> tuple[str, ...]:
-    """What a path is made of; the same paths are asked for again and again."""
+    """The names in a path; the same paths are asked for again and again."""
     return tuple(name for name in posixpath.normpath(path).split("/") if name not in ("", "."))

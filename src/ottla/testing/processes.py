@@ -28,7 +28,7 @@ SHUTDOWN_SECONDS = 120
 class ServerProcess(ABC):
     """One command of `ottla` that serves; its port, at first any free one, outlives restarts.
 
-    The data are in a folder, and what it logs is in a file beside that.
+    The data are in a folder, and the log is in a file beside that.
     """
 
     command: ClassVar[str]
@@ -37,7 +37,7 @@ class ServerProcess(ABC):
     ready: ClassVar[re.Pattern[str]]
     """The line it prints when it serves; the first group is its address."""
     popen: ClassVar[type[subprocess.Popen[str]]] = subprocess.Popen
-    """What starts the process."""
+    """The command line of the process."""
 
     def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
@@ -97,7 +97,7 @@ class ServerProcess(ABC):
 
     @property
     def last_log(self) -> str:
-        """What the server has logged since its last start."""
+        """The log of the server since its last start."""
         return self.log_path.read_bytes()[self._log_start :].decode("utf-8", "replace")
 
     def take(self, ready: re.Match[str]) -> None:
@@ -272,7 +272,7 @@ class ClusterProcess:
 
     @property
     def log(self) -> str:
-        """What all brokers have logged, one after the other."""
+        """The logs of all brokers, one after the other."""
         return "".join(_log_of(id_, broker) for id_, broker in self.brokers.items())
 
     def add(self, broker_id: int, **overrides: str | int) -> BrokerProcess:

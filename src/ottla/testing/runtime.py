@@ -22,7 +22,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a stream: what is written here arrives at the peer's protocol in a later step."""
+    """One end of a stream: bytes written here arrive at the peer's protocol in a later step."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
     scenario = Scenario(app, topics={"orders": 3}, check=check)
     scenario.run(range(100))
 
-A seed decides everything that happens. Where one fails, its story says what that was, and the same
-seed tells the same story again, under the same PYTHONHASHSEED.
+A seed decides everything that happens. Where one fails, its story is printed, and the same seed
+makes the same story again, under the same PYTHONHASHSEED.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Check = Callable[["ScenarioWorld"], object]
 
 APPS: Final = "apps"
 FAULTS: Final = (APPS, *KINDS)
-"""What faults may strike: `apps`, `brokers`, `network`, `zookeeper`, `clocks`."""
+"""The targets of faults: `apps`, `brokers`, `network`, `zookeeper`, `clocks`."""
 
 QUIET_MS: Final = 15_000
 RETRY_MS: Final = 60_000
 """Longer than aiokafka waits for an answer that does not come (`request_timeout_ms`, 40 s)."""
 PATIENCE_MS: Final = 330_000
 """Longer than aiokafka believes an old leader (`metadata_max_age_ms`, 300 s) that it asks for the
-first offset: what the broker answers then, that it leads no more, does not make it look again."""
+first offset: the response of a broker that leads no more does not make it look again."""
 LOOK_MS: Final = 500
 STOP_LIMIT_MS: Final = 30_000
 MAX_DEAD_MS: Final = 5_000
@@ -60,7 +60,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True)
 class Scenario:
-    """Apps in a world of their own for each seed, and the check of what became of it.
+    """Apps in a world of their own for each seed, and the check of the outcome.
 
     `check` is called when nothing was written for `quiet_ms` after all was repaired. It raises an
     error, as `assert` does, if the world is not as it should be. It is then called again after each
@@ -153,13 +153,13 @@ class ScenarioOutcome(NamedTuple):
 
 
 class ScenarioWorld(LiveBrokers):
-    """What a check sees when the world stands still: topics, groups, and what apps have kept."""
+    """A world that stands still, as a check sees it: topics, groups, and the apps' own data."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self.bootstrap_servers = cluster.bootstrap_servers
         self.kept: dict[Any, Any] = {}
-        """What apps keep outside of their processes, as in a database; empty at the start."""
+        """The data of apps outside of their processes, as in a database; empty at the start."""
 
     @property
     def now_ms(self) -> int:
@@ -331,7 +331,7 @@ class ScenarioRun:
             self.violations.append(wrong)
 
     def _wrong_after(self, quiet_ms: int) -> str:
-        """What the check finds wrong when nothing was written for so long; nothing is empty."""
+        """The violations found when nothing was written for so long; nothing is empty."""
         self.world.run_until(
             lambda: bool(self.violations) or self._is_quiet(quiet_ms), PEACE_LIMIT_MS
         )
@@ -361,7 +361,7 @@ class ScenarioRun:
         if process.is_alive and not self.is_over:
             self.note(f"{process.host}: {text}")
 
-    # Faults of apps; each returns what it did.
+    # Faults of apps; each returns its own description.
 
     def _faults(self) -> list[Callable[[random.Random], str]]:
         return [self._kill, self._stop, self._pause, self._cut_off]

@@ -1,6 +1,6 @@
 """Virtual time: a clock that stands still until it is advanced, and an event loop on it.
 
-The loop has no threads and no selector, and runs only when it is told to.
+The loop has no threads and no selector, and runs only when it is asked to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MockClock:
         return self._monotonic_ms * 1_000_000
 
     def advance(self, ms: int) -> None:
-        """Move both clocks; timers do not run (that is what `MockScheduler.advance` does)."""
+        """Move both clocks; timers do not run (`MockScheduler.advance` runs them)."""
         if ms < 0:
             raise ValueError(f"time cannot go back by {-ms} ms")
         self._now_ms += ms
@@ -72,8 +72,8 @@ class VirtualTimerHandle(asyncio.TimerHandle):
 class VirtualLoop(asyncio.AbstractEventLoop):
     """Runs callbacks, tasks and timers in a fixed order on a mock clock.
 
-    It has what coroutines need (futures, tasks, sleeping, timeouts) and nothing that reaches
-    outside: no sockets, no threads, no processes.
+    It has the parts that coroutines need (futures, tasks, sleeping, timeouts) and nothing that
+    reaches outside: no sockets, no threads, no processes.
     """
 
     task_class: ClassVar[type[asyncio.Task[Any]]] = asyncio.Task
@@ -111,7 +111,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._run(lambda: None)
 
     def run_due(self) -> None:
-        """Run what is due after another object has moved the clock."""
+        """Run due timers after another object has moved the clock."""
         self._run(lambda: self._timer.advance(self.clock.monotonic_ms()))
 
     def run_until_complete(self, future: Awaitable[T] | Generator[Any, None, T]) -> T:
@@ -231,4 +231,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: asyncio calls this, but the handle itself has told the timing wheel."""
+        """Do nothing: asyncio calls this, but the handle itself has gone to the timing wheel."""

@@ -1,7 +1,7 @@
 """Waiting for a condition in a test: until it holds, never for a time that is hoped to be enough.
 
 A limit is there to end a test that will never pass. It is a minute, because a busy machine takes
-long for what is otherwise done at once; so a limit of a few seconds fails tests at random.
+long for things that are otherwise done at once; so a limit of a few seconds fails tests at random.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_PAUSE_S: Final = 0.05
 
 
 class NeverHappenedError(AssertionError):
-    """The condition did not hold within the limit; the text says what was awaited and seen."""
+    """The condition did not hold within the limit; the text names it, and the last state."""
 
 
 def wait_until(
@@ -33,11 +33,10 @@ def wait_until(
 ) -> T:
     """Call `condition` again and again until it returns something true, and return that.
 
-    `what` says what is awaited: "two members in the group", or "the group is stable". After `limit`
-    seconds it is a NeverHappenedError, with what `condition` last returned, or what `seen`
-    returns then. Where the test has to do something for the condition to come true, as to poll a
-    consumer, that is `meanwhile`: it is called in place of the pauses. What they raise is not
-    caught.
+    `what` names the condition: "two members in the group", or "the group is stable". After `limit`
+    seconds it is a NeverHappenedError, with the last result of `condition`, or the result of `seen`
+    then. Where the test has to act for the condition to come true, as to poll a consumer, that is
+    `meanwhile`: it is called in place of the pauses. Exceptions of these are not caught.
     """
     for pause in _pauses(limit):
         answer = condition()

@@ -16,7 +16,7 @@ from ottla.testing.simulation.story import Outcome
 
 SHOWN = 6
 LIFE = 10
-"""So many seeds, about, are told in a process; its end costs less than to collect its garbage."""
+"""About so many seeds run in a process; its end costs less than to collect its garbage."""
 SILENT = logging.CRITICAL + 1
 
 
@@ -46,7 +46,7 @@ def report(outcome: Outcome, is_whole: bool) -> None:
 
 
 def outcomes_of(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
-    """The outcomes in order. The first seed is told here: its codecs serve the forks as well."""
+    """The outcomes in order. The first seed runs here: its codecs serve the forks as well."""
     yield tell(seeds[0])
     for first in range(1, len(seeds), jobs * LIFE):
         with ProcessPoolExecutor(jobs, get_context("fork"), initializer=keep_garbage) as pool:

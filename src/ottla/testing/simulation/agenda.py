@@ -1,4 +1,4 @@
-"""What runs next in a world: the loops that are ready, and the timers of all loops."""
+"""The agenda of a world: the loops that are ready, and the timers of all loops."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Agenda:
         return None
 
     def run_due(self, now_ms: int, chance: random.Random) -> None:
-        """Run what is due, loop by loop in a random order, each in the order of time."""
+        """Run due timers, loop by loop in a random order, each in the order of time."""
         heap = self._heap
         first = heapq.heappop(heap)
         if not heap or heap[0][0] > now_ms:  # as nearly always
@@ -83,7 +83,7 @@ class Agenda:
             loop.run_timers(timers)
 
     def take_due(self, now_ms: int) -> dict[AgendaLoop, list[Entry]]:
-        """Take out what is due, by loop, each in the order of time."""
+        """Take out due timers, by loop, each in the order of time."""
         due: dict[AgendaLoop, list[Entry]] = {}
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -98,7 +98,7 @@ class Agenda:
 
 
 class AgendaLoop(VirtualLoop):
-    """A loop that tells the agenda when it can run, and keeps its timers there."""
+    """A loop that notes in the agenda when it can run, and keeps its timers there."""
 
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock)
@@ -134,7 +134,7 @@ class AgendaLoop(VirtualLoop):
         self.run_timers(())
 
     def run_timers(self, due: Sequence[Entry]) -> None:
-        """Run due timers, and what they make ready; a loop that sleeps keeps them for later."""
+        """Run due timers, and the callbacks that become ready; a sleeping loop keeps them."""
         if due and self.is_asleep:
             self._put_aside += due
             return

@@ -1,6 +1,6 @@
 """A process of the user's own app in a simulated world: an asyncio program, as it stands.
 
-Its event loop connects over the simulated network. What a program takes from its machine besides,
+Its event loop connects over the simulated network. The rest that a program takes from its machine,
 the time and randomness of Python's own modules, comes from the world while that runs.
 """
 
@@ -83,7 +83,7 @@ class AppFuture(asyncio.Future[Any]):
 
 
 class AppLoop(ProcessLoop):
-    """The loop of an app, with what programs ask of asyncio's own: connections, jobs, signals."""
+    """The loop of an app, with further calls of asyncio's own: connections, jobs, signals."""
 
     task_class: ClassVar[type[asyncio.Task[Any]]] = AppTask
     future_class: ClassVar[type[asyncio.Future[Any]]] = AppFuture
@@ -95,11 +95,11 @@ class AppLoop(ProcessLoop):
         self.numbers = count(1)
         self.process: AppProcess | None = None
         self.ahead_ms = 0
-        """How long the app has blocked its loop in what runs now."""
+        """How long the app has blocked its loop in the present call."""
         self.signal_handlers: dict[int, Callable[[], object]] = {}
         self._exception_handler: Callable[[Any, dict[str, Any]], object] | None = None
 
-    # What blocks: the rest of the world goes on meanwhile
+    # Calls that block: the rest of the world goes on meanwhile
 
     def block(self, ms: int) -> None:
         """Let the app be ahead of the world; it sleeps until that has come as far."""

@@ -1,12 +1,12 @@
 """Transactions that read and write several partitions, and their history as Elle would read it.
 
-Each appends values of its own to some partitions, and notes what it has read by then. In the end:
+Each appends values of its own to some partitions, and notes the values read by then. In the end:
 
 - of a committed transaction everything is there, of an aborted one nothing; of one whose end is not
   known, all or nothing, in all partitions together;
-- nobody has read what was aborted (G1a), or a part of what a transaction wrote (G1b);
-- the transactions can be put in one order that agrees with who has read from whom, who had ended
-  before another began, and who wrote first where both wrote (no cycle: G0, G1c).
+- nobody has read an aborted value (G1a), or a part of the values of a transaction (G1b);
+- the transactions can be put in one order that agrees with the reads, with the ends before the
+  begins, and with the order of writes where two wrote (no cycle: G0, G1c).
 
 Transactions that overlap in time may write in one order here and in another there: Kafka takes no
 locks, and does not promise otherwise. So the order of their writes is left out.
@@ -46,7 +46,7 @@ SHARE_ABORTED: Final = 0.25
 NEVER_MS: Final = 1 << 60
 
 Visible = Mapping[TopicPartition, Mapping[int, bytes]]
-"""What a reader of committed records has seen in the end, by partition and offset."""
+"""The values that a reader of committed records has seen in the end, by partition and offset."""
 
 
 class AppendStory(CopyStory):
@@ -108,7 +108,7 @@ class End(Enum):
 
 @dataclass(eq=False, slots=True)
 class Appended:
-    """A transaction: what it wrote, what it had read when it began, and its time."""
+    """A transaction: its values, the values read when it began, and its time."""
 
     number: int
     begun_ms: int
@@ -143,7 +143,7 @@ class AppendHistory:
         }
 
     def check(self, visible: Visible) -> Iterator[str]:
-        """Compare the transactions with what is there in the end."""
+        """Compare the transactions with the values in the end."""
         there = {value for values in visible.values() for value in values.values()}
         yield from self._check_whole(there)
         writer_of = {value: each for each in self.transactions for value in each.writes}
@@ -240,7 +240,7 @@ class Appender(SimulatedClient):
         self._numbers = iter(range(1 << 30))
 
     async def run(self, partitions: list[TopicPartition]) -> None:
-        """Append until told to stop; after an error with a new producer and consumer."""
+        """Append until the end; after an error with a new producer and consumer."""
         while not self.is_told_to_stop:
             producer = transactional_producer(self, self.name)
             consumer = self._consumer()

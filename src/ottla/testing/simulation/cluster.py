@@ -82,7 +82,7 @@ class Host:
         self.is_wanted = False
         self.failure: BaseException | None = None
         self.control_delay_ms = 0
-        """How late the broker takes what the controller sends, one request after the other."""
+        """How late the broker takes the controller's requests, one request after the other."""
         self.forgotten: list[str] = []
         """The connections with a fetch that was not answered in time."""
         self.fetches: Counter[str] = Counter()
@@ -162,13 +162,13 @@ class Host:
             self.process.resume()
 
     def kill(self) -> None:
-        """Kill the process (kill -9): what it wrote stays in the page cache."""
+        """Kill the process (kill -9): its writes stay in the page cache."""
         self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.kill()
 
     def lose_power(self, chance: random.Random | None) -> None:
-        """Lose what was not synced: all of it, or with `chance` a part."""
+        """Lose changes that were not synced: all, or with `chance` a part."""
         self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.lose_power(chance)

@@ -1,12 +1,12 @@
-"""What must hold in a cluster once nothing is broken and nobody writes, besides the history.
+"""Rules of a cluster in which nothing is broken and nobody writes, besides the history.
 
 - Replicas have the same batches, byte for byte, up to the lower high watermark; a compacted one has
   the same last value of each key. Batches of one offset and epoch are the same wherever they are.
-- Nothing hangs: each replica is in sync and has all, what is committed is stable, no transaction
+- Nothing hangs: each replica is in sync and has all, committed records are stable, no transaction
   waits for its markers, and no topic or replica for its deletion or its move.
-- What the registry says of topics, replicas, leaders and those in sync is what the controller has
-  in memory, each broker tells its clients, each partition goes by, and the directories are there.
-- What a broker has in memory is what its files say (`replay`).
+- The registry's topics, replicas, leaders and in-sync replicas are those in the controller's
+  memory, in the metadata of each broker and in each partition, and the directories are there.
+- The memory of a broker agrees with its files (`replay`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LastValues = dict[bytes | None, tuple[int, bytes | None]]
 
 
 def check_rest(cluster: SimulatedCluster) -> list[str]:
-    """What is wrong; some of it may only take a while."""
+    """The violations; some of them may only take a while."""
     wrong: list[str] = []
     for topic_partition in partition_names(cluster):
         known = replicas_of(cluster, topic_partition)
@@ -85,7 +85,7 @@ def check_batches(replicas: Iterable[Partition]) -> Iterator[str]:
 
 
 def check_log_matching(cluster: SimulatedCluster) -> Iterator[str]:
-    """Compare what replicas have, committed or not: an offset and an epoch name one batch."""
+    """Compare the batches of replicas, committed or not: an offset and an epoch name one batch."""
     seen: dict[tuple[TopicPartition, UUID, int, int], bytes] = {}
     for host in cluster.hosts:
         for replica in partitions_of(host) if host.is_alive else ():
@@ -108,7 +108,7 @@ class LogStarts:
         self._seen: dict[Log, tuple[int, int]] = {}
 
     def check(self, cluster: SimulatedCluster) -> Iterator[str]:
-        """Compare the logs of all brokers with what they were like at the last check."""
+        """Compare the logs of all brokers with their state at the last check."""
         for host in cluster.hosts:
             for partition in partitions_of(host) if host.is_alive else ():
                 log = partition.log
@@ -122,7 +122,7 @@ class LogStarts:
 
 
 def check_last_values(replicas: Iterable[Partition]) -> Iterator[str]:
-    """Compare the last value of each key, among what is committed everywhere."""
+    """Compare the last value of each key, among the records that are committed everywhere."""
     replicas = list(replicas)
     end = min(each.high_watermark for each in replicas)
     found = {each.broker_id: last_values(each, end) for each in replicas}
@@ -222,7 +222,7 @@ def _check_controller(
 def _check_broker(
     host: Host, topics: dict[str, TopicNode], states: dict[TopicPartition, LeaderAndIsr]
 ) -> Iterator[str]:
-    """Check what a broker tells its clients, and what its partitions go by."""
+    """Check the metadata that a broker serves, and the states of its partitions."""
     if host.broker is None:
         return
     cached = {topic.name: topic for topic in host.broker.cache.topics()}

@@ -1,4 +1,4 @@
-"""What readers may be shown at each moment: of every offset, what the logs say of it.
+"""The records that readers may get at each moment: every offset, as the logs have it.
 
 Each poll of a reader is checked when it returns. It was shown every committed record between its
 position and the next one, in order, and nothing of a transaction that is open or aborted.
@@ -44,7 +44,7 @@ class CommittedRecords:
         self._open: defaultdict[int, list[int]] = defaultdict(list)
 
     def update(self) -> None:
-        """Read what has been committed meanwhile."""
+        """Read newly committed records."""
         replicas = list(self._replicas())
         if replicas:
             best = max(replicas, key=lambda each: each.high_watermark)
@@ -74,7 +74,7 @@ class CommittedRecords:
         self.fates.update(dict.fromkeys(offsets, fate))
 
     def check_poll(self, start: int, end: int, shown: Iterable[int]) -> Iterator[str]:
-        """What is wrong with a poll that went from one position to another."""
+        """The errors of a poll that went from one position to another."""
         self.update()
         offsets = list(shown)
         if offsets != sorted(set(offsets)):

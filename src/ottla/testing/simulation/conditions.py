@@ -53,11 +53,11 @@ RETAINED: Final[Settings] = {
 
 
 class Conditions(NamedTuple):
-    """What a world is like."""
+    """The conditions of a world."""
 
     settings: Settings
     kinds: tuple[str, ...]
-    """What faults strike."""
+    """The targets of faults."""
     calls_per_fault: int
     is_retained: bool = False
     """Whether records go for the size of their log."""

@@ -151,7 +151,7 @@ class CopyStory(Story):
             )
 
     def _compare_prefix(self, copy: TopicPartition, copied: dict[int, bytes]) -> None:
-        """Check that what a read_committed reader saw during the faults is still there."""
+        """Check that records are still there that a read_committed reader saw during the faults."""
         self.history.violations += [
             f"{copy}: a reader saw {value!r} at offset {offset}; there is {copied.get(offset)!r}"
             for offset, value in self.history.seen.get(copy, {}).items()

@@ -2,7 +2,7 @@
 
 Errors are those that the call gives on a real file system: a disk or a quota that is full, too
 many open files, a defect. A write may also be short, and continue. Nothing is ever lost or changed
-behind an error: what becomes of bytes that were not synced is the matter of a loss of power.
+behind an error: the fate of bytes that were not synced is the matter of a loss of power.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FlakyDisk(MemoryDisk):
         self._doomed = ""
         self._doomed_left = 0
         self.slow_ms = 0
-        """How long what runs in the background takes at most, while the disk is slow."""
+        """How long a job in the background takes at most, while the disk is slow."""
         self.fault_count = 0
         self.is_mended = False
         self.on_call = self._on_call
@@ -100,7 +100,7 @@ ERRORS: Final[Mapping[str, Sequence[int]]] = {
     "is_dir": (errno.EIO,),
     "file_size": (errno.EIO,),
 }
-"""What each call of a disk may fail with; a call that is not named does not fail."""
+"""The errors that each call of a disk may have; a call that is not named does not fail."""
 
 SLOW_JOBS: Final = 400
 """One job of so many is slow although the disk is not."""

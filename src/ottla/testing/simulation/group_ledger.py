@@ -45,12 +45,12 @@ NOBODY = RecordOwner(-1, "")
 
 
 class GroupLedger:
-    """The ledger of one group: all of its members report what they were given and committed.
+    """The ledger of one group: its members report the partitions given to them, and their commits.
 
     - No partition is given to two members in one generation.
     - No record is skipped: the next reader of a partition starts where the last was, or earlier.
     - No commit of a member is accepted once a newer member has the partition.
-    - No two members of one generation own a partition, each until it was told that it is revoked.
+    - No two members of one generation own a partition, each until its revocation has arrived.
 
     A group without members and offsets is removed; the next one of its name counts generations
     from scratch. `removals` returns how often that has happened.
@@ -71,7 +71,7 @@ class GroupLedger:
         self._members.append(member)
 
     def note_assigned(self, member: GroupReader, partitions: Iterable[TopicPartition]) -> None:
-        """Note that a member is told of partitions that it owns from now on."""
+        """Note that partitions are assigned to a member, which owns them from now on."""
         own = member.membership
         for other in self._members:
             shared = other.owned.intersection(partitions)
@@ -155,7 +155,7 @@ def group_settings(protocol: str) -> dict[str, object]:
 
 
 class GroupReader(SimulatedClient):
-    """One process of a member; requests to it wait until it has committed what it works on."""
+    """One process of a member; requests to it wait until it has committed its current records."""
 
     def __init__(
         self, cluster: SimulatedCluster, name: str, ledger: GroupLedger, topic: str, protocol: str
@@ -165,7 +165,7 @@ class GroupReader(SimulatedClient):
         self._ledger = ledger
         ledger.note_joined(self)
         self.owned: set[TopicPartition] = set()
-        """The partitions that it was told that it has."""
+        """The partitions that were assigned to it."""
         self.at_work: tuple[TopicPartition, ...] = ()
         """The partitions of which it was given records that it has not yet committed."""
         config = ConsumerConfig.parse(

@@ -1,8 +1,8 @@
 """A cluster with an authorizer: users with rights, one whose right comes and goes, one without any.
 
-Each client's principal is the name of its host. What the stranger is told, and what came of it, is
-an invariant: it reads nothing, changes nothing and learns nothing, whichever broker it asks, and
-whatever that broker has missed. Who has a right is never refused.
+Each client's principal is the name of its host. The responses to the stranger, and their effects,
+are an invariant: it reads nothing, changes nothing and learns nothing, whichever broker it asks,
+and whichever events that broker has missed. A client with a right is never refused.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class AclKeeper(Administrator):
         )
 
     async def run(self) -> None:
-        """Ask brokers for what is wanted, as long as one of them does not have it."""
+        """Ask brokers for the wanted rule, as long as one of them does not have it."""
         while not self.is_told_to_stop:
             if any(each != self.wanted for each in self.in_force):
                 try:

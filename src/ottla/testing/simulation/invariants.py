@@ -1,4 +1,4 @@
-"""What must always hold in a cluster, checked from outside after every step and at the end."""
+"""Invariants of a cluster, checked from outside after every step and at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Epoch = tuple[Lineage, int]
 
 @dataclass(slots=True)
 class History:
-    """What brokers acknowledged to clients, and what readers saw."""
+    """The records that brokers acknowledged to clients, and those that readers saw."""
 
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
@@ -40,7 +40,7 @@ class History:
     deleted: dict[TopicPartition, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     may_lose: bool = False
-    """Whether what was acknowledged may be lost, which is then noted as `losses`."""
+    """Whether acknowledged records may be lost, which are then noted as `losses`."""
     losses: list[str] = field(default_factory=list)
 
     def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
@@ -66,7 +66,7 @@ class History:
     def admit_loss(self, partition: TopicPartition, offset: int) -> None:
         """Drop all promises from this offset on: other records may take its place.
 
-        An answer in flight may still acknowledge what is lost, so such answers do not count.
+        A response in flight may still acknowledge a lost record, so such responses do not count.
         """
         answered = self.refused.union(self.acknowledged.get(partition, {}).values())
         self.unpromised.update(set(self.sent.get(partition, ())) - answered)
@@ -76,7 +76,7 @@ class History:
 
 
 class Watcher:
-    """Remembers leaders, epochs and high watermarks, and reports what is impossible.
+    """Remembers leaders, epochs and high watermarks, and reports impossible changes.
 
     - No two brokers lead a partition in one epoch.
     - Each replica that the registry has in sync has all that the leader has committed (StrongIsr).
@@ -98,13 +98,13 @@ class Watcher:
         self.made_again: set[str] = set()
         """Topics of which a late commit may still be about the one that had the name before."""
         self.may_lose = False
-        """Whether a replica that was not in sync may lead, and lose what was committed."""
+        """Whether a replica that was not in sync may lead, and lose committed records."""
         self.flushes_late = False
-        """Whether a replica in sync may lose what it has, with the power of its machine."""
+        """Whether a replica in sync may lose its records, with the power of its machine."""
         self._offsets: dict[tuple[str, TopicPartition, UUID | None], tuple[int, int]] = {}
         """The offsets that groups have committed, each with the epoch of the coordinator."""
         self._seen: dict[Partition, tuple[int, UUID, int]] = {}
-        """What each leader was like when it was looked at: all is well with what it still is."""
+        """Each leader's state at the last look: if it has not changed, all is well."""
 
     def look(self) -> None:
         """Look at every partition of every broker that runs."""
@@ -190,7 +190,7 @@ class Watcher:
                 )
 
     def _check_offsets(self, host: Host, partition: Partition) -> None:
-        """Compare what groups have committed with what they had, as their coordinator knows it."""
+        """Compare the commits of groups with those before, as their coordinator knows them."""
         coordinators = getattr(host.broker, "coordinators", None)
         if coordinators is None or "groups" not in vars(coordinators):
             return
@@ -328,7 +328,7 @@ def batches_in(segment: LogSegment, disk: Disk) -> Iterator[RecordBatch]:
 
 
 def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
-    """What is wrong with the logs, once all brokers are up and all replicas in sync."""
+    """The errors of the logs, once all brokers are up and all replicas in sync."""
     wrong: list[str] = []
     names = {each.topic_partition for host in cluster.hosts for each in partitions_of(host)}
     for topic_partition in sorted(names):
@@ -355,7 +355,7 @@ def check_idle(cluster: SimulatedCluster) -> list[str]:
 
 
 def check_history(history: History, partition: TopicPartition, log: dict[int, bytes]) -> list[str]:
-    """What is missing or wrong in the log of one partition, except for deleted records."""
+    """The missing and wrong records in the log of one partition, except for deleted ones."""
     start = history.deleted.get(partition, 0)
     wrong = [
         f"{partition}: {value!r} was acknowledged at offset {offset}; there is {log.get(offset)!r}"

@@ -117,7 +117,7 @@ class LivesStory(AppendStory):
             self.history.violations.append(f"{LIVES}: the {name} has not read {missing}")
 
     def _missing(self, readers: list[LifeReader]) -> set[bytes]:
-        """What is committed in the last life, and no reader was given."""
+        """The committed records of the last life that no reader was given."""
         missing: set[bytes] = set()
         for index in range(PARTITIONS):
             topic_partition = TopicPartition(LIVES, index)
@@ -152,7 +152,7 @@ class LifeReader(SimulatedClient):
         """The values of each life, by its topic id."""
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until the end."""
         if self._has_group:
             self.core.subscribe([LIVES], RebalanceListener())
         else:

@@ -23,10 +23,10 @@ CLOCKS: Final = "clocks"
 DISKS: Final = "disks"
 CONTROL: Final = "control"
 KINDS: Final = (BROKERS, NETWORK, ZOOKEEPER, CLOCKS)
-"""What a fault may strike."""
+"""The targets of a fault."""
 DIRECTORIES: Final = "directories"
 MORE_KINDS: Final = (DISKS, CONTROL, DIRECTORIES)
-"""Only where it is asked for: the disks, what the controller sends to the brokers, and moves of
+"""Only on demand: the disks, the controller's requests to the brokers, and moves of
 replicas between log directories, where there are several."""
 
 MIN_PAUSE_MS: Final = 500
@@ -127,7 +127,7 @@ class Nemesis:
         return delay_ms
 
     def slow_network(self) -> str:
-        """Let all messages travel slowly for a while; returns what was done."""
+        """Let all messages travel slowly for a while; returns a description."""
         network = self.world.network
         network.max_delay_ms = self.random.randint(20, 300)
 
@@ -155,7 +155,7 @@ class Nemesis:
     def _host(self) -> Host:
         return self.random.choice(self.cluster.hosts)
 
-    # The faults; each returns what it did.
+    # The faults; each returns its own description.
 
     def _kill(self) -> str:
         host = self._host()
@@ -215,7 +215,7 @@ class Nemesis:
         return self.cut(self.random.choice([links, links[:1], links[1:]]))
 
     def cut(self, links: list[tuple[str, str]]) -> str:
-        """Cut links, each from one host to another, for a while; returns what was done."""
+        """Cut links, each from one host to another, for a while; returns a description."""
         network = self.world.network
         for link in links:
             network.cut(*link)
@@ -271,7 +271,7 @@ class Nemesis:
         return f"{host.name} takes each order {host_delay_ms} ms late, for {delay_ms} ms"
 
     def _slow_control_and_kill_controller(self) -> str:
-        """The same, and the controller dies with what it has not sent yet."""
+        """The same, and the controller dies with requests that it has not sent yet."""
         text = self._slow_control()
         active = next((host for host in self.cluster.hosts if is_controller(host)), None)
         if active is None:

@@ -1,7 +1,7 @@
 """The network of a simulated world: streams that are slow, stall and break.
 
 Each direction of a stream keeps its order; between streams there is none. A link that is cut in
-one direction holds what is sent over it until it is whole again, as TCP does by sending again.
+one direction holds its messages until it is whole again, as TCP does by sending again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Accept = Callable[["StreamEnd"], StreamUser]
 
 
 class Flow:
-    """One direction of a stream: what was sent, in order, and when it may arrive.
+    """One direction of a stream: the bytes sent, in order, and when they may arrive.
 
     It arrives in the process at the other end; if that is paused, when it is resumed.
     """
@@ -83,7 +83,7 @@ class Flow:
 
 
 class StreamEnd:
-    """One end: `write` sends, and what arrives is handed to the user in its own process."""
+    """One end: `write` sends, and arriving bytes are handed to the user in its own process."""
 
     def __init__(self, network: SimulatedNetwork, process: ProcessNetwork, port: int) -> None:
         self.network = network
@@ -103,7 +103,7 @@ class StreamEnd:
             self.flow.push(data)
 
     def close(self) -> None:
-        """Send the end after what was written; nothing more is received."""
+        """Send the end after the written bytes; nothing more is received."""
         if not self.is_closed:
             self.is_closed = True
             self.network.streams.pop(self, None)
@@ -111,7 +111,7 @@ class StreamEnd:
                 self.flow.push(None)
 
     def reset(self, error: Exception) -> None:
-        """Break: what is on its way to this end is lost."""
+        """Break: bytes on their way to this end are lost."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -121,7 +121,7 @@ class StreamEnd:
         self.process.loop.call_soon(self._end, error)
 
     def arrived(self, data: bytes | None) -> None:
-        """Pass what arrives to the user; called in the process of this end."""
+        """Pass arriving bytes to the user; called in the process of this end."""
         if self.is_closed:
             return
         if data is None:
@@ -204,7 +204,7 @@ class ProcessNetwork(ChannelNetwork):
 
 
 class SimulatedNetwork:
-    """All streams and links of a world, and what is wrong with them."""
+    """All streams and links of a world, and their faults."""
 
     def __init__(self, clock: MockClock, loop: AgendaLoop, chance: random.Random) -> None:
         self.now_ms = clock.monotonic_ms
@@ -222,11 +222,11 @@ class SimulatedNetwork:
     # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """Hold what `source` sends to `target` from now on; the names are hosts."""
+        """Hold the messages from `source` to `target` from now on; the names are hosts."""
         self._cut.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
-        """Deliver what was sent in the meantime, and what is sent from now on."""
+        """Deliver the messages held in the meantime, and all from now on."""
         self._cut.discard((source, target))
         for flow in self._held.pop((source, target), ()):
             flow.schedule()
@@ -236,7 +236,7 @@ class SimulatedNetwork:
             self.heal(source, target)
 
     def reset_some(self, count: int) -> None:
-        """Break a few streams at both ends; what was on its way is lost."""
+        """Break a few streams at both ends; bytes on their way are lost."""
         ends = list(self.streams)
         for end in self._random.sample(ends, min(count, len(ends))):
             error = ConnectionResetError(errno.ECONNRESET, "the simulated network broke it")

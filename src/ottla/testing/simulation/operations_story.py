@@ -70,9 +70,9 @@ class OperationsStory(Story):
     # -- the topic that is made again and again
 
     def _start_life(self) -> None:
-        """Start a writer for this topic: what is promised to it holds for this topic only."""
+        """Start a writer for this topic: the promises to it hold for this topic only."""
         self._life += 1
-        # What a writer had in flight when it was killed may get into the next topic.
+        # Records of a writer in flight when it was killed may get into the next topic.
         self._life_history = History(sent=self._life_history.sent)
         writer = Writer(self.cluster, f"life{self._life}", self._life_history)
         writer.process.spawn(writer.run(SHORT_LIVED, 400), "write")
@@ -95,7 +95,7 @@ class OperationsStory(Story):
         writer.process.kill()
         self._passing.remove(topic)
 
-    # -- what is done, beside the faults
+    # -- operations, beside the faults
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [

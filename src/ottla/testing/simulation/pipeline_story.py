@@ -2,14 +2,14 @@
 
     up to five requests of a partition are in flight, in order
     a retriable error               nothing more is sent there until all of them are answered; then,
-                                    in order, what was not acknowledged
+                                    the unacknowledged ones in order
     OUT_OF_ORDER_SEQUENCE_NUMBER    the same in all partitions; then the epoch is raised, and in
                                     every partition the numbers begin with 0 again
     the same for the first of them  fatal: a record that was acknowledged is lost
 
 (rdkafka_request.c, rd_kafka_handle_Produce_error; rdkafka_idempotence.c, drain.) A broker that does
-not know the new epoch cannot recognise what it has appended under the old one: after an epoch was
-raised, records are there twice. So a leader change must not look like a lost record.
+not know the new epoch cannot recognise batches that it appended under the old one: after an epoch
+was raised, records are there twice. So a leader change must not look like a lost record.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PipelineStory(Story):
 
 @dataclass(slots=True)
 class SendQueue:
-    """What a producer has to send to one partition, one record in a batch.
+    """The records of a producer for one partition, one record in a batch.
 
     `queue` is in the order of the numbers; the sequence number of a record is its number minus
     `base_number`, that of the first one in `epoch`.
@@ -132,7 +132,7 @@ class PipelinedWriter(SimulatedClient):
         self._metadata = Metadata(self._client, on_update=lambda cluster: self._serve())
 
     async def run(self, topic: str) -> None:
-        """Queue a few records at a time for every partition, until told to stop."""
+        """Queue a few records at a time for every partition, until the end."""
         info = await self._metadata.topic(topic, Deadline(self.process.clock, METADATA_TIMEOUT_MS))
         self._producer_id = await self._get_producer_id()
         partitions = [TopicPartition(topic, index) for index in info.partitions]
@@ -176,7 +176,7 @@ class PipelinedWriter(SimulatedClient):
     # -- sending
 
     def _serve(self) -> None:
-        """Send what may be sent; raise the epoch once everything was answered."""
+        """Send the requests that may be sent; raise the epoch once everything was answered."""
         if self.epoch_is_wrong:
             if any(pipeline.in_flight for pipeline in self._pipelines):
                 return

@@ -36,7 +36,7 @@ MAX_LOOKS: Final = 3
 """A fetch seen waiting so often is never answered: readers ask for a wait of half a second."""
 API_KEY_BYTES: Final = 2
 CONTROL: Final = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
-"""What the controller sends to the brokers."""
+"""The requests of the controller to the brokers."""
 
 
 class StreamTransport:
@@ -94,7 +94,7 @@ class Client:
             processor.config.authenticator(listener.name, processor.clock),
         )
         if self.connection.authenticator is None:
-            # Who a client is says its host: nobody needs to log in, and ACLs can name it.
+            # The host is the client's name: nobody needs to log in, and ACLs can name it.
             self.connection.principal = KafkaPrincipal.user(peer.process.host)
 
     def on_bytes(self, data: bytes) -> None:

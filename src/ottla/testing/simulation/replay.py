@@ -1,4 +1,4 @@
-"""What a broker keeps in memory is what its files say: both are compared once all is quiet.
+"""The memory of a broker agrees with its files: both are compared once all is quiet.
 
 For each log: the leader epochs, the producers with their last batches, the transactions that are
 open and those that were aborted. For each partition that a coordinator has loaded: the groups with
@@ -25,7 +25,7 @@ NEVER_MS: Final = 1 << 60
 
 
 def check_memory(host: Host) -> list[str]:
-    """What the memory of a host's broker has otherwise than its files."""
+    """The differences between the memory of a host's broker and its files."""
     wrong = [
         f"{host.name}: {partition.topic_partition}: {text}"
         for partition in partitions_of(host)
@@ -93,7 +93,7 @@ class LogReplay:
             self.aborted.append(aborted)
 
     def differences(self) -> list[str]:
-        """What the log has otherwise in memory than in its batches."""
+        """The differences between the log in memory and its batches."""
         log, wrong = self.log, list(self._wrong)
         if self.last_offset >= log.log_end_offset:
             wrong.append(f"it ends at {log.log_end_offset}, and has offset {self.last_offset}")

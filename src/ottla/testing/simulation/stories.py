@@ -47,8 +47,8 @@ def tell(seed: int) -> Outcome:
 def garbage_kept_for_long() -> Iterator[None]:
     """Collect no garbage in the middle: a world makes many objects, and uses most of them.
 
-    What is left of an earlier world would be closed by the collector, with the loop of this one
-    running: it is not the same any longer when it is told again.
+    The rest of an earlier world would be closed by the collector, with the loop of this one
+    running: then a world is not the same any longer when its seed runs again.
     """
     is_on = gc.isenabled()
     gc.disable()
@@ -60,10 +60,10 @@ def garbage_kept_for_long() -> Iterator[None]:
 
 
 def keep_garbage() -> None:
-    """Leave garbage lie in this process, which tells a few stories and ends.
+    """Leave garbage lie in this process, which runs a few seeds and ends.
 
-    To look for it, and to free a world object by object, took an eighth of the time. What is there
-    already is never garbage.
+    To look for it, and to free a world object by object, took an eighth of the time. Objects from
+    before are never garbage.
     """
     gc.freeze()
     gc.disable()

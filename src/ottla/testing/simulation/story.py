@@ -137,7 +137,7 @@ class Story:
             self.history.violations += self._come_to_rest()
 
     def _come_to_rest(self) -> list[str]:
-        """End all clients; returns what is wrong with the cluster after a while, or nothing."""
+        """End all clients; returns the violations of the cluster after a while, or nothing."""
         wrong = self._wrong_until(
             lambda: [text for host in self.cluster.hosts for text in check_coordinators(host)]
         )
@@ -146,7 +146,7 @@ class Story:
         return wrong or self._wrong_until(lambda: check_rest(self.cluster))
 
     def _wrong_until(self, check: Callable[[], list[str]]) -> list[str]:
-        """What a check finds wrong for so long that it is not only late."""
+        """The violations that a check finds for so long that they are not only late."""
         end_ms = self.world.now_ms + REST_LIMIT_MS
         wrong = check()
         while wrong and not self.history.violations and self.world.now_ms < end_ms:
@@ -163,7 +163,7 @@ class Story:
     def _lose_two_leaders(self, chance: random.Random) -> str:
         """Kill a leader as it commits, and its successor once the third replica follows that.
 
-        The third then leads with what it kept when it began to follow the second (KIP-101).
+        The third then leads with the log from when it began to follow the second (KIP-101).
         """
         self._doomed, self._first_epoch = chance.choice(self.partitions), NO_EPOCH
         return f"two leaders of {self._doomed} are to die"

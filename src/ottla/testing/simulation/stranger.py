@@ -61,7 +61,7 @@ class Stranger(Administrator):
     """Has no right, and asks one broker after another for everything, records and changes."""
 
     async def run(self) -> None:
-        """Try until told to stop; any answer that is no denial is a violation."""
+        """Try until the end; any response that is no denial is a violation."""
         chance = self.process.runtime.random
         while not self.is_told_to_stop:
             try:
@@ -93,7 +93,7 @@ class Attempt(NamedTuple):
     request: Callable[[], Request]
     errors: Callable[[Any], Iterable[int]]
     version: int | None = None
-    """The last version that names topics, where later ones have ids, which are not told."""
+    """The last version that names topics; later ones have ids, which the stranger cannot get."""
 
 
 def of(results: str) -> Callable[[Any], Iterable[int]]:

@@ -45,7 +45,7 @@ class VirtualMachine:
         self._own_random_bytes = os.urandom
 
     def functions(self) -> dict[tuple[Any, str], Callable[..., Any]]:
-        """By module and name: what takes the place of Python's."""
+        """By module and name: the replacements of Python's own."""
         now, monotonic = self._now_ms, self._monotonic_ms
         return {
             (time, "time"): self._dispatch("time", lambda: now() / MS_PER_S),
@@ -89,7 +89,7 @@ class VirtualMachine:
 
 
 class AppLog(logging.Handler):
-    """Notes what an app logs, by the process in which it runs."""
+    """Notes the log records of an app, by the process in which it runs."""
 
     def __init__(self, note: Callable[[AppProcess, str], object], level: int) -> None:
         super().__init__(level)
@@ -103,14 +103,14 @@ class AppLog(logging.Handler):
 
 @contextmanager
 def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> Iterator[None]:
-    """Let Python's modules take time and randomness from the world, and pass on what apps log."""
+    """Let Python's modules take time and randomness from the world, and pass on the apps' logs."""
     values = {**VirtualMachine(world).functions(), **_values_of_aiokafka()}
     own = {(module, name): getattr(module, name) for module, name in values}
     random_state, brokers, root = random.getstate(), logging.getLogger("ottla"), logging.getLogger()
     level, handlers = brokers.level, root.handlers
     random.seed(world.random.getrandbits(64))
     brokers.setLevel(logging.CRITICAL + 1)
-    # Others, such as pytest's, would keep what is logged, and with an error the whole world.
+    # Other handlers, such as pytest's, would keep log records, and with an error the whole world.
     root.handlers = [AppLog(note, logging.WARNING)]
     for (module, name), value in values.items():
         setattr(module, name, value)
@@ -125,7 +125,7 @@ def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> 
 
 
 def _values_of_aiokafka() -> dict[tuple[Any, str], Any]:
-    """What would differ from run to run: in each case a value of the machine or of the process.
+    """Values that would differ from run to run: in each case one of the machine or of the process.
 
     The compiled part asks the C library for the time; producers are counted on and on; and brokers
     without a rack are kept in sets, where None is hashed by its address (before Python 3.12).
@@ -154,9 +154,9 @@ def _values_of_aiokafka() -> dict[tuple[Any, str], Any]:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Collect no garbage but at the end: what apps have left would be called at any moment.
+    """Collect no garbage but at the end: finalizers of apps would be called at any moment.
 
-    Nothing is said of what was not closed, since those that were killed could close nothing.
+    Unclosed objects are not reported, since killed processes could close nothing.
     """
     was_collecting, disabled = gc.isenabled(), logging.root.manager.disable
     gc.disable()

@@ -1,6 +1,6 @@
-"""What clients do in a simulated world, with the real clients' cores, and what they saw.
+"""The clients of a simulated world, with the real clients' cores, and a history of their calls.
 
-Each record's value is unique, so that the history can tell what became of it.
+Each record's value is unique, so that the history can follow its fate.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Writer(SimulatedClient):
         self.unanswered = 0
 
     async def run(self, topic: str, interval_ms: int, burst: int = 1) -> None:
-        """Send `burst` records at a time, in one batch or a few, until told to stop."""
+        """Send `burst` records at a time, in one batch or a few, until the end."""
         queues = await self.core.queues_of(topic, METADATA_TIMEOUT_MS)
         number = 0
         while not self.is_told_to_stop:
@@ -139,10 +139,10 @@ class Writer(SimulatedClient):
 
 
 class Reader(SimulatedClient):
-    """A consumer of all partitions, from the beginning, that remembers what it saw.
+    """A consumer of all partitions, from the beginning, that remembers its records.
 
     With read_committed it sees no markers and no aborted records: offsets have gaps. Each poll is
-    then compared with what the logs say of the records.
+    then compared with the records in the logs.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Reader(SimulatedClient):
 
 
 class EndReader(SimulatedClient):
-    """Asks for the ends of partitions all the time, and compares them with what it knew before.
+    """Asks for the ends of partitions all the time, and compares them with earlier ones.
 
     A leader that does not know of its successor yet may tell an end from before it, but not to a
     client that has heard of the successor.
@@ -244,7 +244,7 @@ class EndReader(SimulatedClient):
         self._ends: dict[TopicPartition, int] = {}
 
     async def run(self, partitions: list[TopicPartition]) -> None:
-        """Ask until told to stop."""
+        """Ask until the end."""
         latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
         while not self.is_told_to_stop:
             before = {each: self._acknowledged_end(each) for each in partitions}

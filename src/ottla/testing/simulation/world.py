@@ -31,7 +31,7 @@ CLOSING_ROUND_MS: Final = 60_000
 class World:
     """Runs one event after another, each to its end; time passes when no loop is ready.
 
-    Each process has a loop of its own; `loop` runs what lies between them: deliveries, the servers
+    Each process has a loop of its own; `loop` runs the rest of the world: deliveries, the servers
     of the registry, the nemesis. A process that does not run, because it is paused or dead, is
     skipped; its events wait, forever if it is dead.
     """
@@ -78,7 +78,7 @@ class World:
     def close(self) -> None:
         """End every task, also those of the dead, so that nothing is left for the collector.
 
-        What they do meanwhile has no consequences: the world is no longer checked.
+        Their actions meanwhile have no consequences: the world is no longer checked.
         """
         disabled = logging.root.manager.disable
         logging.disable()
@@ -309,7 +309,7 @@ class SimulatedProcess:
             self.loop.wake_up()
 
     def kill(self) -> None:
-        """Kill it (SIGKILL): not one more instruction. What it has sent and written stays."""
+        """Kill it (SIGKILL): not one more instruction. Its messages and writes stay."""
         if self.is_alive:
             self.state = ProcessState.DEAD
             self.loop.sleep()
@@ -317,7 +317,7 @@ class SimulatedProcess:
             self.network.close_all()
 
     def lose_power(self, chance: random.Random | None) -> None:
-        """Cut the machine's power: what was not synced is lost, or a random part of it.
+        """Cut the machine's power: writes that were not synced are lost, or a random part of them.
 
         So are unsynced writes of a process that had died before.
         """

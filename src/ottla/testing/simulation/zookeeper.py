@@ -50,7 +50,7 @@ EXPIRED: Final = -1
 
 
 class Session(TreeSession):
-    """What the server keeps of a client."""
+    """The server's side of a client."""
 
     def __init__(self, tree: SessionTree, timeout_ms: int, now_ms: int) -> None:
         super().__init__(tree, tree.next_session_id())
