@@ -1,4 +1,4 @@
-"""What the broker needs from outside: time, timers, threads, files, network and chance."""
+"""The outside world, as the broker needs it: time, timers, threads, files, network and chance."""
 
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.clock import Clock, SystemClock

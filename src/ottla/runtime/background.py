@@ -1,6 +1,6 @@
 """Slow work leaves the loop as a value and comes back as a value.
 
-The loop's thread owns all state. A job gets what it needs when it is submitted, runs on a worker
+The loop's thread owns all state. A job gets its arguments when it is submitted, runs on a worker
 thread without touching that state, and its result is given to a callback on the loop.
 """
 
@@ -32,7 +32,7 @@ class Background(Protocol):
         ...
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run `job` and wait for what it returns or raises."""
+        """Run `job` and wait for its result, or its exception."""
         ...
 
 

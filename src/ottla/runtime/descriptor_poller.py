@@ -17,7 +17,7 @@ WRITABLE: Final = 0x0004
 FAILED: Final = 0x0008
 HUNG_UP: Final = 0x0010
 HALF_CLOSED: Final = 0x2000
-"""The peer sends no more; told also behind bytes that are not read."""
+"""The peer sends no more; reported also behind bytes that are not read."""
 
 AUTO: Final = "auto"
 EPOLL: Final = "epoll"
@@ -28,7 +28,7 @@ POLLERS: Final = (EPOLL, "kqueue", "poll", "select")
 class Poller(Protocol):
     """The calls of `select.epoll`, with its meaning of them, level-triggered.
 
-    FAILED and HUNG_UP are told of every socket that is registered, also where nothing is asked
+    FAILED and HUNG_UP are reported of every socket that is registered, also where nothing is asked
     for. A socket is unregistered before it is closed.
     """
 
@@ -43,9 +43,9 @@ class Poller(Protocol):
 
     @property
     def poll(self) -> Callable[[float, int], list[tuple[int, int]]]:
-        """The sockets that are ready, and for what. The time to wait is always 0.
+        """The ready sockets, each with its events. The time to wait is always 0.
 
-        At most so many of them as the second argument says; the others are told next time.
+        At most so many of them as the second argument says; the others are reported next time.
         """
         ...
 
@@ -58,12 +58,12 @@ class Poller(Protocol):
         ...
 
     def detach(self) -> None:
-        """End what `attach` began."""
+        """End the watch that `attach` began."""
         ...
 
 
 class DescriptorPoller:
-    """What has a descriptor that is readable when something is ready: the loop watches it."""
+    """A poller with a descriptor that is readable when a socket is ready: the loop watches it."""
 
     __slots__ = ("_descriptor", "_loop")
 

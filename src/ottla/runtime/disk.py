@@ -1,8 +1,8 @@
 """Files and directories as the broker sees them: positioned reads and writes, and atomic swaps.
 
 All file calls of the broker's rooms go through `Disk`, so that a test can put a disk in memory
-under them that tears writes, fills up and breaks. What counts as durable is what POSIX promises
-and no more: bytes after `fsync` of the file, names after `fsync_dir` of the directory.
+under them that tears writes, fills up and breaks. It is as durable as POSIX promises, and no more:
+bytes after `fsync` of the file, names after `fsync_dir` of the directory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class File(Protocol):
     def fsync(self) -> None: ...
 
     def is_cached(self, length: int, position: int) -> bool:
-        """Whether sending these bytes needs no wait for the disk, as far as can be told quickly."""
+        """Whether sending these bytes needs no wait for the disk, as far as a quick look shows."""
         ...
 
     def read_ahead(self, length: int, position: int) -> None:
@@ -105,7 +105,7 @@ class Disk(Protocol):
         ...
 
     def make_private(self, path: str) -> None:
-        """Keep the directory and the files in it from all users but the one who runs this."""
+        """Keep the directory and the files in it from all users but the one that runs this."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -113,11 +113,11 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything of this name; OSError where that cannot be told."""
+        """Whether there is anything of this name; OSError where that cannot be found out."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Whether there is a directory of this name; OSError where that cannot be told."""
+        """Whether there is a directory of this name; OSError where that cannot be found out."""
         ...
 
     def file_size(self, path: str) -> int: ...

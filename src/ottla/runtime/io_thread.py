@@ -52,7 +52,7 @@ def run_in_thread(work: Callable[[], T], name: str) -> Future[T]:
     def run() -> None:
         try:
             result = work()
-        except BaseException as error:  # the outcome belongs to who waits for it
+        except BaseException as error:  # the outcome belongs to the caller that waits for it
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -94,7 +94,7 @@ class IoThread:
             logger.debug("%s has ended; %s is not called", self.name, callback)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
-        """Run `coroutine` on the loop, from another thread, and return what it returns.
+        """Run `coroutine` on the loop, from another thread, and return its result.
 
         After `timeout_ms`, and when the waiting thread is interrupted, the coroutine is
         cancelled.
@@ -102,7 +102,7 @@ class IoThread:
         return self.wait(self.submit(coroutine), timeout_ms)
 
     def begin_with(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run what makes all that the thread is for; if it cannot be made, the thread ends too.
+        """Run the coroutine that builds the thread's objects; if that fails, the thread ends too.
 
         Where the thread is not started yet, the caller's thread does that, without a wait of one
         thread for the other; then the loop runs in its own.
@@ -128,7 +128,7 @@ class IoThread:
             raise
 
     def end_with(self, coroutine: Coroutine[Any, Any, object], timeout_ms: int) -> None:
-        """Run what ends all that the thread is for, in the caller's thread, and close.
+        """Run the closing coroutine of the thread's objects, in the caller's thread, and close.
 
         KafkaTimeoutError where the loop or the coroutine takes longer; the thread is closed then.
         """
@@ -162,7 +162,7 @@ class IoThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def wait(self, future: Future[T], timeout_ms: int | None = None) -> T:
-        """What `submit` has begun, with the limits of `run`."""
+        """The result of a future of `submit`, with the limits of `run`."""
         try:
             return future.result(None if timeout_ms is None else timeout_ms / 1000)
         except TimeoutError:
@@ -175,9 +175,9 @@ class IoThread:
             raise
 
     def close(self, close_core: Callable[[], object] | None = None) -> None:
-        """Stop the loop, cancel what still runs on it, and wait for the thread to end.
+        """Stop the loop, cancel the tasks that still run on it, and wait for the thread to end.
 
-        What the thread was for is closed on the loop before. Closing twice does nothing.
+        The objects on the thread are closed on the loop before. Closing twice does nothing.
         """
         if not self.is_alive:
             return
@@ -197,7 +197,7 @@ class IoThread:
                 self._finish()
 
     def _finish(self) -> None:
-        """What is left of the loop ends, on the thread that calls."""
+        """The rest of the loop ends, on the calling thread."""
         self._loop.run_until_complete(self._end())
         self._loop.close()
 
@@ -207,7 +207,7 @@ class IoThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports that were told to close do so in the turns after.
+        # Transports that were closed do so in the turns after.
         for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
 

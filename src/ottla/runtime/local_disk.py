@@ -16,12 +16,12 @@ MAX_BYTES_PER_CALL = 1 << 30
 # The kernel reads ahead in pieces of this size by default, so that a piece is in the page cache, or
 # is not, as a whole.
 CACHE_PIECE_BYTES = 128 * 1024
-# What is read ahead goes into the same few pages over and over: it is never read there.
+# Bytes that are read ahead go into the same few pages over and over: they are never read there.
 SCRATCH_BYTES = 32 * 1024
 READ_BYTES = 16 * SCRATCH_BYTES
-# Who reads on will soon want what follows.
+# Sequential readers will soon want the bytes that follow.
 AHEAD_BYTES = 2 * 1024 * 1024
-# What this process has just written is still in the page cache.
+# Bytes that this process has just written are still in the page cache.
 HOT_TAIL_BYTES = 64 * 1024
 
 

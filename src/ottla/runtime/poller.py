@@ -2,9 +2,9 @@
 
     kqueue   macOS and the BSDs. Its descriptor is watched by the asyncio loop, as epoll's is.
     poll     other systems. It has no descriptor: a thread waits, and has the loop look.
-    select   where there is no poll. It knows only who can be read from or written to.
+    select   where there is no poll. It knows only which sockets can be read from or written to.
 
-What a client that waits for its answer does, and sends no more, is told by epoll as HALF_CLOSED,
+A client that waits for its response, and sends no more, is reported by epoll as HALF_CLOSED,
 by kqueue as EV_EOF, and by poll where the system has POLLRDHUP. Elsewhere the broker finds a client
 that has gone when its answer is due, as Kafka's does.
 """
@@ -30,9 +30,9 @@ from ottla.runtime.thread_poller import PollWaiter, SelectWaiter, ThreadPoller
 class KqueuePoller(DescriptorPoller):
     """One filter for each direction that matters of a socket.
 
-    The filter for reading tells that the peer has closed its side (EV_EOF), and of errors (in
+    The filter for reading reports that the peer has closed its side (EV_EOF), and errors (in
     `fflags`), behind unread bytes too. Where bytes are not wanted it is edge-triggered (EV_CLEAR),
-    so that they are told of once. To add it again begins with an event of what is so already.
+    so that they are reported once. To add it again begins with an event of the present state.
     """
 
     __slots__ = ("_calls", "_interests", "_kqueue", "closed")
@@ -61,7 +61,7 @@ class KqueuePoller(DescriptorPoller):
         self._change(self._filters(fd, self._interests.pop(fd), self._calls.KQ_EV_DELETE))
 
     def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
-        """What is ready; the two filters of a socket are two events of kqueue, and one of ours."""
+        """The ready sockets; the two filters of one are two events of kqueue, and one of ours."""
         ready: dict[int, int] = {}
         for event in self._kqueue.control(None, max_events, timeout):
             events = self._events_of(event)

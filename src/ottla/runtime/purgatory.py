@@ -1,4 +1,4 @@
-"""Operations that cannot be answered yet, and what may complete them.
+"""Operations that cannot be answered yet, and the events that may complete them.
 
 A produce with acks=all waits for replicas, a fetch for data, a join for the other members. Such
 an operation is watched under the keys of all that can complete it, and has a time limit on the
@@ -45,7 +45,7 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Do it, with everything that was waited for or with what there is when the wait ends."""
+        """Do it, with all that was waited for or with the part that is there after the wait."""
 
     def on_expiration(self) -> None:
         """Note that time ended the wait, as metrics want to know. Nothing by default."""

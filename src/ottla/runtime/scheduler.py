@@ -32,7 +32,7 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """Runs callbacks on the loop's thread; what a callback raises is logged, nothing more."""
+    """Runs callbacks on the loop's thread; exceptions of a callback are logged, nothing more."""
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Run it in the next turn of the loop."""
@@ -119,7 +119,7 @@ class LoopScheduler:
         return task
 
     async def close(self) -> None:
-        """Cancel what is still waiting or running, and wait until the tasks are gone."""
+        """Cancel calls that wait or run, and wait until the tasks are gone."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -155,8 +155,8 @@ class LoopScheduler:
 class BusyTime:
     """For how long the thread that makes it has had something to do.
 
-    That is when it ran and when it waited for a processor, as Linux tells; where the system does
-    not, when it ran. To know costs nothing until it is asked.
+    That is the time in which it ran or waited for a processor, as Linux counts; where the system
+    does not, the time in which it ran. To know costs nothing until it is asked.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ async def pause(scheduler: Scheduler, delay_ms: int) -> None:
 
 
 async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T], what: str) -> T:
-    """What `awaitable` gives, or KafkaTimeoutError and its cancellation after `timeout_ms`.
+    """The result of `awaitable`, or KafkaTimeoutError and its cancellation after `timeout_ms`.
 
     It runs in the caller's task: a cancellation of the caller reaches it, and never passes for a
     timeout. A task that must continue after the time is given as `asyncio.shield(task)`.
@@ -231,7 +231,7 @@ GATHERED: Final = 500
 async def gather_each(
     function: Callable[[U], Coroutine[Any, Any, T]], items: Iterable[U]
 ) -> list[T]:
-    """What the function gives for each item: many at a time, but not thousands in one step."""
+    """The result of the function for each item: many at a time, but not thousands in one step."""
     found: list[T] = []
     left = iter(items)
     while some := list(islice(left, GATHERED)):
@@ -286,7 +286,7 @@ class Slices:
     def begin(
         self, work: Work[T], is_wanted: Callable[[], bool] = lambda: True
     ) -> T | Coroutine[Any, Any, T]:
-        """The result of work that does not pause, or else what does the rest of it.
+        """The result of work that does not pause, or else an awaitable of its rest.
 
         The rest ends with KafkaTimeoutError in a pause after which it `is_wanted` no more.
         """
@@ -310,7 +310,7 @@ class Slices:
                 return result
 
     async def over(self, items: Iterable[T], most: int) -> AsyncIterator[T]:
-        """The items, with a pause after each `most` of them; what they are of may have changed."""
+        """The items, with a pause after each `most` of them; their source may have changed then."""
         for count, item in enumerate(items):
             if count and not count % most:
                 await self.pause()

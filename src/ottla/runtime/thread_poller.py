@@ -29,7 +29,7 @@ POLL_BITS: Final[Mapping[int, str]] = {
 
 
 class PollWaiter:
-    """`select.poll`; to register a socket again changes what is asked of it."""
+    """`select.poll`; to register a socket again changes its events."""
 
     __slots__ = ("_bits", "_poll")
 
@@ -101,8 +101,8 @@ class ThreadPoller:
     """A call that can only wait: a thread of its own waits, and the loop then asks for itself.
 
     The thread waits for one turn of the loop at a time: it begins when `on_ready` has returned,
-    and ends with posting the next call. What the loop changes meanwhile wakes the thread, so that
-    it waits for what is asked for now.
+    and ends with posting the next call. A change by the loop meanwhile wakes the thread, so that
+    it waits for the present set.
     """
 
     def __init__(self, new_waiter: Callable[[], Waiter]) -> None:
@@ -135,7 +135,7 @@ class ThreadPoller:
         self._ring_if_waiting()
 
     def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
-        """What is ready. The system tells it in one order: those left out come first next time."""
+        """The ready sockets. Their order is the system's: those left out come first next time."""
         ready = self._waiter.wait(int(timeout * 1000))
         if len(ready) > max_events:
             start = self._left_out % len(ready)
@@ -177,7 +177,7 @@ class ThreadPoller:
         self._bell.send(b"\0")
 
     def _turn(self) -> None:
-        """On the loop: look at what is ready, then let the thread wait for more."""
+        """On the loop: handle the ready sockets, then let the thread wait for more."""
         self._is_waiting = False
         if self._loop is not None:
             try:
@@ -205,6 +205,6 @@ class ThreadPoller:
             return True
         with contextlib.suppress(BlockingIOError):
             self._ear.recv(1)
-        # Before the next wait: what is changed from here on rings again.
+        # Before the next wait: a change from here on rings again.
         self._is_rung = False
         return len(ready) > 1 or self._loop is None

@@ -109,7 +109,7 @@ class TimerTask:
             self.bucket.remove(self)
 
     def run(self) -> None:
-        """Run the callback unless the task is cancelled; what it raises goes to the log."""
+        """Run the callback unless the task is cancelled; its exceptions go to the log."""
         callback = self.callback
         if callback is None:
             return
@@ -205,7 +205,7 @@ class BucketQueue:
 
 
 class SystemTimer:
-    """All timers of one thread: told the time, it runs what is due, in order of expiration."""
+    """All timers of one thread: at a given time it runs those due, in order of expiration."""
 
     __slots__ = ("_queue", "_wheel")
 

@@ -1,1 +1,1 @@
-"""Who asks, and what it may do: principals, SASL mechanisms, access control lists."""
+"""Clients and their rights: principals, SASL mechanisms, access control lists."""

@@ -1,9 +1,9 @@
-"""Access control lists: who may do what with which resource, and how one asks a table of them.
+"""Access control lists: the rights of principals on resources, and a table that decides by them.
 
 A decision for a principal, a host, an operation and a resource: super users may do everything.
 Else the ACLs of the resource's own name, of `*`, and of every prefix of the name count. If there
-are none, `allow.everyone.if.no.acl.found` decides. A DENY that matches wins; then an ALLOW; what
-nothing allows is denied. The values and their numbers are those of Kafka's protocol (KIP-290).
+are none, `allow.everyone.if.no.acl.found` decides. A DENY that matches wins; then an ALLOW; without
+either the operation is denied. Values and their numbers are those of Kafka's protocol (KIP-290).
 
 Wing: attaches to `extensions.rights`; the core serves everybody, and works without it.
 """
@@ -70,7 +70,7 @@ class Named(IntEnum):
 
 
 class ResourceType(Named):
-    """What kind of thing an ACL guards."""
+    """The kind of thing that an ACL guards."""
 
     UNKNOWN = 0
     ANY = 1
@@ -93,7 +93,7 @@ class PatternType(Named):
 
 
 class AclOperation(Named):
-    """What is done with a resource."""
+    """An operation on a resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -113,7 +113,7 @@ class AclOperation(Named):
 
 
 class AclPermissionType(Named):
-    """What an ACL says; ANY is for filters only."""
+    """The permission of an ACL; ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -151,7 +151,7 @@ TOLD_OPERATIONS: Final = {
     ResourceType.GROUP: frozenset({_Op.READ, _Op.DELETE, _Op.DESCRIBE}),
     ResourceType.CLUSTER: OPERATIONS[ResourceType.CLUSTER],
 }
-"""What a client may ask about; of groups Kafka 3.9 does not tell those of their settings."""
+"""Operations of which a client may ask; of groups Kafka 3.9 leaves out those of settings."""
 TOPIC_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.TOPIC])
 GROUP_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.GROUP])
 CLUSTER_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.CLUSTER])
@@ -164,7 +164,7 @@ IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
 
 
 class Resource(NamedTuple):
-    """What somebody asks to use: one topic, one group, the cluster."""
+    """A thing that a client asks to use: one topic, one group, the cluster."""
 
     type: ResourceType
     name: str
@@ -196,7 +196,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AccessControlEntry(NamedTuple):
-    """Who may, or may not, do an operation. `host` may be an address, a network or `*`."""
+    """A principal that may, or may not, do an operation. `host` is an address, a network or `*`."""
 
     principal: str
     host: str
@@ -211,7 +211,7 @@ class AccessControlEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """An ACL: a pattern of resources, and what it says of them."""
+    """An ACL: a pattern of resources, and its entry."""
 
     pattern: ResourcePattern
     entry: AccessControlEntry
@@ -256,7 +256,7 @@ class AclBindingFilter(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a table of ACLs says, and why: the ACL that decided, or the rule in words."""
+    """A decision of a table of ACLs, and its reason: the ACL that decided, or the rule in words."""
 
     is_allowed: bool
     reason: str
@@ -278,7 +278,7 @@ def covers_host(wanted: str, host: str) -> bool:
 
 
 def check_host(text: str) -> None:
-    """Refuse what no client has for an address, as the name of a host.
+    """Refuse a text that no client has for an address, as the name of a host.
 
     Raises:
         ValueError: it is neither an address, nor a network, nor `*`.
@@ -307,7 +307,7 @@ def check_binding(binding: AclBinding) -> None:
     """Refuse an ACL that guards nothing.
 
     Raises:
-        ValueError: what is wrong with it; Kafka answers INVALID_REQUEST for the same.
+        ValueError: the fault of the ACL; Kafka answers INVALID_REQUEST for the same.
     """
     (type_, name, pattern_type), entry = binding
     if type_ in (ResourceType.UNKNOWN, ResourceType.ANY):
@@ -350,7 +350,7 @@ def starts_with_any(prefixes: Iterable[str]) -> Callable[[str], bool]:
 
 
 class AclTable:
-    """All ACLs of a cluster, and who its super users are. Pure: nothing waits, nothing is read.
+    """All ACLs of a cluster, and its super users. Pure: nothing waits, nothing is read.
 
     Decisions are kept until an ACL changes: the second time a question is asked it costs a look-up.
     """
@@ -426,7 +426,7 @@ class AclTable:
         before: frozenset[AccessControlEntry],
         after: frozenset[AccessControlEntry],
     ) -> None:
-        """Change the ACLs of one pattern, and what is looked up of them."""
+        """Change the ACLs of one pattern, and the indexes over them."""
         had, has = ({entry.principal for entry in entries} for entries in (before, after))
         for principal in had - has:
             self._patterns_of[principal].discard(pattern)

@@ -1,11 +1,11 @@
-"""What an X.509 certificate says of its owner: its name as Java writes it, and how long it holds.
+"""The owner of an X.509 certificate, with its name as Java writes it, and the time until it ends.
 
 OpenSSL has verified a certificate before it is read here, so that only the fields that a broker
 works with are read. Names are written by the rules of RFC 2253 in the way of Java's
 `X500Principal.getName()`, letter by letter: ACLs and mapping rules that were made for Kafka must
 match.
 
-Wing: attaches to `network.tls_context`, for what certificates say; the core works without it.
+Wing: attaches to `network.tls_context`, for names and dates; the core works without it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Certificate(NamedTuple):
 
 
 class Element(NamedTuple):
-    """A value in DER: its tag, what it holds, and its bytes with tag and length."""
+    """A value in DER: its tag, its content, and its bytes with tag and length."""
 
     tag: int
     content: bytes
@@ -117,7 +117,7 @@ def _attribute(pair: Element) -> str:
 
 
 def _escaped(text: str) -> str:
-    """With backslashes before what has a meaning in names, and before blanks at both ends."""
+    """With backslashes before characters that mean something in names, and before outer blanks."""
     begin = len(text) - len(text.lstrip(" \r"))
     end = len(text.rstrip(" \r"))
     return "".join(

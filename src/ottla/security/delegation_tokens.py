@@ -43,7 +43,7 @@ class DelegationToken(Value, frozen=True):
     token_id: str
     owner: KafkaPrincipal
     requester: KafkaPrincipal
-    """Who asked for it: the owner, or somebody with CREATE_TOKENS on it (KIP-373)."""
+    """The requester: the owner, or somebody with CREATE_TOKENS on it (KIP-373)."""
     renewers: tuple[KafkaPrincipal, ...]
     issue_ms: int
     expiry_ms: int
@@ -53,7 +53,7 @@ class DelegationToken(Value, frozen=True):
 
     @property
     def password(self) -> str:
-        """What a client logs in with, beside the id."""
+        """The password of a login with the token, beside its id."""
         return b64encode(self.hmac).decode()
 
     def belongs_to(self, principal: KafkaPrincipal) -> bool:
@@ -65,7 +65,7 @@ class DelegationToken(Value, frozen=True):
 
 
 def may_ask(principal: KafkaPrincipal) -> bool:
-    """Whether a client has proved who it is, by something else than a token.
+    """Whether a client has proved its identity, by something else than a token.
 
     A token must not beget another one, which would outlive it.
     """
@@ -105,7 +105,7 @@ def not_created(
 
 
 class TokenTable:
-    """The tokens of a cluster, as one broker knows them, and what logins with them need.
+    """The tokens of a cluster, as one broker knows them, with the credentials for logins.
 
     Credentials are made when a token is first used: their hashing takes some milliseconds.
     """
@@ -160,7 +160,7 @@ class TokenTable:
         return [token for token in self if token.has_ended(now_ms)]
 
     def login(self, mechanism: str, token_id: str) -> TokenLogin | None:
-        """What checks a login with a token; None for one that is not there, or has ended."""
+        """The credential for a login with a token; None for one that is missing, or has ended."""
         token = self._by_id.get(token_id)
         if token is None or token.has_ended(self._clock.now_ms()):
             return None
@@ -173,5 +173,5 @@ class TokenTable:
 
 
 def _key(hmac_: bytes) -> bytes:
-    """Where the table has an HMAC: a hash, so that the time of a search tells nothing of it."""
+    """The place of an HMAC in the table: a hash, so that the time of a search reveals nothing."""
     return hashlib.sha256(hmac_).digest()

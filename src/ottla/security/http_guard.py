@@ -1,9 +1,9 @@
 """Keeps HTTP listeners from callers that may not ask: without a password, or by a foreign web page.
 
-A browser sends the requests of any page from the machine of the person who looks at it, so that
-listening at loopback alone does not keep them out. It names the page's site in `Origin`, and in
-`Sec-Fetch-Site` whether it is another one. A page whose own name is made to resolve to 127.0.0.1
-(DNS rebinding) counts as the same site, and is known only by its name in `Host`.
+A browser sends the requests of any page from the machine of its user, so that listening at loopback
+alone does not keep them out. It names the page's site in `Origin`, and in `Sec-Fetch-Site` whether
+it is another one. A page whose own name is made to resolve to 127.0.0.1 (DNS rebinding) counts as
+the same site, and is known only by its name in `Host`.
 
 Wing: attaches to the HTTP listeners of metrics and Connect; the core works without it.
 """

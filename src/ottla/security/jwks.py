@@ -131,7 +131,7 @@ def require_jwt(key: str) -> None:
 def fetch(
     url: str, form: Mapping[str, str] | None = None, login: tuple[str, str] | None = None
 ) -> bytes:
-    """What an https or file URL holds; with `form` it is asked by POST. For a background thread.
+    """The content of an https or file URL; with `form` by POST. For a background thread.
 
     Raises:
         OSError: it cannot be read.

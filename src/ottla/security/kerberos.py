@@ -1,4 +1,4 @@
-"""GSSAPI (RFC 4752): Kerberos says who a client is; no password comes near the broker.
+"""GSSAPI (RFC 4752): Kerberos identifies a client; no password comes near the broker.
 
     client                                      broker
     tokens of GSSAPI                      <->   until both sides know each other
@@ -28,7 +28,7 @@ from ottla.security.short_names import ShortNames
 
 DEFAULT: Final = "DEFAULT"
 NO_LAYER: Final = 1
-"""Authentication only: what follows is neither signed nor encrypted by GSSAPI."""
+"""Authentication only: later frames are neither signed nor encrypted by GSSAPI."""
 OFFER: Final = bytes((NO_LAYER, 0, 0, 0))
 """The layers as bits, and the largest message of a layer, which is 0 without one."""
 TRUE: Final = "true"
@@ -53,7 +53,7 @@ class GssapiServer(SaslServer):
             return self._evaluate(token)
         except SaslError:
             raise
-        except Exception as error:  # GSSError, and what the library makes of tokens that are none
+        except Exception as error:  # GSSError, and errors of the library for tokens that are none
             raise SaslError(f"GSSAPI: {_explained(error)}") from None
 
     def _evaluate(self, token: bytes) -> bytes:
@@ -118,7 +118,7 @@ def _package(key: str) -> Any:
 def new_server(
     key: str, options: Mapping[str, str], rules: str, service: str | None
 ) -> Callable[[], GssapiServer]:
-    """What begins the exchange of each client of a listener.
+    """The function that begins the exchange of each client of a listener.
 
     Raises:
         ConfigError: the keytab, the principal or a rule cannot be used; `key` is the jaas.config.

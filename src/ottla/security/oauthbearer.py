@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a token says who a client is, and until when.
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a token identifies a client, and ends at its time.
 
     client                                      broker
     n,,^Aauth=Bearer <token>^A^A          ->
@@ -48,7 +48,7 @@ _BEARER: Final = re.compile(r"(?i:bearer) +([-_~+/.A-Za-z0-9]+=*)")
 
 
 class OAuthBearerToken(NamedTuple):
-    """What a token says."""
+    """The claims of a token."""
 
     principal_name: str
     expires_ms: int
@@ -125,7 +125,7 @@ class OAuthBearerClient(SaslClient):
 
 
 class TokenRules(Value, frozen=True):
-    """What is asked of the claims of a token."""
+    """The claims that a token must have."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"

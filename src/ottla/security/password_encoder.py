@@ -3,7 +3,7 @@
     passwordLength:6,iterations:4096,keyLength:128,keyFactoryAlgorithm:PBKDF2WithHmacSHA512,
     cipherAlgorithm:AES/CBC/PKCS5Padding,salt:...,initializationVector:...,encryptedPassword:...
 
-A key is derived from `password.encoder.secret` and the salt. What Kafka's tools have written is
+A key is derived from `password.encoder.secret` and the salt. Passwords written by Kafka's tools are
 read here, and the other way round.
 """
 

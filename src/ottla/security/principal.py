@@ -50,4 +50,4 @@ class TokenPrincipal(KafkaPrincipal):
 
 
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""A client that was not asked who it is."""
+"""A client that did not have to identify itself."""

@@ -1,22 +1,22 @@
-"""SASL on a listener: who a client is, found out before it may ask anything else.
+"""SASL on a listener: a client's identity, found out before it may send other requests.
 
 `SaslAuthenticator` is the state machine of one connection. It gets whole frames and does no I/O.
 
-    state                  what may come                        what follows
+    state                  allowed frames                       next state
     INITIAL_REQUEST        ApiVersions or SaslHandshake         the states below; a frame that is no
                                                                 request is a token of GSSAPI (0.9)
     HANDSHAKE_OR_VERSIONS  the same                             an ApiVersions that is refused (35,
                                                                 42) may be asked again
-    HANDSHAKE_REQUEST      SaslHandshake, as the versions       AUTHENTICATE; another mechanism
-                           were told                            than the listener's: 33, FAILED
+    HANDSHAKE_REQUEST      SaslHandshake, after the response    AUTHENTICATE; another mechanism
+                           to ApiVersions                       than the listener's: 33, FAILED
     AUTHENTICATE           after SaslHandshake v0: tokens as    COMPLETE with the last token, or
                            bare frames; else SaslAuthenticate   FAILED: 58 (34 for another request)
     COMPLETE               all requests; SaslHandshake begins   AUTHENTICATE
                            again where sessions end (KIP-368)
     FAILED                 nothing is read any longer           the last answer, delayed, then close
 
-A mechanism is a `SaslServer`: it gets the client's tokens one by one, and says what it answers,
-and whose they are. What it raises as `SaslError` is for the log; a client gets the same sentence
+A mechanism is a `SaslServer`: it gets the client's tokens one by one, and returns its responses,
+and in the end the principal. A `SaslError` of it is for the log; a client gets the same sentence
 for each cause, unless the error has one for it (KIP-152).
 
 The client's side of a mechanism is a `SaslClient`.
@@ -101,7 +101,7 @@ class SaslClient(ABC):
         """The answer to a token of the broker; None where it wants none.
 
         Raises:
-            SaslAuthenticationError: the broker cannot be who it says, or breaks the mechanism.
+            SaslAuthenticationError: the broker has another identity, or breaks the mechanism.
         """
 
 
@@ -177,10 +177,10 @@ class LoginCounts(Value):
 
 
 class SaslListener(Value, frozen=True):
-    """What holds for the clients of one SASL listener."""
+    """The settings for the clients of one SASL listener."""
 
     mechanisms: Mapping[str, Callable[[], SaslServer]] = field(repr=False)
-    """What begins an exchange, by mechanism, in the order in which clients are told them; those of
+    """The beginning of an exchange, by mechanism, in the order in which clients see them; those of
     PLAIN hold passwords, and are not shown."""
     max_reauth_ms: Mapping[str, int]
     """By mechanism, how long a session may last; 0 is no limit."""
@@ -189,11 +189,11 @@ class SaslListener(Value, frozen=True):
     failure_delay_ms: int
     """How long a client that is refused waits for its answer and its end."""
     on_start: tuple[Callable[[Runtime], object], ...] = ()
-    """What the mechanisms need to have started with the broker."""
+    """The state that the mechanisms need to have started with the broker."""
     counts: LoginCounts = field(default_factory=LoginCounts)
 
     def authenticator(self, clock: Clock) -> SaslAuthenticator:
-        """What judges the frames of a new client."""
+        """The judge of the frames of a new client."""
         return SaslAuthenticator(self, clock)
 
 
@@ -209,7 +209,7 @@ class SaslState(Enum):
 
 
 class Action(Enum):
-    """What is done with a frame."""
+    """The treatment of a frame."""
 
     PASS_ON = "it is a request to be handled"
     ANSWER = "it is answered by the exchange"
@@ -218,7 +218,7 @@ class Action(Enum):
 
 
 class Verdict(NamedTuple):
-    """What one frame leads to; `reason` is for the log."""
+    """The verdict on one frame; `reason` is for the log."""
 
     action: Action
     answer: list[Part] | None = None
@@ -279,7 +279,7 @@ class SaslAuthenticator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client has proved who it is."""
+        """Whether the client has proved its identity."""
         return self.state is SaslState.COMPLETE
 
     @property

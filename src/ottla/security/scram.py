@@ -1,8 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): a password that is proved, not sent.
 
-A broker keeps of a password only what checks a proof. It makes a new nonce for each exchange, and
-the last message must carry the whole of it (CVE-2024-56128). The exchange with an unknown user goes
-as far as that with a known one, with a salt made from the name, and fails in the same words.
+A broker keeps of a password only the keys that check a proof. It makes a new nonce for each
+exchange, and the last message must carry the whole of it (CVE-2024-56128). The exchange with an
+unknown user goes as far as that with a known one, with a salt made from the name, and fails in the
+same words.
 
 Wing: attaches to `sasl`, for its mechanisms; the core works without it.
 """
@@ -29,7 +30,7 @@ MECHANISM_NUMBERS: Final = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
 """As requests name them (KIP-554)."""
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
-"""What a tool may ask for (KIP-554); a login takes what is stored."""
+"""The iterations that a tool may ask for (KIP-554); a login takes the stored ones."""
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
 """A broker that asks for more would keep its client busy for a second and longer."""
 SALT_BYTES: Final = 24
@@ -51,7 +52,7 @@ _CREDENTIAL_KEYS: Final = ("salt", "stored_key", "server_key", "iterations")
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of a password; from it nobody can log in, but guesses can be checked."""
+    """The credential kept of a password; nobody can log in with it, but guesses can be checked."""
 
     salt: bytes
     stored_key: bytes
@@ -112,7 +113,7 @@ class ScramCredential(NamedTuple):
 
 
 class TokenLogin(NamedTuple):
-    """What checks a login with a delegation token, and the principal that the client gets by it."""
+    """The credential of a delegation token, and the principal that the client gets by it."""
 
     credential: ScramCredential
     owner: KafkaPrincipal
@@ -186,7 +187,7 @@ class UserCredentials:
             raise SaslError(f"{self._mechanism} of user {name!r}: {error}") from None
 
     def decoy_of(self, name: str) -> ScramCredential:
-        """What a user that is not there looks like before its proof: as one of those that are.
+        """The credential shown for an unknown user before its proof: one like those of known users.
 
         It is made with a key that all brokers of the cluster share and keep over a restart, the
         credential of the first of the users: a client cannot tell which names exist.
@@ -209,7 +210,7 @@ class UserCredentials:
 
 
 class ScramServer(SaslServer):
-    """One exchange: the name and a nonce, then the proof; `users` have what checks it.
+    """One exchange: the name and a nonce, then the proof; `users` have the keys that check it.
 
     A client says by the extension `tokenauth=true` that the name is the id of a delegation token.
     Some clients (librdkafka, kafka-python) cannot say so: a name that no user has may be one, too.

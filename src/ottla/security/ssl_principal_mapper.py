@@ -33,7 +33,7 @@ class SslPrincipalMapper:
 
     A rule is `DEFAULT`, which takes the name as it is, or `RULE:<regex>/<replacement>/` with `L` or
     `U` behind it for lower or upper case. Rules stand between commas; a comma inside of a regex
-    belongs to it, and `\\/` is a slash. The regex is Python's: what only Java's has is refused.
+    belongs to it, and `\\/` is a slash. The regex is Python's: Java's own syntax is refused.
     """
 
     def __init__(self, rules: str) -> None:
@@ -84,7 +84,7 @@ def _parse_rule(rule: re.Match[str]) -> Callable[[str], str | None]:
     change_case = _CASES[rule["case"]]
 
     def apply(name: str) -> str | None:
-        # What is found is replaced, as Java's replaceAll does, though the whole must match.
+        # The match is replaced, as Java's replaceAll does, though the whole must match.
         return change_case(pattern.sub(expand, name)) if pattern.fullmatch(name) else None
 
     return apply
