@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 113
+CORE_LINES = 37_100
 TIES = 59
 """Import statements of the core that name a wing; the number may only go down."""
 
@@ -54,8 +54,8 @@ def wings() -> set[str]:
 
 
 def test_core_is_bounded():
-    """A reader has been promised so many files; one more takes the place of another."""
-    assert len(core()) <= CORE
+    """A reader has been promised so many lines; a file for each noun makes them no more."""
+    assert sum(len((ROOT / name).read_text().splitlines()) for name in core()) <= CORE_LINES
 
 
 def test_every_module_of_the_broker_is_core_or_wing():

@@ -292,6 +292,11 @@ ELSEWHERE = (
         "replication/fetcher_manager",
     ),
     Elsewhere(
+        "tests/unit/replication/test_replica_manager_waits.py",
+        "requests that wait, by what ends the wait",
+        "replication/delayed_produce replication/delayed_fetch replication/delayed_delete_records",
+    ),
+    Elsewhere(
         "tests/unit/testing/test_memory_disk.py",
         "files are written, synced and lost through the disk",
         "testing/inodes",

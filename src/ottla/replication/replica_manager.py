@@ -8,7 +8,7 @@ controller says which partitions this broker leads and which it follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,14 @@ from ottla.log.log_validator import (
     without_frames,
 )
 from ottla.log.producer_state_manager import OvertakingBatchError
+from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
+from ottla.replication.delayed_fetch import (
+    DelayedFetch,
+    FetchResults,
+    is_satisfied,
+    unknown_to_consumer,
+)
+from ottla.replication.delayed_produce import AppendResults, DelayedProduce, Hold, Respond
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.partition import Partition, in_sync_replicas
 from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
@@ -39,7 +47,6 @@ from ottla.replication.replica_requests import (
     OffsetResult,
     PartitionAppendResult,
     PartitionFetch,
-    PartitionKey,
     Refusals,
     ReplicaStats,
     ReplicationQuota,
@@ -47,7 +54,7 @@ from ottla.replication.replica_requests import (
     check_may_write,
     refusal,
 )
-from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
+from ottla.runtime import DelayedOperationPurgatory, Runtime, Scheduler, Timer
 from ottla.runtime.scheduler import Work
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
@@ -597,166 +604,6 @@ class DelayedOperations:
         self.fetches.complete_all()
         self.follower_fetches.complete_all()
         self.delete_records.complete_all()
-
-
-# A fetch that waits for data: the long poll of consumers and followers.
-
-
-FetchResults = dict[PartitionKey, FetchPartitionResult]
-
-
-def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
-    """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
-
-    Otherwise a consumer that keeps asking for a deleted topic would never wait (Kafka's rule). A
-    follower is told at once: it leaves the partition out for a while.
-    """
-    if params.is_from_follower:
-        return frozenset()
-    return {
-        key
-        for key, result in results.items()
-        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    }
-
-
-def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
-    """Whether an answer need not wait: enough bytes, or news that the reader must get.
-
-    The error of a partition that was already `unknown` when the wait began does not count. Where
-    batches were left out for a limit of the fetch, waiting would bring none: whole batches may
-    come to fewer bytes than a `min_bytes` close to the limit.
-    """
-    size = 0
-    for key, result in results.items():
-        if result.is_cut or (result.is_urgent and key not in unknown):
-            return True
-        size += result.size_in_bytes
-    return size >= params.min_bytes
-
-
-class DelayedFetch(DelayedOperation):
-    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
-
-    def __init__(
-        self,
-        params: FetchParams,
-        read: Callable[[], FetchResults],
-        respond: Callable[[FetchResults], object],
-        unknown: Set[PartitionKey],
-    ) -> None:
-        super().__init__(params.max_wait_ms)
-        self.params = params
-        self.unknown = unknown
-        self.read = read
-        self.respond = respond
-        self.results: FetchResults | None = None
-
-    def try_complete(self) -> bool:
-        results = self.read()
-        if not is_satisfied(self.params, results, self.unknown):
-            return False
-        self.results = results
-        return self.force_complete()
-
-    def on_complete(self) -> None:
-        self.respond(self.read() if self.results is None else self.results)
-
-
-# A deletion of records that waits until every live replica has moved its log start up.
-
-
-DeleteResults = dict[TopicPartition, DeleteRecordsResult]
-
-
-class DelayedDeleteRecords(DelayedOperation):
-    """Completes when the low watermark of each partition has reached the requested offset.
-
-    `wanted` holds the offsets of the partitions that are waited for, `results` the other answers.
-    """
-
-    def __init__(
-        self,
-        timeout_ms: int,
-        wanted: dict[TopicPartition, int],
-        results: DeleteResults,
-        low_watermark: Callable[[TopicPartition], int],
-        respond: Callable[[DeleteResults], object],
-    ) -> None:
-        super().__init__(timeout_ms)
-        self.wanted = wanted
-        self.results = results
-        self.low_watermark = low_watermark
-        self.respond = respond
-
-    def try_complete(self) -> bool:
-        for topic_partition, offset in list(self.wanted.items()):
-            try:
-                low_watermark = self.low_watermark(topic_partition)
-            except KafkaError as error:
-                result = DeleteRecordsResult(NO_OFFSET, error.error)
-            else:
-                if low_watermark < offset:
-                    continue
-                result = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
-            del self.wanted[topic_partition]
-            self.results[topic_partition] = result
-        return not self.wanted and self.force_complete()
-
-    def on_complete(self) -> None:
-        for topic_partition in self.wanted:
-            timed_out = DeleteRecordsResult(NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
-            self.results[topic_partition] = timed_out
-        self.respond(self.results)
-
-
-# A produce whose acknowledgement waits: for the in-sync replicas, or for the disk.
-#
-# acks=all waits until every in-sync replica has the batches. flush.messages makes any
-# acknowledgement wait for the flush that its batch has asked for; one flush serves all that came
-# before it.
-
-
-AppendResults = dict[TopicPartition, PartitionAppendResult]
-Respond = Callable[[AppendResults], object]
-Hold = Callable[["DelayedProduce"], object]
-
-
-class DelayedProduce(DelayedOperation):
-    """Completes when `is_pending` holds for none of the results, or when the time is over.
-
-    `is_pending` turns a result into an error where the wait has become futile. It is not asked
-    again about a partition that no longer waits.
-    """
-
-    def __init__(
-        self,
-        timeout_ms: int,
-        results: AppendResults,
-        is_pending: Callable[[TopicPartition, PartitionAppendResult], bool],
-        respond: Respond,
-    ) -> None:
-        super().__init__(timeout_ms)
-        self.results = results
-        self.is_pending = is_pending
-        self._pending = list(results)
-        self.respond = respond
-
-    def try_complete(self) -> bool:
-        pending, results = self._pending, self.results
-        while pending:
-            if self.is_pending(pending[-1], results[pending[-1]]):
-                return False
-            pending.pop()
-        return self.force_complete()
-
-    def on_complete(self) -> None:
-        """Answer. A batch that timed out stays appended, but must not be acknowledged as safe."""
-        for topic_partition in self._pending:
-            result = self.results[topic_partition]
-            if self.is_pending(topic_partition, result):
-                result.error = ErrorCode.REQUEST_TIMED_OUT
-        self.respond(self.results)
 
 
 # Reading for fetches: within the limits of a request, for consumers and for followers.

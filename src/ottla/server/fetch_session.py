@@ -28,7 +28,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchPartition, FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
-from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
+from ottla.replication.delayed_fetch import DelayedFetch, FetchResults
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import (
     AwakePartitions,
     FetchParams,

@@ -10,9 +10,9 @@ from replica_world import LAG_MS, ReplicaWorld
 from ottla.errors import ErrorCode
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
+from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
-from ottla.replication.replica_manager import DelayedProduce
 from ottla.replication.replica_requests import (
     ACKS_LEADER,
     NOTE_AS_CAUGHT_UP_MS,

@@ -80,6 +80,8 @@ class GroupOffsets:
         self._ended: dict[int, list[tuple[int, bool]]] = {}
         # By producer id, the epoch and the latest connection of its open transaction.
         self._sessions: dict[int, tuple[int, int]] = {}
+        # Of each deletion under way, the partitions that were committed since it began.
+        self._committed_since: list[set[TopicPartition]] = []
         self.owed_tombstones: dict[TopicPartition, int] = {}
         """Offsets of deleted topics that the log may have, with the place that is known of them."""
 
@@ -195,7 +197,19 @@ class GroupOffsets:
     def begin(self, write: OffsetsWrite) -> OffsetsWrite:
         """These offsets are going to be written."""
         self._writes[write] = None
+        for committed in self._committed_since:
+            committed.update(write.offsets)
         return write
+
+    def begin_deletion(self) -> set[TopicPartition]:
+        """The partitions that will have been committed since now, until `end_deletion`."""
+        committed: set[TopicPartition] = set()
+        self._committed_since.append(committed)
+        return committed
+
+    def end_deletion(self, committed: set[TopicPartition]) -> None:
+        """The deletion that began with this set is over."""
+        self._committed_since = [each for each in self._committed_since if each is not committed]
 
     def settle(self, write: OffsetsWrite, base_offset: int) -> None:
         """The write is in the log from `base_offset` on, or, with NO_OFFSET, will never be."""

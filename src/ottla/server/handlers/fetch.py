@@ -36,7 +36,8 @@ from ottla.protocol.fetch import (
 )
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
-from ottla.replication.replica_manager import FetchResults, ReplicaManager
+from ottla.replication.delayed_fetch import FetchResults
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.server.apis import Handler, is_follower
 from ottla.server.fetch_session import (

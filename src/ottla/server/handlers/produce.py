@@ -35,7 +35,8 @@ from ottla.protocol.produce import (
 from ottla.record.compression import CompressionType
 from ottla.record.record import LOG_OVERHEAD, TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.replication.replica_manager import AppendResults, ReplicaManager
+from ottla.replication.delayed_produce import AppendResults
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_LEADER,

@@ -8,7 +8,8 @@ from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffse
 from ottla.coordinator.coordinator_log import SETTLE_MS
 from ottla.coordinator.group import group_coordinator
 from ottla.coordinator.group.group import NOBODY, GroupState, group_key
-from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS, offset_key
+from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
+from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.runtime.scheduler import at_once

@@ -5,7 +5,8 @@ import struct
 from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
 from ottla.coordinator.group import group_metadata_manager
 from ottla.coordinator.group.group import group_key
-from ottla.coordinator.group.group_metadata_manager import PartitionLoader, offset_key, offset_value
+from ottla.coordinator.group.group_metadata_manager import PartitionLoader
+from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import assign_offset, batches

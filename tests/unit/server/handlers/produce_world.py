@@ -18,7 +18,8 @@ from ottla.protocol.produce import (
     TopicProduceData,
 )
 from ottla.record.record_batch import Record, batches
-from ottla.replication.replica_manager import DelayedProduce, ReplicaManager
+from ottla.replication.delayed_produce import DelayedProduce
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime

@@ -18,7 +18,7 @@ from ottla.log.log_validator import LargeBatchError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record import encode_varint
-from ottla.replication.replica_manager import DelayedProduce
+from ottla.replication.delayed_produce import DelayedProduce
 
 REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
 LARGE = {"max_message_bytes": 200_000_000, "segment_bytes": 1_000_000_000}

@@ -46,8 +46,9 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     current_assignment_value,
     look_up,
 )
+from ottla.coordinator.group.deletion import OnStored
 from ottla.coordinator.group.group import GroupRebalancer
-from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager, OnStored
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.rebalancer import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime

@@ -12,7 +12,7 @@ from ottla.coordinator.group.group import (
     SupportedProtocol,
     group_key,
 )
-from ottla.coordinator.group.group_metadata_manager import (
+from ottla.coordinator.group.group_records import (
     group_value,
     offset_key,
     offset_value,

@@ -1,0 +1,84 @@
+"""What is deleted of a group: tombstones on their way into the log, some of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ottla.coordinator.group.group import Group
+from ottla.coordinator.group.group_records import offset_key
+from ottla.errors import ErrorCode
+from ottla.record.batch_builder import BatchBuilder
+from ottla.structs import TopicPartition
+
+Doomed = TopicPartition | bytes
+"""What is to be deleted of a group: the offset of a partition, or the record of a key."""
+
+OnStored = Callable[[ErrorCode], object]
+
+TOMBSTONES_PER_BATCH: Final = 1000
+TOMBSTONE_BYTES_PER_BATCH: Final = 256 * 1024
+"""A group's id, which is in each key, may have 32 thousand letters."""
+
+
+class Deletion:
+    """Offsets and records of one group, each of which gets a tombstone.
+
+    A batch waits for the one before it. What is committed meanwhile stays: its record stands before
+    the tombstones that are still to come. `on_end` is called once, with True when the log has all
+    of them; `on_stored` gets the answer, which may be known sooner.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        doomed: Sequence[Doomed],
+        on_stored: OnStored,
+        on_end: Callable[[bool], object],
+    ) -> None:
+        self.group = group
+        self.on_stored = on_stored
+        self._doomed = doomed
+        self._on_end: Callable[[bool], object] | None = on_end
+        self._place = 0
+        self._is_spared = False
+        self._committed = group.offsets.begin_deletion()
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether no batch comes after those that were made."""
+        return self._place == len(self._doomed)
+
+    def next_batch(self, now_ms: int) -> tuple[list[Doomed], BatchBuilder]:
+        """What is deleted by the next batch, and the batch with its tombstones."""
+        batch: list[Doomed] = []
+        keys: list[bytes] = []
+        size = 0
+        while self._place < len(self._doomed) and len(batch) < TOMBSTONES_PER_BATCH:
+            each = self._doomed[self._place]
+            if each in self._committed:
+                self._is_spared = True
+            else:
+                key = each if isinstance(each, bytes) else offset_key(self.group.group_id, each)
+                size += len(key)
+                if batch and size > TOMBSTONE_BYTES_PER_BATCH:
+                    break
+                batch.append(each)
+                keys.append(key)
+            self._place += 1
+        return batch, tombstones_batch(keys, now_ms)
+
+    def end(self, *, is_written: bool) -> None:
+        """The log has all tombstones, or some of them are not going to be written."""
+        if self._on_end is not None:
+            on_end, self._on_end = self._on_end, None
+            self.group.offsets.end_deletion(self._committed)
+            on_end(is_written and not self._is_spared)
+
+
+def tombstones_batch(keys: Iterable[bytes], now_ms: int) -> BatchBuilder:
+    """A batch that begins with records without values for these keys."""
+    builder = BatchBuilder()
+    for key in keys:
+        builder.append(now_ms, key, None)
+    return builder
