@@ -81,43 +81,6 @@ def _construct_first(self: Struct, **values: Any) -> None:
     cls.__init__(self, **values)
 
 
-class Codecs(dict[int, Any]):
-    """The codec functions of a message in one direction by version, made when first asked for.
-
-    At `version + IN_SLICES` is the same as a generator, which pauses after each slice of its work.
-    """
-
-    def __init__(self, message: type[Message], direction: str) -> None:
-        super().__init__()
-        self.message = message
-        self.direction = direction
-
-    def __missing__(self, key: int) -> Any:
-        message = self.message
-        version = key - IN_SLICES if key >= IN_SLICES else key
-        if version not in message.versions:
-            error = LocalProtocolError if self.direction == "encode" else RemoteProtocolError
-            raise error(
-                f"{message.__name__} has versions {message.versions}, not {version}",
-                ErrorCode.UNSUPPORTED_VERSION,
-            )
-        slices = " in slices" if key >= IN_SLICES else ""
-        self[key] = codec = self._source(version, bool(slices)).compile(
-            f"<ottla {self.direction} {message.__name__} v{version}{slices}>"
-        )
-        return codec
-
-    def _source(self, version: int, in_slices: bool) -> FunctionSource:
-        """`encode(m, out, parts) -> last`, or `decode(data, pos, left) -> message`."""
-        if self.direction == "encode":
-            from ottla.protocol.encoder import EncoderSource  # both only where a codec is missing
-
-            return EncoderSource(self.message, version, in_slices)
-        from ottla.protocol.decoder import DecoderSource
-
-        return DecoderSource(self.message, version, in_slices)
-
-
 class Message(Struct):
     """A struct that stands alone, with the range of its versions and of its flexible ones.
 
@@ -154,6 +117,43 @@ class Message(Struct):
         cls.ignores_rest = reads_newer or ignores_rest
         cls.encoders = Codecs(cls, "encode")
         cls.decoders = Codecs(cls, "decode")
+
+
+class Codecs(dict[int, Any]):
+    """The codec functions of a message in one direction by version, made when first asked for.
+
+    At `version + IN_SLICES` is the same as a generator, which pauses after each slice of its work.
+    """
+
+    def __init__(self, message: type[Message], direction: str) -> None:
+        super().__init__()
+        self.message = message
+        self.direction = direction
+
+    def __missing__(self, key: int) -> Any:
+        message = self.message
+        version = key - IN_SLICES if key >= IN_SLICES else key
+        if version not in message.versions:
+            error = LocalProtocolError if self.direction == "encode" else RemoteProtocolError
+            raise error(
+                f"{message.__name__} has versions {message.versions}, not {version}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+        slices = " in slices" if key >= IN_SLICES else ""
+        self[key] = codec = self._source(version, bool(slices)).compile(
+            f"<ottla {self.direction} {message.__name__} v{version}{slices}>"
+        )
+        return codec
+
+    def _source(self, version: int, in_slices: bool) -> FunctionSource:
+        """`encode(m, out, parts) -> last`, or `decode(data, pos, left) -> message`."""
+        if self.direction == "encode":
+            from ottla.protocol.encoder import EncoderSource  # both only where a codec is missing
+
+            return EncoderSource(self.message, version, in_slices)
+        from ottla.protocol.decoder import DecoderSource
+
+        return DecoderSource(self.message, version, in_slices)
 
 
 def of_table(api_key: int | None) -> dict[str, Any]:

@@ -18,11 +18,29 @@ FAILED: Final = 0x0008
 HUNG_UP: Final = 0x0010
 HALF_CLOSED: Final = 0x2000
 """The peer sends no more; reported also behind bytes that are not read."""
-
 AUTO: Final = "auto"
 EPOLL: Final = "epoll"
 POLLERS: Final = (EPOLL, "kqueue", "poll", "select")
 """The calls of systems that tell which sockets are ready, the best first."""
+
+
+class DescriptorPoller:
+    """A poller with a descriptor that is readable when a socket is ready: the loop watches it."""
+
+    __slots__ = ("_descriptor", "_loop")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], object]) -> None:
+        self._loop = loop
+        loop.add_reader(self._descriptor, on_ready)
+
+    def detach(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._descriptor)
+            self._loop = None
 
 
 class Poller(Protocol):
@@ -60,25 +78,6 @@ class Poller(Protocol):
     def detach(self) -> None:
         """End the watch that `attach` began."""
         ...
-
-
-class DescriptorPoller:
-    """A poller with a descriptor that is readable when a socket is ready: the loop watches it."""
-
-    __slots__ = ("_descriptor", "_loop")
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def attach(self, loop: asyncio.AbstractEventLoop, on_ready: Callable[[], object]) -> None:
-        self._loop = loop
-        loop.add_reader(self._descriptor, on_ready)
-
-    def detach(self) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(self._descriptor)
-            self._loop = None
 
 
 class EpollPoller(DescriptorPoller):

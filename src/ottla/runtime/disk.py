@@ -18,67 +18,6 @@ from ottla.structs import Value
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class File(Protocol):
-    """An open file without a position of its own.
-
-    `close` belongs to the loop's thread; the other calls may also run on a background thread, and
-    a call that is under way there when the file is closed still ends on the right file.
-    """
-
-    @property
-    def path(self) -> str:
-        """Where the file was when it was opened."""
-        ...
-
-    def size(self) -> int:
-        """How long the file is: tracked, not asked of the kernel."""
-        ...
-
-    def pread(self, length: int, position: int) -> bytes:
-        """`length` bytes at `position`; fewer only at the end of the file."""
-        ...
-
-    def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of `data`, or raise OSError."""
-        ...
-
-    def truncate(self, size: int) -> None: ...
-
-    def fsync(self) -> None: ...
-
-    def is_cached(self, length: int, position: int) -> bool:
-        """Whether sending these bytes needs no wait for the disk, as far as a quick look shows."""
-        ...
-
-    def read_ahead(self, length: int, position: int) -> None:
-        """Bring these bytes into the page cache, and begin with some that follow them."""
-        ...
-
-    def fileno(self) -> int | None:
-        """The descriptor for `sendfile`; None when there is none, because the disk is simulated."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class FileRegion(Value):
-    """A part of a file that can be sent without being read into memory."""
-
-    file: File
-    position: int
-    size: int
-
-    def read(self) -> bytes:
-        """The bytes of the region; fewer when the file ends inside it."""
-        return self.file.pread(self.size, self.position)
-
-
-class DiskLock(Protocol):
-    """An exclusive lock on a path, held until it is released or the process ends."""
-
-    def release(self) -> None: ...
-
-
 class Disk(Protocol):
     """The file system calls that the broker needs; all raise OSError as `os` does."""
 
@@ -139,6 +78,67 @@ class Disk(Protocol):
     def lock(self, path: str) -> DiskLock:
         """Lock `path`, which is created if need be; OSError when another process holds it."""
         ...
+
+
+class File(Protocol):
+    """An open file without a position of its own.
+
+    `close` belongs to the loop's thread; the other calls may also run on a background thread, and
+    a call that is under way there when the file is closed still ends on the right file.
+    """
+
+    @property
+    def path(self) -> str:
+        """Where the file was when it was opened."""
+        ...
+
+    def size(self) -> int:
+        """How long the file is: tracked, not asked of the kernel."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """`length` bytes at `position`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of `data`, or raise OSError."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def fsync(self) -> None: ...
+
+    def is_cached(self, length: int, position: int) -> bool:
+        """Whether sending these bytes needs no wait for the disk, as far as a quick look shows."""
+        ...
+
+    def read_ahead(self, length: int, position: int) -> None:
+        """Bring these bytes into the page cache, and begin with some that follow them."""
+        ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for `sendfile`; None when there is none, because the disk is simulated."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileRegion(Value):
+    """A part of a file that can be sent without being read into memory."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes of the region; fewer when the file ends inside it."""
+        return self.file.pread(self.size, self.position)
+
+
+class DiskLock(Protocol):
+    """An exclusive lock on a path, held until it is released or the process ends."""
+
+    def release(self) -> None: ...
 
 
 def claim_shared_folder(path: str, key: str) -> None:

@@ -18,84 +18,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-POLL_BITS: Final[Mapping[int, str]] = {
-    READABLE: "POLLIN",
-    WRITABLE: "POLLOUT",
-    FAILED: "POLLERR",
-    HUNG_UP: "POLLHUP",
-    HALF_CLOSED: "POLLRDHUP",
-}
-"""The names of our events; their numbers are the system's, and not all systems have all."""
-
-
-class PollWaiter:
-    """`select.poll`; to register a socket again changes its events."""
-
-    __slots__ = ("_bits", "_poll")
-
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self._bits = {
-            ours: int(getattr(select, name))
-            for ours, name in POLL_BITS.items()
-            if hasattr(select, name)
-        }
-
-    def register(self, fd: int, events: int) -> None:
-        self._poll.register(fd, sum(bit for ours, bit in self._bits.items() if events & ours))
-
-    def unregister(self, fd: int) -> None:
-        self._poll.unregister(fd)
-
-    def wait(self, timeout_ms: int | None) -> list[tuple[int, int]]:
-        bits = self._bits.items()
-        return [
-            (fd, sum(ours for ours, bit in bits if told & bit))
-            for fd, told in self._poll.poll(timeout_ms)
-        ]
-
-
-class SelectWaiter:
-    """`select.select`, which takes no descriptor above a limit of the system, often 1,024."""
-
-    __slots__ = ("_interests",)
-
-    def __init__(self) -> None:
-        self._interests: dict[int, int] = {}
-
-    def register(self, fd: int, events: int) -> None:
-        try:
-            select.select((fd,), (), (), 0)
-        except ValueError as error:
-            raise OSError(errno.EMFILE, f"{fd} is too high a descriptor for select") from error
-        self._interests[fd] = events
-
-    def unregister(self, fd: int) -> None:
-        del self._interests[fd]
-
-    def wait(self, timeout_ms: int | None) -> list[tuple[int, int]]:
-        interests = self._interests.copy().items()
-        timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        ready: dict[int, int] = {}
-        try:
-            readable, writable, _ = select.select(
-                [fd for fd, events in interests if events & READABLE],
-                [fd for fd, events in interests if events & WRITABLE],
-                (),
-                timeout_s,
-            )
-        except OSError:  # one was closed after the copy was made: the loop looks again
-            return [(fd, 0) for fd, _ in interests]
-        for fd in readable:
-            ready[fd] = READABLE
-        for fd in writable:
-            ready[fd] = ready.get(fd, 0) | WRITABLE
-        return list(ready.items())
-
-
-Waiter = PollWaiter | SelectWaiter
-"""A set of sockets, and a call that waits for one of them; other threads may change the set."""
-
 
 class ThreadPoller:
     """A call that can only wait: a thread of its own waits, and the loop then asks for itself.
@@ -208,3 +130,82 @@ class ThreadPoller:
         # Before the next wait: a change from here on rings again.
         self._is_rung = False
         return len(ready) > 1 or self._loop is None
+
+
+POLL_BITS: Final[Mapping[int, str]] = {
+    READABLE: "POLLIN",
+    WRITABLE: "POLLOUT",
+    FAILED: "POLLERR",
+    HUNG_UP: "POLLHUP",
+    HALF_CLOSED: "POLLRDHUP",
+}
+"""The names of our events; their numbers are the system's, and not all systems have all."""
+
+
+class PollWaiter:
+    """`select.poll`; to register a socket again changes its events."""
+
+    __slots__ = ("_bits", "_poll")
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._bits = {
+            ours: int(getattr(select, name))
+            for ours, name in POLL_BITS.items()
+            if hasattr(select, name)
+        }
+
+    def register(self, fd: int, events: int) -> None:
+        self._poll.register(fd, sum(bit for ours, bit in self._bits.items() if events & ours))
+
+    def unregister(self, fd: int) -> None:
+        self._poll.unregister(fd)
+
+    def wait(self, timeout_ms: int | None) -> list[tuple[int, int]]:
+        bits = self._bits.items()
+        return [
+            (fd, sum(ours for ours, bit in bits if told & bit))
+            for fd, told in self._poll.poll(timeout_ms)
+        ]
+
+
+class SelectWaiter:
+    """`select.select`, which takes no descriptor above a limit of the system, often 1,024."""
+
+    __slots__ = ("_interests",)
+
+    def __init__(self) -> None:
+        self._interests: dict[int, int] = {}
+
+    def register(self, fd: int, events: int) -> None:
+        try:
+            select.select((fd,), (), (), 0)
+        except ValueError as error:
+            raise OSError(errno.EMFILE, f"{fd} is too high a descriptor for select") from error
+        self._interests[fd] = events
+
+    def unregister(self, fd: int) -> None:
+        del self._interests[fd]
+
+    def wait(self, timeout_ms: int | None) -> list[tuple[int, int]]:
+        interests = self._interests.copy().items()
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        ready: dict[int, int] = {}
+        try:
+            readable, writable, _ = select.select(
+                [fd for fd, events in interests if events & READABLE],
+                [fd for fd, events in interests if events & WRITABLE],
+                (),
+                timeout_s,
+            )
+        except OSError:  # one was closed after the copy was made: the loop looks again
+            return [(fd, 0) for fd, _ in interests]
+        for fd in readable:
+            ready[fd] = READABLE
+        for fd in writable:
+            ready[fd] = ready.get(fd, 0) | WRITABLE
+        return list(ready.items())
+
+
+Waiter = PollWaiter | SelectWaiter
+"""A set of sockets, and a call that waits for one of them; other threads may change the set."""

@@ -14,19 +14,6 @@ from ottla.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MAPPING_RULES: Final = "ssl.principal.mapping.rules"
-DEFAULT_RULE: Final = "DEFAULT"
-_RULE: Final = (
-    r"\s*(?:(?P<default>DEFAULT)"
-    r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))?"
-    r"\s*(?:,|$)"
-)
-_CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
-
-
-class NoMatchingRuleError(Exception):
-    """No mapping rule has a name for a certificate: the client is not authenticated."""
-
 
 class SslPrincipalMapper:
     """The rules of one listener: the first that matches a whole name gives the short one.
@@ -52,6 +39,20 @@ class SslPrincipalMapper:
         raise NoMatchingRuleError(
             f"no rule of {MAPPING_RULES} matches the certificate of {distinguished_name}"
         )
+
+
+MAPPING_RULES: Final = "ssl.principal.mapping.rules"
+DEFAULT_RULE: Final = "DEFAULT"
+_RULE: Final = (
+    r"\s*(?:(?P<default>DEFAULT)"
+    r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))?"
+    r"\s*(?:,|$)"
+)
+_CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
+
+
+class NoMatchingRuleError(Exception):
+    """No mapping rule has a name for a certificate: the client is not authenticated."""
 
 
 def _split_rules(rules: str) -> Iterator[re.Match[str]]:

@@ -27,13 +27,6 @@ PIECE_SIZE = 4000
 """Brokers take offset.metadata.max.bytes, 4096 unless set; longer texts go on in other groups."""
 
 
-class BatchDecision(NamedTuple):
-    """A batch that counts, and the transactions that must be committed for it."""
-
-    batch_id: int
-    transactions: list[PreparedTransaction]
-
-
 class DecisionLog:
     """The newest decision of one sink, as a committed offset."""
 
@@ -76,6 +69,13 @@ class DecisionLog:
         admin = connections.admin(self._settings)
         committed = admin.list_group_offsets(group, require_stable=True)
         return max(committed.values(), key=lambda each: each.offset, default=None)
+
+
+class BatchDecision(NamedTuple):
+    """A batch that counts, and the transactions that must be committed for it."""
+
+    batch_id: int
+    transactions: list[PreparedTransaction]
 
 
 def text_of(transactions: Sequence[PreparedTransaction]) -> str:

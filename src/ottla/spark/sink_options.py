@@ -22,35 +22,6 @@ from ottla.spark.options import Given, OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SINK_OPTIONS: Final[dict[str, str]] = {
-    "topic": "The topic of all rows; it goes before a column `topic`.",
-    "includeHeaders": "Whether a column `headers` is written.",
-    "exactlyOnce": (
-        "Whether a stream writes in transactions, so that each record is there once for readers "
-        "with `isolation.level=read_committed`; `false`: at least once, without transactions."
-    ),
-    "transactionalIdPrefix": (
-        "How the names of a stream's transactions and of the group of its decisions begin; the "
-        "query's id follows."
-    ),
-}
-SINK_DEFAULTS: Final[dict[str, str]] = {
-    "includeHeaders": "true",
-    "exactlyOnce": "true",
-    "transactionalIdPrefix": "ottla-spark",
-}
-# Options that Spark adds to those of a sink, or takes for itself.
-OF_SPARK: Final = ("checkpointLocation", "queryName", "path", "outputMode")
-DECIDED_BY_SINK: Final[dict[str, str]] = {
-    "kafka.key.serializer": "keys are strings or binaries, and written as they are",
-    "kafka.value.serializer": "values are strings or binaries, and written as they are",
-    "kafka.transactional.id": "the sink makes its own; see the option transactionalIdPrefix",
-    "kafka.interceptor.classes": "the sink writes whole batches, not single records",
-    "kafka.partitioner.class": "give rows a column `partition` instead",
-}
-HEADERS_FORM: Final = "an array of structs of `key`, a string, and `value`, a binary"
-WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
-
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
@@ -95,6 +66,36 @@ class SinkOptions:
             given[name] if name in given else SINK_DEFAULTS[name],
             client,
         )
+
+
+SINK_OPTIONS: Final[dict[str, str]] = {
+    "topic": "The topic of all rows; it goes before a column `topic`.",
+    "includeHeaders": "Whether a column `headers` is written.",
+    "exactlyOnce": (
+        "Whether a stream writes in transactions, so that each record is there once for readers "
+        "with `isolation.level=read_committed`; `false`: at least once, without transactions."
+    ),
+    "transactionalIdPrefix": (
+        "How the names of a stream's transactions and of the group of its decisions begin; the "
+        "query's id follows."
+    ),
+}
+SINK_DEFAULTS: Final[dict[str, str]] = {
+    "includeHeaders": "true",
+    "exactlyOnce": "true",
+    "transactionalIdPrefix": "ottla-spark",
+}
+# Options that Spark adds to those of a sink, or takes for itself.
+OF_SPARK: Final = ("checkpointLocation", "queryName", "path", "outputMode")
+DECIDED_BY_SINK: Final[dict[str, str]] = {
+    "kafka.key.serializer": "keys are strings or binaries, and written as they are",
+    "kafka.value.serializer": "values are strings or binaries, and written as they are",
+    "kafka.transactional.id": "the sink makes its own; see the option transactionalIdPrefix",
+    "kafka.interceptor.classes": "the sink writes whole batches, not single records",
+    "kafka.partitioner.class": "give rows a column `partition` instead",
+}
+HEADERS_FORM: Final = "an array of structs of `key`, a string, and `value`, a binary"
+WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:

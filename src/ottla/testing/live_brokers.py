@@ -55,196 +55,6 @@ T = TypeVar("T")
 READ_BYTES: Final = 1 << 20
 
 
-class LiveMember(NamedTuple):
-    """A member of a group, and the partitions that it was assigned."""
-
-    member_id: str
-    client_id: str
-    partitions: tuple[TopicPartition, ...]
-
-
-class LiveGroup(NamedTuple):
-    """A group as its coordinator has it; `state` is Kafka's name, such as Stable or Dead."""
-
-    state: str
-    members: tuple[LiveMember, ...]
-
-
-class ProcessDisk(LocalDisk):
-    """The machine's disk, which knows the files that one broker has opened, and can close them."""
-
-    __slots__ = ("_files", "_is_ended", "_locks")
-
-    def __init__(self) -> None:
-        self._files: list[File] = []
-        self._locks: list[DiskLock] = []
-        self._is_ended = False
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        self._check(path)
-        file = super().open(path, create=create)
-        self._files.append(file)
-        return file
-
-    def replace(self, path: str, data: bytes | bytearray | memoryview) -> None:
-        self._check(path)
-        super().replace(path, data)
-
-    def rename(self, src: str, dst: str) -> None:
-        self._check(src)
-        super().rename(src, dst)
-
-    def unlink(self, path: str) -> None:
-        self._check(path)
-        super().unlink(path)
-
-    def lock(self, path: str) -> DiskLock:
-        self._check(path)
-        self._locks.append(super().lock(path))
-        return self._locks[-1]
-
-    def end_process(self) -> None:
-        """Close all that was opened, as the kernel does; every later call fails."""
-        self._is_ended = True
-        for file in self._files:
-            file.close()
-        for lock in self._locks:
-            lock.release()
-
-    def _check(self, path: str) -> None:
-        if self._is_ended:
-            raise OSError(errno.EBADF, "the broker has been killed", path)
-
-
-class BrokerLife:
-    """One run of a broker, from its start to its end; used on its loop only."""
-
-    def __init__(
-        self,
-        settings: Mapping[str, str | int],
-        disk: MemoryDisk | None,
-        faults: Faults,
-        tree: SessionTree | None = None,
-    ) -> None:
-        """With a `tree` the broker is one of those that share it."""
-        self.faults = faults
-        config = BrokerConfig.parse(settings)
-        loop, clock = asyncio.get_running_loop(), SystemClock()
-        scheduler = LoopScheduler(loop, clock)
-        self.disk: MemoryDisk | ProcessDisk = ProcessDisk() if disk is None else disk
-        self.runtime = Runtime(
-            clock=clock,
-            scheduler=scheduler,
-            background=ThreadBackground(loop, worker_count(config))
-            if disk is None
-            else MockBackground(scheduler),  # memory is not waited for
-            disk=self.disk,
-            network=SocketNetwork(loop),
-            random=random.Random(),
-        )
-        self.registry = None if tree is None else TreeRegistry(scheduler, tree)
-        self.broker = Broker(config, self.runtime, registry=self.registry)
-        self.broker.log_dir_failures.on_fatal = self._on_fatal
-        self.preparing: asyncio.Task[None] | None = None
-        """Creates the coordinators' topics."""
-        self._end: asyncio.Future[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Serve clients; a start that fails is undone."""
-        try:
-            await self.broker.startup()
-        except BaseException:
-            await self.kill()
-            raise
-        self.faults.attach(self.broker)
-
-    def prepare_coordinators(self) -> asyncio.Task[None] | None:
-        """Begin to create the coordinators' topics, on the broker that is the controller.
-
-        Else the first client that asks for a coordinator creates them, and has to ask again:
-        librdkafka does so half a second later.
-        """
-        if self.preparing is None and self.broker.controller.is_active:
-            self.preparing = self.runtime.scheduler.spawn(
-                self._prepare_coordinators(), "create internal topics"
-            )
-        return self.preparing
-
-    def prepare_when_asked(self) -> None:
-        """Prepare the coordinators when the first client looks for one, which waits for that.
-
-        It is a third of a start; many a test has neither groups nor transactions.
-        """
-        self.broker.apis.wrap(ApiKey.FIND_COORDINATOR, self._when_prepared)
-
-    def _when_prepared(self, handler: Handler) -> Handler:
-        async def wait(context: RequestContext, body: Any, preparing: asyncio.Task[None]) -> Any:
-            await asyncio.wait([preparing])
-            answer = handler(context, body)
-            return await answer if isinstance(answer, Coroutine) else answer
-
-        def handle(context: RequestContext, body: Any) -> Answer:
-            preparing = self.prepare_coordinators()
-            if preparing is None or preparing.done():
-                return handler(context, body)
-            return wait(context, body, preparing)
-
-        return handle
-
-    async def _prepare_coordinators(self) -> None:
-        for topic in sorted(INTERNAL_TOPICS):
-            try:
-                await self.broker.controller.auto_create_topic(topic)
-            except KafkaError as error:
-                logger.info("%s is not created in advance: %s", topic, error)
-
-    async def stop(self) -> None:
-        """A clean stop, or the wait for the end of the one that is under way."""
-        await self._end_once(self._stop)
-
-    async def kill(self) -> None:
-        """End it as `kill -9` does: nothing more is written, answered or handed over."""
-        await self._end_once(self._kill)
-
-    @property
-    def is_over(self) -> bool:
-        return self._end is not None
-
-    async def _end_once(self, end: Callable[[], Awaitable[None]]) -> None:
-        if self._end is None:
-            self._end = asyncio.get_running_loop().create_future()
-            self.faults.detach(self.broker)
-            try:
-                await end()
-            finally:
-                self._end.set_result(None)
-        await self._end
-
-    async def _stop(self) -> None:
-        await self.broker.shutdown()
-        self.disk.end_process()
-
-    async def _kill(self) -> None:
-        self.disk.end_process()
-        broker = self.broker
-        processor = getattr(broker, "processor", None)
-        if processor is not None:
-            await processor.stop(0)
-        link = getattr(broker, "link", None)
-        if link is not None:
-            link.close()
-        await broker.close_extensions()
-        await self.runtime.close()
-        if self.registry is not None:
-            self.registry.end_session()
-
-    def _on_fatal(self) -> None:
-        """Every log directory has failed: the broker stops, as its process would."""
-        # Not a task of the runtime, which the stop cancels.
-        self._ending = asyncio.get_running_loop().create_task(self.stop(), name="stop for good")
-
-
 class LiveBrokers(ABC):
     """Brokers in the process of a test: the calls of the test, and its waits.
 
@@ -502,6 +312,196 @@ class LiveBrokers(ABC):
     def _partition_count(self, topic: str) -> int:
         found = (broker.cache.topic(topic) for broker in self._brokers())
         return max((len(each.partitions) for each in found if each is not None), default=0)
+
+
+class LiveMember(NamedTuple):
+    """A member of a group, and the partitions that it was assigned."""
+
+    member_id: str
+    client_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class LiveGroup(NamedTuple):
+    """A group as its coordinator has it; `state` is Kafka's name, such as Stable or Dead."""
+
+    state: str
+    members: tuple[LiveMember, ...]
+
+
+class ProcessDisk(LocalDisk):
+    """The machine's disk, which knows the files that one broker has opened, and can close them."""
+
+    __slots__ = ("_files", "_is_ended", "_locks")
+
+    def __init__(self) -> None:
+        self._files: list[File] = []
+        self._locks: list[DiskLock] = []
+        self._is_ended = False
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._check(path)
+        file = super().open(path, create=create)
+        self._files.append(file)
+        return file
+
+    def replace(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        self._check(path)
+        super().replace(path, data)
+
+    def rename(self, src: str, dst: str) -> None:
+        self._check(src)
+        super().rename(src, dst)
+
+    def unlink(self, path: str) -> None:
+        self._check(path)
+        super().unlink(path)
+
+    def lock(self, path: str) -> DiskLock:
+        self._check(path)
+        self._locks.append(super().lock(path))
+        return self._locks[-1]
+
+    def end_process(self) -> None:
+        """Close all that was opened, as the kernel does; every later call fails."""
+        self._is_ended = True
+        for file in self._files:
+            file.close()
+        for lock in self._locks:
+            lock.release()
+
+    def _check(self, path: str) -> None:
+        if self._is_ended:
+            raise OSError(errno.EBADF, "the broker has been killed", path)
+
+
+class BrokerLife:
+    """One run of a broker, from its start to its end; used on its loop only."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str | int],
+        disk: MemoryDisk | None,
+        faults: Faults,
+        tree: SessionTree | None = None,
+    ) -> None:
+        """With a `tree` the broker is one of those that share it."""
+        self.faults = faults
+        config = BrokerConfig.parse(settings)
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        scheduler = LoopScheduler(loop, clock)
+        self.disk: MemoryDisk | ProcessDisk = ProcessDisk() if disk is None else disk
+        self.runtime = Runtime(
+            clock=clock,
+            scheduler=scheduler,
+            background=ThreadBackground(loop, worker_count(config))
+            if disk is None
+            else MockBackground(scheduler),  # memory is not waited for
+            disk=self.disk,
+            network=SocketNetwork(loop),
+            random=random.Random(),
+        )
+        self.registry = None if tree is None else TreeRegistry(scheduler, tree)
+        self.broker = Broker(config, self.runtime, registry=self.registry)
+        self.broker.log_dir_failures.on_fatal = self._on_fatal
+        self.preparing: asyncio.Task[None] | None = None
+        """Creates the coordinators' topics."""
+        self._end: asyncio.Future[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Serve clients; a start that fails is undone."""
+        try:
+            await self.broker.startup()
+        except BaseException:
+            await self.kill()
+            raise
+        self.faults.attach(self.broker)
+
+    def prepare_coordinators(self) -> asyncio.Task[None] | None:
+        """Begin to create the coordinators' topics, on the broker that is the controller.
+
+        Else the first client that asks for a coordinator creates them, and has to ask again:
+        librdkafka does so half a second later.
+        """
+        if self.preparing is None and self.broker.controller.is_active:
+            self.preparing = self.runtime.scheduler.spawn(
+                self._prepare_coordinators(), "create internal topics"
+            )
+        return self.preparing
+
+    def prepare_when_asked(self) -> None:
+        """Prepare the coordinators when the first client looks for one, which waits for that.
+
+        It is a third of a start; many a test has neither groups nor transactions.
+        """
+        self.broker.apis.wrap(ApiKey.FIND_COORDINATOR, self._when_prepared)
+
+    def _when_prepared(self, handler: Handler) -> Handler:
+        async def wait(context: RequestContext, body: Any, preparing: asyncio.Task[None]) -> Any:
+            await asyncio.wait([preparing])
+            answer = handler(context, body)
+            return await answer if isinstance(answer, Coroutine) else answer
+
+        def handle(context: RequestContext, body: Any) -> Answer:
+            preparing = self.prepare_coordinators()
+            if preparing is None or preparing.done():
+                return handler(context, body)
+            return wait(context, body, preparing)
+
+        return handle
+
+    async def _prepare_coordinators(self) -> None:
+        for topic in sorted(INTERNAL_TOPICS):
+            try:
+                await self.broker.controller.auto_create_topic(topic)
+            except KafkaError as error:
+                logger.info("%s is not created in advance: %s", topic, error)
+
+    async def stop(self) -> None:
+        """A clean stop, or the wait for the end of the one that is under way."""
+        await self._end_once(self._stop)
+
+    async def kill(self) -> None:
+        """End it as `kill -9` does: nothing more is written, answered or handed over."""
+        await self._end_once(self._kill)
+
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None
+
+    async def _end_once(self, end: Callable[[], Awaitable[None]]) -> None:
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_future()
+            self.faults.detach(self.broker)
+            try:
+                await end()
+            finally:
+                self._end.set_result(None)
+        await self._end
+
+    async def _stop(self) -> None:
+        await self.broker.shutdown()
+        self.disk.end_process()
+
+    async def _kill(self) -> None:
+        self.disk.end_process()
+        broker = self.broker
+        processor = getattr(broker, "processor", None)
+        if processor is not None:
+            await processor.stop(0)
+        link = getattr(broker, "link", None)
+        if link is not None:
+            link.close()
+        await broker.close_extensions()
+        await self.runtime.close()
+        if self.registry is not None:
+            self.registry.end_session()
+
+    def _on_fatal(self) -> None:
+        """Every log directory has failed: the broker stops, as its process would."""
+        # Not a task of the runtime, which the stop cancels.
+        self._ending = asyncio.get_running_loop().create_task(self.stop(), name="stop for good")
 
 
 class CollectorPause(ContextDecorator):

@@ -14,6 +14,42 @@ from ottla.testing.simulation.nemesis import CLOCKS, KINDS, MORE_KINDS
 
 Settings = Mapping[str, str | int]
 
+
+class Conditions(NamedTuple):
+    """The conditions of a world."""
+
+    settings: Settings
+    kinds: tuple[str, ...]
+    """The targets of faults."""
+    calls_per_fault: int
+    is_retained: bool = False
+    """Whether records go for the size of their log."""
+    edges: Edges | None = None
+
+    @classmethod
+    def drawn(cls, seed: int, may_retain: bool) -> Conditions:
+        """The conditions of a seed; in half of them nothing is special but the disks."""
+        chance = random.Random(f"conditions {seed}")
+        calls_per_fault = chance.choice(CALLS_PER_FAULT)
+        is_tiny, is_compacted, has_two_dirs, is_retained = (
+            chance.random() < share for share in (0.2, 0.25, 0.25, 0.3)
+        )
+        settings: dict[str, str | int] = {}
+        for is_there, drawn in (
+            (is_tiny, TINY),
+            (is_compacted, COMPACTED),
+            (has_two_dirs, TWO_DIRS),
+            (is_retained and may_retain, RETAINED),
+        ):
+            settings |= drawn if is_there else {}
+        # A clock that is wrong by an hour lets tombstones go while a replica still lacks them.
+        kinds = tuple(kind for kind in KINDS if not (is_compacted and kind == CLOCKS))
+        edges = Edges.drawn(chance) if chance.random() < SHARE_AT_EDGES else None
+        return cls(
+            settings, (*kinds, *MORE_KINDS), calls_per_fault, is_retained and may_retain, edges
+        )
+
+
 CALLS_PER_FAULT: Final = (1_500, 5_000, 20_000)
 """How seldom a call of a disk fails, besides the faults of the nemesis."""
 
@@ -50,38 +86,3 @@ RETAINED: Final[Settings] = {
     "log.segment.delete.delay.ms": 300,
 }
 """Old records go while things break."""
-
-
-class Conditions(NamedTuple):
-    """The conditions of a world."""
-
-    settings: Settings
-    kinds: tuple[str, ...]
-    """The targets of faults."""
-    calls_per_fault: int
-    is_retained: bool = False
-    """Whether records go for the size of their log."""
-    edges: Edges | None = None
-
-    @classmethod
-    def drawn(cls, seed: int, may_retain: bool) -> Conditions:
-        """The conditions of a seed; in half of them nothing is special but the disks."""
-        chance = random.Random(f"conditions {seed}")
-        calls_per_fault = chance.choice(CALLS_PER_FAULT)
-        is_tiny, is_compacted, has_two_dirs, is_retained = (
-            chance.random() < share for share in (0.2, 0.25, 0.25, 0.3)
-        )
-        settings: dict[str, str | int] = {}
-        for is_there, drawn in (
-            (is_tiny, TINY),
-            (is_compacted, COMPACTED),
-            (has_two_dirs, TWO_DIRS),
-            (is_retained and may_retain, RETAINED),
-        ):
-            settings |= drawn if is_there else {}
-        # A clock that is wrong by an hour lets tombstones go while a replica still lacks them.
-        kinds = tuple(kind for kind in KINDS if not (is_compacted and kind == CLOCKS))
-        edges = Edges.drawn(chance) if chance.random() < SHARE_AT_EDGES else None
-        return cls(
-            settings, (*kinds, *MORE_KINDS), calls_per_fault, is_retained and may_retain, edges
-        )
