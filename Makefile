@@ -57,7 +57,7 @@ lint: $(READY)  ## ruff: style and format
 types: $(READY)  ## mypy --strict on src
 	$(NICE) $(VENV)/bin/mypy
 
-deletions: $(READY)  ## each feature deleted from a copy: a broker serves without it, and the core's unit tests pass
+deletions: $(READY)  ## each feature, and each room above the clients, deleted from a copy: a broker serves, and the unit tests of the core pass
 	$(NICE) $(VENV)/bin/pytest tests/deletions
 
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
