@@ -17,7 +17,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 # What is imported is compiled then, and kept: to compile all packages takes longer than a demo.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo site test lint types tidy deletions unit unit-core unit-wings property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy deletions unit unit-core unit-above property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist docs lock clean
 
 help:  ## what can be made
@@ -45,7 +45,7 @@ JOBS ?= $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2))))
 SOON  := nice -n 1
 LATER := nice -n 5
 NICE  := nice -n 8
-DEFAULT := lint spark system unit-wings clients simulation unit-core property types tidy
+DEFAULT := lint spark system unit-above clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
@@ -64,15 +64,15 @@ tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstri
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
 # Two sessions of about the same length, which `make test` has run side by side.
-WINGS := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams testing warehouse)
+ABOVE := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams testing warehouse)
 
-unit: unit-core unit-wings  ## one room at a time, in two sessions
+unit: unit-core unit-above  ## one room at a time, in two sessions
 
 unit-core: $(READY)
-	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(WINGS))
+	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(ABOVE))
 
-unit-wings: $(READY)
-	$(LATER) $(VENV)/bin/pytest $(WINGS) -m "not spark" $(WORKERS)
+unit-above: $(READY)
+	$(LATER) $(VENV)/bin/pytest $(ABOVE) -m "not spark" $(WORKERS)
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(LATER) $(VENV)/bin/pytest tests/property tests/wire

@@ -1,4 +1,1 @@
-"""Kafka Connect: connectors move records between Kafka and other systems.
-
-Wing: attaches to the clients; brokers and clients know nothing of it.
-"""
+"""Kafka Connect: connectors move records between Kafka and other systems."""

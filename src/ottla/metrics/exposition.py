@@ -2,8 +2,6 @@
 
 The names are those that the JMX exporter makes with its rules for Kafka (`kafka-2_0_0.yml`), and
 Strimzi's rules where they differ: dashboards made for either find what they look for.
-
-Wing: attaches to `metrics_registry`, for its readers; the core works without it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A family is what JMX shows as MBeans of one type and name, with any tags: the partitions of
 `kafka.log:type=Log,name=Size` are one family. It is read when it is asked for, and only then.
-
-Wing: attaches to the broker and the clients, for their metrics; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A reporter gets a broker's metrics: the class that programs of users derive theirs from.
-
-Wing: attaches to `metrics_registry`, for reporters; the core works without it.
-"""
+"""A reporter gets a broker's metrics: the class that programs of users derive theirs from."""
 
 from __future__ import annotations
 

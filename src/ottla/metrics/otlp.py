@@ -2,8 +2,6 @@
 
 Only what they send is read: sums, gauges, and the sums and counts of histograms. A reader for six
 messages is shorter than the package that has them all.
-
-Wing: attaches to `handlers/telemetry`, for metrics of clients; the core works without it.
 """
 
 from __future__ import annotations

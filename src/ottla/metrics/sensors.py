@@ -2,8 +2,6 @@
 
 A sensor costs nothing where things happen: the core keeps plain numbers that only grow, and a
 meter reads its number when `tick` is called. Measured values come in lists, many at a time.
-
-Wing: attaches to the broker and the clients, for their metrics; the core works without it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A wire batch usually holds some 150 records. An Arrow batch that small costs several times more
 than its rows, so many wire batches become one Arrow batch of about `max_rows`. pyarrow is imported
 when the first Arrow batch is made.
-
-Wing: attaches to `kernel`, for the Spark source; the core works without it.
 """
 
 from __future__ import annotations

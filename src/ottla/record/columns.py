@@ -2,8 +2,6 @@
 
 A builder takes one wire batch after the other, which usually hold some 150 records each, and
 returns all of them at once: readers of columns want thousands of rows.
-
-Wing: attaches to `kernel`, for the Spark source; the core works without it.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ Up, for producers before 0.11 and for old segments: nothing is lost, and a messa
 timestamp keeps none (-1). Down, for consumers before 0.11, batch by batch: headers, producer fields
 and leader epochs have no place there, markers of transactions are left out, and magic 0 has no
 timestamps.
-
-Wing: attaches to `handlers/produce` and `fetch_session`, for clients of before 0.11; the core
-works without it.
 """
 
 from __future__ import annotations

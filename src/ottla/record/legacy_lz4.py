@@ -3,8 +3,6 @@
 The first writer computed it over the frame's magic number as well. Readers of that time accept
 nothing else, so it is still written so for them; magic 1 and batches have the right one (KIP-57).
 Neither has the field for the size of the content.
-
-Wing: attaches to `legacy` and `compression`, for clients of before 0.11; the core works without it.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ such entries; those inside have the ids of the wrapper (these are not the magic 
 of Kafka 0.8 to 0.10, see `legacy`).
 
 Segments are called after the position of their first message: `00000000000.kafka`.
-
-Wing: attaches to `legacy`, for message sets of 0.7; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The hash by which Kafka's clients choose the partition of a key.
-
-Wing: attaches to the producer's partitioner; the core works without it.
-"""
+"""The hash by which Kafka's clients choose the partition of a key."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Cython in pure Python mode like `native_kernel`, whose cursor reads the records. The buffers are
 made large enough for a whole batch, or for the next header, before anything is written to them.
-
-Wing: attaches to `columnar`, where a compiler was at hand; the core works without it.
 """
 
 from __future__ import annotations

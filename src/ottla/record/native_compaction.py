@@ -5,8 +5,6 @@
 
 So a cleaning that is under way in a thread of its own does not keep the broker's thread waiting.
 The table is laid out as the plain one is, with SipHash-2-4 of 128 bits as the digest of keys.
-
-Wing: attaches to the cleaner, where a compiler was at hand; the core works without it.
 """
 
 from __future__ import annotations

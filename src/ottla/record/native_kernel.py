@@ -8,8 +8,6 @@ Every byte is read through a `Cursor`, which knows where the bytes end: a read t
 end, or a value that cannot be, marks the cursor as bad, and nothing more is read through it.
 Anything unusual is left to `plain_kernel`, which also makes the messages of errors.
 The types are C's, which Cython checks and mypy cannot.
-
-Wing: attaches to `kernel`, where a compiler was at hand; the core works without it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Cython in pure Python mode like `native_kernel`, whose `write_varint` it uses. No entry of a column
 is read before its position was compared with the buffer's size.
-
-Wing: attaches to `rows`, where a compiler was at hand; the core works without it.
 """
 
 from __future__ import annotations

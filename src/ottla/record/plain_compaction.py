@@ -6,8 +6,6 @@ or in the first free one behind it. The digests are keyed with a secret: a clien
 keys of records cannot make two of them collide, which would let one delete the other.
 
 Plain and compiled loops cannot share a table: the compiled ones use another digest.
-
-Wing: attaches to the cleaner; the core works without it.
 """
 
 from __future__ import annotations

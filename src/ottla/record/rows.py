@@ -3,8 +3,6 @@
 An encoder distributes the rows of one topic over its partitions, by number, by key, or as they
 come, and returns the records section of a batch whenever one is full. It reads Arrow's buffers and
 writes Kafka's bytes: the compiled encoder never makes an object of a row.
-
-Wing: attaches to the Spark sink; the core works without it.
 """
 
 from __future__ import annotations

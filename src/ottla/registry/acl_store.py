@@ -6,8 +6,6 @@
 
 Writes are conditional on the version that was read. While the registry cannot be reached, the ACLs
 that were read last stay in force: nothing is newly denied, and nothing newly allowed.
-
-Wing: attaches to `extensions.rights`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations

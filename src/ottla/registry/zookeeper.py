@@ -3,8 +3,6 @@
 Its session is held through kazoo and used from one asyncio loop. kazoo has threads of its own. What
 runs in them are the methods whose names end in `_thread`: they hand a value over to the loop, and
 count the sessions, and nothing else.
-
-Wing: attaches to `tree`, for clusters on ZooKeeper; the core works without it.
 """
 
 from __future__ import annotations

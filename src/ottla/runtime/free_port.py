@@ -1,7 +1,4 @@
-"""A free port of this machine that a server finds free again when it is restarted.
-
-Wing: attaches to `runtime.network`, for servers that choose a port; the core works without it.
-"""
+"""A free port of this machine that a server finds free again when it is restarted."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Everything of a client's core runs on the loop, in this one thread; the threads of the application
 come in through `run` (wait for a coroutine) and `post` (leave a callback).
-
-Wing: attaches to the clients, whose loop runs in a thread of its own; the core works without it.
 """
 
 from __future__ import annotations

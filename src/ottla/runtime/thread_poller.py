@@ -1,7 +1,4 @@
-"""Calls that wait, and have no descriptor that another call could wait for.
-
-Wing: attaches to `runtime.poller`, where epoll and kqueue are missing; the core works without it.
-"""
+"""Calls that wait, and have no descriptor that another call could wait for."""
 
 from __future__ import annotations
 

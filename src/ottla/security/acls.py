@@ -4,8 +4,6 @@ A decision for a principal, a host, an operation and a resource: super users may
 Else the ACLs of the resource's own name, of `*`, and of every prefix of the name count. If there
 are none, `allow.everyone.if.no.acl.found` decides. A DENY that matches wins; then an ALLOW; without
 either the operation is denied. Values and their numbers are those of Kafka's protocol (KIP-290).
-
-Wing: attaches to `extensions.rights`; the core serves everybody, and works without it.
 """
 
 from __future__ import annotations

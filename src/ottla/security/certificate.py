@@ -4,8 +4,6 @@ OpenSSL has verified a certificate before it is read here, so that only the fiel
 works with are read. Names are written by the rules of RFC 2253 in the way of Java's
 `X500Principal.getName()`, letter by letter: ACLs and mapping rules that were made for Kafka must
 match.
-
-Wing: attaches to `network.tls_context`, for names and dates; the core works without it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The HMAC is made from the id by a secret that all brokers have, and is stored no
     issue            expiry (renewed: later)      max
       |--- may log in ---|                         |
                          |--- refused, and removed at the next check
-
-Wing: attaches to `security.scram` and `extensions.tokens`; the core works without it.
 """
 
 from __future__ import annotations

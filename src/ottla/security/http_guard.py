@@ -4,8 +4,6 @@ A browser sends the requests of any page from the machine of its user, so that l
 alone does not keep them out. It names the page's site in `Origin`, and in `Sec-Fetch-Site` whether
 it is another one. A page whose own name is made to resolve to 127.0.0.1 (DNS rebinding) counts as
 the same site, and is known only by its name in `Host`.
-
-Wing: attaches to the HTTP listeners of metrics and Connect; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The keys of the authority that signs tokens.
-
-Wing: attaches to `security.oauthbearer`, for signed tokens; the core works without it.
-"""
+"""The keys of the authority that signs tokens."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@
 A broker knows clients by the key of its service in a keytab, without asking the KDC. Names of
 Kerberos (`alice/admin@EXAMPLE.COM`) become short ones by `sasl.kerberos.principal.to.local.rules`.
 The name to act for does not count, as with Kafka. A client asks the KDC in the background.
-
-Wing: attaches to `security.sasl`, for GSSAPI; the core works without it, and without `gssapi`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The token with which a client logs in: requested, or unsecured.
-
-Wing: attaches to `security.oauthbearer`, for clients; the core works without it.
-"""
+"""The token with which a client logs in: requested, or unsecured."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@
 A token is a JWT. Its signature is verified by the keys of the authority that issues tokens (JWKS),
 which are read from a URL again and again; a listener for tests takes tokens without a signature.
 The session of a client ends with its token.
-
-Wing: attaches to `security.sasl`, for OAUTHBEARER; the core works without it.
 """
 
 from __future__ import annotations

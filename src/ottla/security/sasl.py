@@ -20,9 +20,6 @@ and in the end the principal. A `SaslError` of it is for the log; a client gets 
 for each cause, unless the error has one for it (KIP-152).
 
 The client's side of a mechanism is a `SaslClient`.
-
-Wing: attaches to `network.connection` and `network.node_connection`, for SASL listeners; the core
-works without it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A broker keeps of a password only the keys that check a proof. It makes a new no
 exchange, and the last message must carry the whole of it (CVE-2024-56128). The exchange with an
 unknown user goes as far as that with a known one, with a salt made from the name, and fails in the
 same words.
-
-Wing: attaches to `sasl`, for its mechanisms; the core works without it.
 """
 
 from __future__ import annotations

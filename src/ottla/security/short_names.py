@@ -1,7 +1,4 @@
-"""Short names of Kerberos principals, by the rules of sasl.kerberos.principal.to.local.rules.
-
-Wing: attaches to `security.kerberos`, for GSSAPI; the core works without it.
-"""
+"""Short names of Kerberos principals, by the rules of sasl.kerberos.principal.to.local.rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Short names for those in certificates (ssl.principal.mapping.rules, KIP-371).
-
-Wing: attaches to `network.listener_security`, for certificates; the core works without it.
-"""
+"""Short names for those in certificates (ssl.principal.mapping.rules, KIP-371)."""
 
 from __future__ import annotations
 

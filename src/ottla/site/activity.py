@@ -1,8 +1,8 @@
 """The activity of one site, published once: a topic for each kind of activity.
 
-Wing: attaches to `pipelines`, whose inputs it serves; they work without it. Topics that a pipeline
-reads have the schema of that pipeline's input. `generated` makes activity up, the same for the same
-seed; `replayed` publishes what an access log says, and nothing that it does not say.
+Topics that a pipeline reads have the schema of that pipeline's input. `generated` makes activity
+up, the same for the same seed; `replayed` publishes what an access log says, and nothing that it
+does not say.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The readers of a site that run on Spark, in one application: pipelines and the warehouse load.
 
-Wing: attaches to `pipelines` and `warehouse`. Each pipeline has its queries, its checkpoints and
-its thread; a slow one holds up no other. Where it is stands in its checkpoints, which are read to
-tell the status: so it is true after a crash as well.
+Each pipeline has its queries, its checkpoints and its thread; a slow one holds up no other. Where
+it is stands in its checkpoints, which are read to tell the status: so it is true after a crash as
+well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The assignors of consumer groups: `range` and `uniform` deal partitions to members.
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
-"""
+"""The assignors of consumer groups: `range` and `uniform` deal partitions to members."""
 
 from __future__ import annotations
 

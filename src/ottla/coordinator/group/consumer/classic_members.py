@@ -3,9 +3,6 @@
 They send JoinGroup, SyncGroup, Heartbeat and LeaveGroup, in which the member epoch stands for the
 generation. No member leads: the coordinator assigns the partitions, and asks each member to join
 again, by REBALANCE_IN_PROGRESS, when there is something that it should give up or may take.
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
 """
 
 from __future__ import annotations

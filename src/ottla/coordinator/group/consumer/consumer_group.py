@@ -4,9 +4,6 @@ Empty          no members
 Assigning      the group epoch is ahead of the epoch of the target assignment
 Reconciling    some member does not have its target assignment yet
 Stable         all members have it
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 A heartbeat that changes nothing only restarts the member's session. Every other one updates, in
 this order, the member, the subscriptions, the group epoch, the target assignment and the member's
 current assignment; it is answered when the records of these changes are in the log.
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
 """
 
 from __future__ import annotations

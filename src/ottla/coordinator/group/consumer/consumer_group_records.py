@@ -2,9 +2,6 @@
 
 Keys and values are those of Kafka 4.0. A record without a value deletes its key. Tombstones and
 values of one change are in one batch.
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
 """
 
 from __future__ import annotations

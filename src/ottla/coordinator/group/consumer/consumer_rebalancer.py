@@ -3,9 +3,6 @@
 A change of members, subscriptions or topics brings a new group epoch and a target assignment, by
 one of the assignors `range` and `uniform`. Each member then moves towards its target on its own
 (`next_assignment`), with each heartbeat or JoinGroup.
-
-Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
-without it.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ A classic group becomes a consumer group when the first member of the consumer p
 members keep their protocol, and rebalance from then on one by one (`classic_members`). When no
 member of the consumer protocol is left, and the others have all reached their targets, the group
 becomes a classic one again. (Kafka does not wait for that, and so fences those that have not.)
-
-Wing: attaches to `group_coordinator`, for groups that change their protocol; the core works
-without it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""Each module of the broker is on the page that lists the core, or in the table of the others."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+
+from sources import ROOT, Source, house
+
+PAGE = ROOT / "docs" / "internals" / "reading.md"
+ROOMS = {
+    "runtime",
+    "network",
+    "security",
+    "record",
+    "log",
+    "registry",
+    "replication",
+    "coordinator",
+    "controller",
+    "server",
+    "metrics",
+}
+CORE = 113
+OTHERS = {
+    "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
+    "metrics/*": "sensors and their forms, for measures of a broker and for clients",
+    "record/col*": "records as columns, for Spark",
+    "record/conversion": "formats of before 0.11, for clients that are as old",
+    "record/legacy_*": "compression and layout of message sets that are older than 0.8",
+    "record/murmur": "the hash of the producer's partitioner",
+    "record/native_*": "the compiled twins of the kernel, of columns, rows and compaction",
+    "record/plain_compaction": "the loop of compaction, for the cleaner",
+    "record/rows": "rows of Spark as records",
+    "registry/acl_store": "ACLs as nodes, for rights and for tools",
+    "registry/zookeeper": "the tree in ZooKeeper, where a cluster has one",
+    "runtime/io_thread": "the thread of a client's loop",
+    "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",
+}
+"""By the place of the module, what it is for, for those who look it up."""
+
+
+def core() -> set[str]:
+    """The modules that the page names; handlers are for looking up."""
+    _, _, days = PAGE.read_text(encoding="utf-8").partition("## Two days: a record's way")
+    links = re.findall(r"\]\(\.\./\.\./(src/ottla/[\w/]+\.py)\)", days)
+    return {link for link in links if "/handlers/" not in link}
+
+
+def modules() -> list[Source]:
+    """The modules of the broker; handlers, messages and settings are for looking up."""
+    return [
+        source
+        for source in house()
+        if source.room in ROOMS
+        and source.path.name != "__init__.py"
+        and source.path.parent.name != "handlers"
+    ]
+
+
+def others() -> set[str]:
+    """The modules that the page does not name."""
+    left = {source.name for source in modules()} - core()
+    return {name.removeprefix("src/ottla/").removesuffix(".py") for name in left}
+
+
+def test_core_is_bounded():
+    """A reader has been promised so many files; one more takes the place of another."""
+    assert len(core()) <= CORE
+
+
+def test_every_module_of_the_broker_is_core_or_has_a_reason_not_to_be():
+    """Handlers, messages and settings are for looking up: each family has a file."""
+    assert not [name for name in others() if not any(fnmatch(name, each) for each in OTHERS)]
+    assert not [each for each in OTHERS if not any(fnmatch(name, each) for name in others())]
