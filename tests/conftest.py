@@ -20,13 +20,13 @@ import pytest
 import pytest_timeout
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
-from ottla.pipelines.java import JavaMissingError, require_java
-from ottla.pipelines.python_daemon import ForkServer
-from ottla.pipelines.runner import PYTHONS
+from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
 if TYPE_CHECKING:
     import trustme
+
+    from ottla.pipelines.python_daemon import ForkServer
 
 _names = itertools.count()
 
@@ -323,6 +323,9 @@ def unique() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     """What forks Spark's Python for this process, and for the drivers that its tests start."""
+    from ottla.pipelines.python_daemon import ForkServer
+    from ottla.pipelines.runner import PYTHONS
+
     server = ForkServer()
     with pytest.MonkeyPatch.context() as patch:
         for name in PYTHONS if server.is_usable else ():

@@ -81,7 +81,7 @@ BANNED = [
         {"runtime", "network", "testing", "cli", "pipelines", "site"},
         "runtime.background",
     ),
-    ("subprocess", {"cli", "connect", "testing", "pipelines", "site"}, "a command"),
+    ("subprocess", {"runtime", "cli", "connect", "testing", "pipelines", "site"}, "a command"),
 ]
 BANNED_OPEN = {"log", "registry", "replication", "coordinator", "controller", "server", "clients"}
 LEFTOVERS = ("TODO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")

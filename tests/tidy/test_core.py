@@ -35,6 +35,7 @@ OTHERS = {
     "registry/acl_store": "ACLs as nodes, for rights and for tools",
     "registry/zookeeper": "the tree in ZooKeeper, where a cluster has one",
     "runtime/io_thread": "the thread of a client's loop",
+    "runtime/java": "the program of Spark and ZooKeeper",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",
 }
 """By the place of the module, what it is for, for those who look it up."""

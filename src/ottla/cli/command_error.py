@@ -28,7 +28,7 @@ def require_packages(*more: str) -> None:
     """Raise CommandError unless Python and Java packages for Spark are installed."""
     from importlib.util import find_spec
 
-    from ottla.pipelines.java import JavaMissingError, require_java
+    from ottla.runtime.java import JavaMissingError, require_java
 
     missing = [name for name in (*SPARK_PACKAGES, *more) if find_spec(name) is None]
     if missing:

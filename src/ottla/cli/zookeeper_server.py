@@ -173,7 +173,7 @@ def zookeeper_jars() -> Path:
 
 def java() -> Path:
     """The `java` program; CommandError with a hint where to get it if it is missing."""
-    from ottla.pipelines.java import JavaMissingError, require_java
+    from ottla.runtime.java import JavaMissingError, require_java
 
     try:
         return require_java()

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.java import require_java
 from ottla.pipelines.python_daemon import ForkServer
+from ottla.runtime.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from ottla.pipelines.java import JavaMissingError
 from ottla.pipelines.runner import spark_session
+from ottla.runtime.java import JavaMissingError
 
 
 def keep_classes(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.java import PACKAGE, JavaMissingError, java_version, require_java
+from ottla.runtime.java import PACKAGE, JavaMissingError, java_version, require_java
 
 
 @pytest.fixture
