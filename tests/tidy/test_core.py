@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 113
+CORE = 114
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",

@@ -156,6 +156,11 @@ ELSEWHERE = (
         "logs move from directory to directory as a whole",
         "extensions/moves/replica_move extensions/moves/segment_copy",
     ),
+    Elsewhere(
+        "tests/unit/coordinator/group",
+        "groups of both types are tested through their coordinator",
+        "coordinator/group/group_types",
+    ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
         "tests/unit/extensions/rights/test_access_checks.py",

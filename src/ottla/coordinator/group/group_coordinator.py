@@ -1,8 +1,6 @@
 """The coordinator of groups: membership, generations, offsets and assignments.
 
-Requests of the classic protocol are answered by the type of the group: `classic_group_coordinator`
-for classic groups, `consumer/classic_members` for consumer groups. Heartbeats of the consumer
-protocol go to `consumer/consumer_group_coordinator`.
+Requests of members are answered by the type of the group: `group_types` has the table.
 
 Rules that hold everywhere: a request is answered exactly once; a request that names a generation
 that is not the present one, or a member id that the group does not know, changes nothing; and what
@@ -17,24 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
-from ottla.coordinator.group.classic_group_coordinator import ClassicGroupCoordinator
-from ottla.coordinator.group.consumer.classic_members import ClassicMembers
 from ottla.coordinator.group.consumer.consumer_group_coordinator import (
     BeatCallback,
-    ConsumerGroupCoordinator,
 )
 from ottla.coordinator.group.consumer.consumer_group_records import ClusterTopics
-from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup, ConsumerRebalancer
-from ottla.coordinator.group.consumer.group_migration import GroupMigration
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group import (
     NOBODY,
     ClassicGroup,
     ClientContext,
     Committer,
     Group,
-    GroupRebalancer,
     GroupState,
     GroupType,
     JoinAttempt,
@@ -45,8 +37,8 @@ from ottla.coordinator.group.group import (
     is_valid_group_id,
 )
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.group_types import GroupTypes
 from ottla.coordinator.group.offsets import CommittedOffset
-from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -222,25 +214,10 @@ class GroupCoordinator:
         config_of: ConfigOfGroup | None = None,
     ) -> None:
         self.manager = GroupMetadataManager(runtime, offsets_log, topics.is_deleted)
-        self.rebalancer = Rebalancer(runtime, config, self.manager)
-        broker_defaults = ConsumerGroupConfig.of(config, {})
-        self.consumer_rebalancer = ConsumerRebalancer(
-            runtime, config, config_of or (lambda group_id: broker_defaults), self.manager, topics
-        )
-        migration = GroupMigration(config, self.manager, self.rebalancer, self.consumer_rebalancer)
-        self._consumers = ConsumerGroupCoordinator(
-            config, self.manager, self.consumer_rebalancer, migration
-        )
-        self._rebalancers: Mapping[GroupType, GroupRebalancer[Any]] = {
-            GroupType.CLASSIC: self.rebalancer,
-            GroupType.CONSUMER: self.consumer_rebalancer,
-        }
-        self._requests: Mapping[GroupType, MemberRequests[Any]] = {
-            GroupType.CLASSIC: ClassicGroupCoordinator(
-                runtime, config, self.manager, self.rebalancer
-            ),
-            GroupType.CONSUMER: ClassicMembers(self.manager, self.consumer_rebalancer, migration),
-        }
+        types = GroupTypes(runtime, config, self.manager, topics, config_of)
+        self.rebalancer, self.consumer_rebalancer = types.classic, types.consumer
+        self._rebalancers, self._requests = types.rebalancers, types.requests
+        self._consumers = types.heartbeats
         self._commits = OffsetCommits(config, self.manager, self._requests)
         self._config = config
         self._scheduler, self._slices = runtime.scheduler, runtime.slices
