@@ -34,8 +34,10 @@ OTHERS = {
     "record/rows": "rows of Spark as records",
     "registry/acl_store": "ACLs as nodes, for rights and for tools",
     "registry/zookeeper": "the tree in ZooKeeper, where a cluster has one",
+    "runtime/free_port": "a port for servers that choose one",
     "runtime/io_thread": "the thread of a client's loop",
     "runtime/java": "the program of Spark and ZooKeeper",
+    "runtime/thread_poller": "the poller where a system has neither epoll nor kqueue",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",
 }
 """By the place of the module, what it is for, for those who look it up."""

@@ -47,6 +47,9 @@ EXTENSIONS: Final[dict[str, str]] = {
 }
 """The setting that wants a feature, and its class."""
 
+MEANS_MORE: Final = frozenset({"zookeeper.connect"})
+"""Settings of which a feature is only a part: without its folder the broker serves the rest."""
+
 FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
     "ottla.extensions.logins.sasl_handlers:new_sasl_handlers": (
         ApiKey.SASL_HANDSHAKE,
@@ -147,7 +150,7 @@ def wanted(config: BrokerConfig) -> list[str]:
 def load(setting: str, config: BrokerConfig) -> type[Extension] | None:
     """The class of the feature that a setting wants; its module is imported now.
 
-    None where its folder is not there and a default has wanted it.
+    None where its folder is not there, and a default or a setting that means more has wanted it.
 
     Raises:
         ConfigError: the folder is not there, and the broker's file asks for the feature.
@@ -155,7 +158,7 @@ def load(setting: str, config: BrokerConfig) -> type[Extension] | None:
     try:
         found: type[Extension] = wanted_by(setting, EXTENSIONS[setting])
     except ConfigError as error:
-        if config.is_given(setting):
+        if config.is_given(setting) and setting not in MEANS_MORE:
             raise
         logger.warning("%s", error.message)
         return None

@@ -76,6 +76,15 @@ def test_feature_that_a_default_wants_may_be_deleted(table, caplog):
     assert "log.cleaner.enable needs ottla.extensions.gone.gone" in caplog.text
 
 
+def test_setting_that_means_more_is_served_as_far_as_it_can_be(table, caplog, monkeypatch):
+    """A broker of a cluster is more than the feature that is missing."""
+    monkeypatch.setattr(extension, "MEANS_MORE", {"broker.rack"})
+    table["broker.rack"] = "ottla.extensions.gone.gone:Gone"
+
+    assert broker(broker_rack="r1").extensions == {}
+    assert "broker.rack needs ottla.extensions.gone.gone" in caplog.text
+
+
 def test_package_that_a_feature_lacks_is_no_missing_feature(table, tmp_path, monkeypatch):
     """The error names the package, as it would anywhere else."""
     (tmp_path / "feature_that_needs.py").write_text("import no_such_package\n", encoding="utf-8")
