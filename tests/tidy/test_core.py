@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE = 114
+CORE_LINES = 37_100
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
@@ -68,8 +68,8 @@ def others() -> set[str]:
 
 
 def test_core_is_bounded():
-    """A reader has been promised so many files; one more takes the place of another."""
-    assert len(core()) <= CORE
+    """A reader has been promised so many lines; a file for each noun makes them no more."""
+    assert sum(len((ROOT / name).read_text().splitlines()) for name in core()) <= CORE_LINES
 
 
 def test_every_module_of_the_broker_is_core_or_has_a_reason_not_to_be():
