@@ -104,7 +104,7 @@ def test_added_acls_are_printed_as_by_kafka(ottla, acls):
 
 
 def test_shorthands_make_what_producers_and_consumers_need(ottla, acls):
-    """Also both at once, and for transactions without duplicates."""
+    """Shorthands also work both at once, and for transactions without duplicates."""
     words = ("--allow-principal", "User:bob", "--topic", "t", "--group", "g")
     ottla(
         "acls",
@@ -133,7 +133,7 @@ def test_shorthands_make_what_producers_and_consumers_need(ottla, acls):
 
 
 def test_acls_are_removed_after_a_yes(ottla, acls):
-    """Without one, or at the end of the input, they stay; --force asks nothing."""
+    """ACLs stay without a yes, or at the end of the input; --force asks nothing."""
     acls.table.add([bound("orders", AclOperation.READ), bound("orders", AclOperation.WRITE)])
     words = ("acls", "--remove", "--topic", "orders")
     question = f"Are you sure you want to delete all ACLs for resource filter `{ORDERS}`? (y/n)"

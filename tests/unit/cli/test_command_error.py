@@ -10,7 +10,7 @@ from ottla.cli.command_error import CommandError, cause_of, require_packages
 
 
 def test_missing_java_is_told_in_one_line(monkeypatch):
-    """With the package to install."""
+    """The line names the package to install."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
     with pytest.raises(CommandError, match="openjdk-17-jre-headless"):

@@ -38,7 +38,7 @@ def test_zsh_reads_the_script_of_bash(ottla):
 
 
 def test_fish_has_a_line_for_each_option(ottla):
-    """With the first sentence about it."""
+    """Each option has the first sentence about it."""
     lines = ottla("completion", "fish").lines
 
     assert any(line.endswith("-l bootstrap-server -d 'The brokers to ask first; they "

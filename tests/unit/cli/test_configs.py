@@ -55,7 +55,7 @@ def test_every_topic_is_described_where_none_is_named(tool, cluster):
 
 
 def test_settings_of_a_broker_stand_below_each_other(tool, cluster):
-    """With where each value comes from; secrets are not told."""
+    """Each value has its source; secrets are not shown."""
     assert tool("configs", "--describe", "--broker", "0").lines == [
         "Configs for broker 0 are:",
         "  log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:"
@@ -181,7 +181,7 @@ def test_options_that_do_not_fit_are_one_line(tool, cluster, words):
 
 
 def test_loggers_are_those_of_one_broker(tool, cluster):
-    """Without its id it is not said whose they are."""
+    """Loggers without the id of their broker are refused."""
     outcome = tool("configs", "--describe", "--entity-type", "broker-loggers")
 
     assert outcome.status == 1

@@ -106,7 +106,7 @@ def test_preview_prints_records(world):
     ],
 )
 def test_mistakes_are_one_line(world, words, error):
-    """And status 1."""
+    """A mistake is one line on stderr, and status 1."""
     _, ask, _ = world
     found = ask(*words)
 
@@ -281,7 +281,7 @@ def login(name, password):
 
 
 def test_letters_are_sent_on_a_secured_cluster(ottla, tmp_path):
-    """With the login of a property file and no rights but those that the page names.
+    """Letters go with the login of a property file and no rights but those that the page names.
 
     A letter for a topic that may not be written, or not be seen, stays alone.
     """

@@ -21,7 +21,7 @@ def test_json_files_of_connectors(tmp_path):
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"name":"c","config":{},"initial_state":"ASLEEP"}'])
 def test_wrong_files_are_named(tmp_path, text):
-    """With the reason."""
+    """The error names the file and the reason."""
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(CommandError, match=r"c\.json"):

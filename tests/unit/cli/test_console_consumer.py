@@ -97,7 +97,7 @@ def test_values_are_printed_until_enough_are_there(tool, consumer):
 
 
 def test_records_that_were_not_wanted_are_given_back(tool, consumer):
-    """So that nobody commits them as read; partitions that were lost are left alone."""
+    """Nobody commits unwanted records as read; partitions that were lost are left alone."""
     consumer.polls = [[record(5), record(6), record(7), record(9, partition=1)]]
 
     tool("console-consumer", "--topic", "t", "--group", "g", "--max-messages", 1)
@@ -165,7 +165,7 @@ def test_error_of_the_cluster_is_one_line_after_the_count(tool, consumer):
 
 
 def test_record_that_cannot_be_printed_ends_it(tool, consumer):
-    """And is given back, as nobody has seen it."""
+    """The record is given back, as nobody has seen it."""
     consumer.polls = [[record(0, bytes(8)), record(1, b"no long")]]
 
     outcome = tool("console-consumer", "--topic", "t", "--value-deserializer", "long")
@@ -242,7 +242,7 @@ def test_reader_without_a_group_needs_none(tool, consumer, clients):
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(tool, consumer):
-    """Without a group nobody else looks for them."""
+    """A consumer without a group looks for new partitions itself."""
 
     def grow() -> list[ConsumerRecord]:
         consumer.counts["u"] = 2
@@ -326,7 +326,7 @@ def test_group_can_be_given_in_three_places(tool, consumer, clients, tmp_path, w
 
 
 def test_settings_of_the_consumer_are_passed_on(tool, consumer, clients):
-    """With options of their own where there are some."""
+    """Settings of the consumer are passed on, also those that have options of their own."""
     words = ("--isolation-level", "read_committed", "--consumer-property", "fetch.min.bytes=7")
 
     tool("console-consumer", "--topic", "t", "--from-beginning", "--max-messages", 0, *words)

@@ -167,7 +167,7 @@ def test_sync_waits_for_each_record(tool, producer):
 
 
 def test_many_lines_are_sent_before_the_first_outcome_is_awaited(tool, producer):
-    """And the outcome of each is looked at in the end."""
+    """Many lines are on their way at once, and the outcome of each is looked at in the end."""
     tool("console-producer", "--topic", "t", stdin=b"a\n" * 1000)
 
     assert producer.log == ["send"] * 1000 + ["flush"] + ["wait"] * 1000

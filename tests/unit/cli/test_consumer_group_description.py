@@ -190,7 +190,7 @@ def test_members_of_a_consumer_group_have_epochs_and_targets(tool, admin):
 
 
 def test_state_of_a_consumer_group_shows_its_epochs(tool, admin):
-    """With --verbose."""
+    """The option --verbose adds the epochs of the group."""
     admin.add_group("k", "Stable")
     admin.groups["k"].group_epoch, admin.groups["k"].assignment_epoch = 5, 4
 
@@ -227,7 +227,7 @@ def test_offsets_can_be_described_as_json(tool, cluster):
 
 
 def test_group_that_is_missing_is_an_error_in_every_format(tool, cluster):
-    """With an empty list, so that JSON stays JSON."""
+    """A missing group is an empty list in JSON, so that JSON stays JSON."""
     outcome = tool("consumer-groups", "--describe", "--group", "none", "--format", "json")
 
     assert (outcome.status, outcome.out) == (1, "[]\n")

@@ -65,7 +65,7 @@ def tokens(clients) -> FakeTokens:
 
 
 def test_token_is_made(ottla, tokens):
-    """And shown with the password."""
+    """A token is made, and shown with its password."""
     outcome = ottla(
         *("delegation-tokens", "--create", "--renewer-principal", "User:bob"),
         *("--max-life-time-period", "-1"),
@@ -97,7 +97,7 @@ def test_token_is_made_for_another_owner(ottla, tokens):
     ],
 )
 def test_token_gets_another_end(ottla, tokens, verb, option, name):
-    """Which is shown."""
+    """The new end of the token is shown."""
     outcome = ottla("delegation-tokens", f"--{verb}", "--hmac", TEXT, option, "60000")
 
     assert outcome.lines == [
@@ -147,7 +147,7 @@ def test_tokens_are_listed_for_programs(ottla, tokens):
     ],
 )
 def test_options_that_do_not_fit_are_refused(ottla, tokens, words, said):
-    """With the status of a misuse; nothing is asked."""
+    """Such options are a misuse, and no broker is asked."""
     outcome = ottla("delegation-tokens", *words)
 
     assert outcome.status != 0

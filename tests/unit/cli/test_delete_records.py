@@ -38,7 +38,7 @@ def test_low_watermarks_are_shown(tool, admin, offsets):
 
 
 def test_partition_that_fails_is_shown_beside_the_others(tool, admin, offsets):
-    """The status tells."""
+    """The failed partition has its error in its row, and the command fails."""
     admin.failures[TopicPartition("t", 1)] = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "7 > 5")
 
     outcome = tool(
@@ -89,7 +89,7 @@ def test_file_of_another_form_is_one_line(tool, admin, offsets, document, rule):
 
 
 def test_missing_file_is_one_line(tool, admin):
-    """With the reason."""
+    """The line has the reason."""
     outcome = tool("delete-records", "--offset-json-file", "/none")
 
     assert outcome.err == "ottla delete-records: cannot read /none: No such file or directory\n"

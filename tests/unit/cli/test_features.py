@@ -62,7 +62,7 @@ def test_levels_are_changed(tool, cluster, words, change, line):
     ],
 )
 def test_change_that_is_refused_is_named(tool, cluster, words, line):
-    """With the broker's reason."""
+    """The line has the broker's reason."""
     outcome = tool("features", *words.split())
 
     assert outcome.status == 1

@@ -47,7 +47,7 @@ def test_time_without_a_record_shows_no_offset(tool, cluster):
 
 
 def test_partitions_can_be_chosen(tool, cluster):
-    """By their numbers."""
+    """Partitions are chosen by their numbers."""
     assert tool("get-offsets", "--topic", "a", "--partitions", "0,2").lines == ["a:0:10", "a:2:10"]
 
 
@@ -143,7 +143,7 @@ def test_year_is_told_from_milliseconds(tool, cluster):
 
 
 def test_offsets_can_be_printed_as_json(tool, cluster):
-    """With null where there is no record since the time."""
+    """The offset is null where there is no record since the time."""
     cluster.offsets[TopicPartition("b", 0), 200_000_000_000] = -1
     words = ("--topic", "b", "--time", "200000000000", "--format", "json")
 

@@ -134,7 +134,7 @@ def test_records_of_consumer_groups_are_json_with_kafkas_names():
 
 
 def test_partition_counts_have_kafkas_name():
-    """numPartitions."""
+    """The count of partitions is called numPartitions."""
     key = encode_versioned(ConsumerGroupPartitionMetadataKey(group="g"), 4)
     topic = StoredTopic(topic_id=UUID(int=0), topic_name="t", partition_count=2)
     value = encode_versioned(ConsumerGroupPartitionMetadataValue(topics=[topic]), 0)

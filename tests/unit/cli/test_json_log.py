@@ -29,7 +29,7 @@ def test_event_is_one_object():
 
 
 def test_exception_stands_beside_the_message():
-    """With its traceback, in the same line."""
+    """The line of the message has the traceback as well."""
     try:
         raise ValueError("no")
     except ValueError:
@@ -58,7 +58,7 @@ def test_line_has_no_control_characters():
 
 
 def test_every_handler_writes_json(monkeypatch):
-    """Also one that was there before."""
+    """Handlers that were there before write JSON, too."""
     handler = logging.StreamHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     log_as_json()

@@ -29,7 +29,7 @@ def test_script_or_class_becomes_a_command(given, meant):
 
 
 def test_every_class_names_a_script():
-    """Else its tool could not be found."""
+    """A class without a script could not be found by its name."""
     assert set(CLASSES.values()) <= SCRIPTS.keys()
 
 

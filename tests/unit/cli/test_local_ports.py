@@ -11,7 +11,7 @@ from ottla.runtime.free_port import free_port
 
 
 def test_process_that_has_the_port_is_named():
-    """So that it can be stopped; a port that nobody has belongs to nobody."""
+    """The process that has a port is named, to be stopped; a free port belongs to nobody."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         line = f"cannot listen on 127.0.0.1:{port}: Address already in use"

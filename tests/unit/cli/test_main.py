@@ -26,7 +26,7 @@ def test_help_lists_every_command(ottla):
 
 
 def test_no_words_show_the_overview_and_fail(ottla):
-    """Without a command there is nothing to do."""
+    """A call without a command shows the overview, and fails as there is nothing to do."""
     assert ottla().status == 1
 
 

@@ -144,7 +144,7 @@ def test_failback_is_rehearsed_and_done(ottla, write, two):
 
 
 def test_unknown_flow_and_cluster_are_named(ottla, write, two):
-    """With those that there are."""
+    """The error lists the flows and clusters that there are."""
     file = write(properties_of(two))
 
     assert "c->b: there is no such flow; there are a->b, b->a" in (

@@ -180,7 +180,7 @@ def test_partitions_can_be_chosen(reset):
 
 
 def test_plan_is_printed_and_nothing_is_changed(tool, cluster):
-    """Without --execute it is a dry run, which a warning says unless that was meant."""
+    """A call without --execute is a dry run, which a warning says unless --dry-run is given."""
     words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-latest")
 
     silent, warned = tool("consumer-groups", *words, "--dry-run"), tool("consumer-groups", *words)
@@ -244,7 +244,7 @@ def test_group_that_does_not_exist_gets_offsets(tool, cluster):
     ],
 )
 def test_mistakes_are_one_line(tool, cluster, words, line):
-    """Nothing is committed."""
+    """A mistake commits nothing."""
     outcome = tool("consumer-groups", "--reset-offsets", "--group", "g", "--dry-run", *words)
 
     assert outcome.status == 1

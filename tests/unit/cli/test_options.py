@@ -24,7 +24,7 @@ from ottla.cli.options import (
 
 
 def test_server_comes_from_the_environment_or_is_on_this_machine(monkeypatch):
-    """So that it need not be typed with every command."""
+    """The address of a server need not be typed with every command."""
     nothing = Namespace(bootstrap_server=None)
     monkeypatch.delenv(SERVERS_VARIABLE, raising=False)
     here = bootstrap_server(nothing)

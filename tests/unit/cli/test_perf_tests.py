@@ -217,7 +217,7 @@ def test_dates_are_written_by_javas_patterns():
 
 
 def test_payloads_are_letters_and_differ():
-    """Also those that are longer than the text that they are taken from."""
+    """Payloads that are longer than the text that they are taken from differ as well."""
     payloads = text_payloads(5 * 1024 * 1024)
 
     first, second = next(payloads), next(payloads)

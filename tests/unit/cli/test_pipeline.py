@@ -29,7 +29,7 @@ def plan(tmp_path, *words, name="ranking"):
 
 
 def test_list_shows_every_pipeline():
-    """With its topics, feeds and parameters."""
+    """Each pipeline has its topics, feeds and parameters."""
     out = io.StringIO()
     arguments = option_parser(PipelineCommand()).parse_args(["list"])
 
@@ -141,7 +141,7 @@ def test_wrong_options_are_told(tmp_path, words, said):
     ],
 )
 def test_pipeline_that_does_not_exist_is_told(words, said):
-    """With the one that may be meant."""
+    """The error names the pipeline that may be meant."""
     arguments = option_parser(PipelineCommand()).parse_args(words)
 
     with pytest.raises((CommandError, UsageError)) as error:
@@ -365,7 +365,7 @@ def test_list_shows_pipelines_of_packages(own, monkeypatch):
     ],
 )
 def test_wrong_inputs_are_refused(word, said):
-    """With what there is."""
+    """The error names the inputs that there are."""
     arguments = option_parser(PipelineCommand()).parse_args(["run", "ranking", "--read", word])
 
     with pytest.raises(UsageError, match=re.escape(said)):

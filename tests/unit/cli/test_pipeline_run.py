@@ -46,7 +46,7 @@ class Screen(io.StringIO):
 
 
 def test_each_batch_has_a_line():
-    """With rate, time, lag and late rows."""
+    """The line of a batch has rate, time, lag and late rows."""
     terminal = pipe()
 
     lines_on(terminal).add(1.25, batch(3, late=2))

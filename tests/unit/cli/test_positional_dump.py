@@ -28,7 +28,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize(("magic", "time"), [(0, "NoTimestampType: -1"), (1, "CreateTime: 1000")])
 def test_old_message_is_a_line(ottla, file, magic, time):
-    """With the fields that it has, as Kafka 2.3 prints them."""
+    """An old message has the fields of its format, as Kafka 2.3 prints them."""
     data = build_message_set(RECORDS[:1], magic)
     outcome = ottla("dump-log", "--files", file(f"{5:020d}.log", data), "--print-data-log")
 
@@ -51,7 +51,7 @@ def test_messages_of_a_compressed_set_are_shown(ottla, file):
 
 
 def test_damaged_old_message_is_told(ottla, file):
-    """And the command fails."""
+    """The damage is one line, and the command fails."""
     data = bytearray(build_message_set(RECORDS[:1], 1))
     data[-1] ^= 1
     outcome = ottla("dump-log", "--files", file(f"{5:020d}.log", bytes(data)))

@@ -47,7 +47,7 @@ def start(tmp_path):
 
 
 def test_server_that_heeds_sigterm_is_ended_in_order(start):
-    """Also one that a SIGSTOP holds; nothing is said of it."""
+    """A server that a SIGSTOP holds ends as well, and nothing is printed about it."""
     child, said = start(HEEDS), []
     child.process.send_signal(signal.SIGSTOP)
 

@@ -24,7 +24,7 @@ def test_producer_snapshot_shows_each_producer(ottla, tmp_path):
 
 
 def test_damaged_snapshot_is_one_line(ottla, tmp_path):
-    """The CRC tells."""
+    """A snapshot with a wrong CRC is one line."""
     path = tmp_path / "00000000000000000110.snapshot"
     path.write_bytes(encode_snapshot([])[:-1] + b"\x01")
 

@@ -17,7 +17,7 @@ def test_an_application_id_is_no_path(name):
 
 
 def test_an_application_has_its_own_topics_and_groups():
-    """And none of another whose id begins like its own."""
+    """An application has no topics or groups of another whose id begins like its own."""
     assert is_internal(internal_topic("app", "words"), "app")
     assert not is_internal("app-words", "app")
     assert is_group_of(f"app-{QUERY}", "app")

@@ -73,5 +73,5 @@ def test_colour_is_for_terminals_without_no_color(monkeypatch):
 
 @pytest.mark.parametrize(("format", "text"), [("table", ""), ("json", "[]\n")])
 def test_nothing_is_an_empty_list(format, text):
-    """JSON stays JSON."""
+    """No rows are an empty list, so that JSON stays JSON."""
     assert printed(format, StringIO(), rows=[]) == text

@@ -140,7 +140,7 @@ def test_describe_without_a_topic_shows_all(tool, cluster):
     ],
 )
 def test_reports_show_only_partitions_that_fit(tool, cluster, report, partitions):
-    """Without the lines of topics, and a leader that is down counts as none."""
+    """Reports leave out the lines of topics, and count a leader that is down as none."""
     lines = tool("topics", "--describe", "--topic", "ill", report).lines
 
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in lines] == partitions

@@ -52,7 +52,7 @@ def transactions(tool, cluster):
     ],
 )
 def test_options_that_do_not_fit_are_refused(transactions, words, complaint):
-    """With the option's name, before any broker is asked."""
+    """The option is named before any broker is asked."""
     outcome = transactions(*words.split())
 
     assert outcome.status == 1
@@ -151,7 +151,7 @@ def test_described_transaction_has_its_partitions_and_age(transactions, cluster)
 
 
 def test_producers_are_described_as_the_leader_or_a_replica_knows_them(transactions, cluster):
-    """With the offset at which an open transaction begins."""
+    """A producer has the offset at which its open transaction begins."""
     cluster.add_producer(T0, 7, 120)
     cluster.add_producer(T0, 8, None)
     words = ("describe-producers", "--topic", "t", "--partition", 0)

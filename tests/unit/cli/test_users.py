@@ -27,7 +27,7 @@ def cluster(admin):
 
 
 def test_users_are_listed(tool, cluster):
-    """With their mechanisms; what a password is made of stays in the registry."""
+    """Users are listed with their mechanisms; their credentials stay in the registry."""
     assert tool("users", "list").lines == ["alice: SCRAM-SHA-512 (8192 iterations)"]
 
 
@@ -50,7 +50,7 @@ def test_user_is_added(ottla, cluster, words, mechanisms, iterations):
 
 
 def test_password_is_the_first_line_of_a_file(ottla, cluster, tmp_path):
-    """Without its end."""
+    """The password ends before the end of the line."""
     (tmp_path / "password").write_text("SESAME \r\nmore\n")
 
     ottla("users", "add", "bob", "--password-file", tmp_path / "password")
@@ -79,7 +79,7 @@ def test_user_is_removed(tool, cluster):
     ],
 )
 def test_what_does_not_fit_is_refused(ottla, cluster, words, said):
-    """In one line."""
+    """The refusal is one line."""
     ended = ottla("users", *words.split())
 
     assert ended.status == 1
@@ -127,7 +127,7 @@ def test_configs_makes_a_credential_as_kafkas_tool_does(ottla, cluster):
 
 
 def test_configs_removes_a_credential(ottla, cluster):
-    """By its mechanism."""
+    """A credential is removed by its mechanism."""
     ottla("configs", "--alter", "--user", "bob", "--delete-config", "SCRAM-SHA-512")
 
     assert cluster.changes == [UserScramCredential("bob", "SCRAM-SHA-512", None)]

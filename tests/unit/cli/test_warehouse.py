@@ -42,7 +42,7 @@ def test_options_reach_the_load():
 
 
 def test_topics_may_be_a_pattern():
-    """And a load that is told no more has a name, and begins at the first record."""
+    """A load without further options has a name, and begins at the first record."""
     options = load_options(parsed(*LOAD, "--topics", "web-.*"))
 
     assert options.source["subscribePattern"] == "web-.*"
@@ -81,13 +81,13 @@ def test_options_that_do_not_fit_are_told(words, said):
     ],
 )
 def test_mistakes_in_a_load_are_told_before_spark_starts(words, said):
-    """In a sentence."""
+    """The mistake is a sentence."""
     with pytest.raises(UsageError, match=said):
         load_options(parsed(*LOAD, *words))
 
 
 def test_every_option_belongs_to_an_action():
-    """So that none is passed over in silence."""
+    """No option is passed over in silence."""
     known = {option for table in (NEEDS, TAKES) for options in table.values() for option in options}
     actions = option_parser(WarehouseCommand())._actions
     declared = {option for action in actions for option in action.option_strings}

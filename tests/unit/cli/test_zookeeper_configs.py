@@ -23,7 +23,7 @@ def describe(old_tool, zookeeper_nodes):
 
 
 def test_all_that_were_ever_set_are_described(describe):
-    """Also those that have nothing left; names in order, settings as they are kept."""
+    """Entities that have no settings left are shown; names in order, settings as they are kept."""
     assert describe("topics").out == (
         "Configs for topic 'bare' are \nConfigs for topic 'set' are b=2,a=1,3\n"
     )
@@ -55,7 +55,7 @@ def stored(zookeeper_nodes, path):
 
 
 def test_quotas_are_written_to_the_nodes(old_tool, zookeeper_nodes):
-    """With the words of Kafka 2.3, and a notice for the brokers."""
+    """The nodes have the words of Kafka 2.3, and the brokers get a notice."""
     zookeeper_nodes.nodes["/config/users/alice"] = b'{"version":1,"config":{"SCRAM-SHA-256":"x"}}'
     for words, title in (
         ("--entity-type users --entity-name alice", "user-principal 'alice'"),
@@ -108,7 +108,7 @@ def test_quotas_of_all_are_found_in_the_nodes(old_tool, zookeeper_nodes):
 
 
 def test_limit_in_a_node_is_removed_if_it_is_there(old_tool, zookeeper_nodes):
-    """And the others stay."""
+    """One limit is removed, and the others stay."""
     data = b'{"version":1,"config":{"consumer_byte_rate":"5","producer_byte_rate":"1"}}'
     zookeeper_nodes.nodes["/config/clients/app"] = data
     words = ("configs", "--alter", "--entity-type", "clients", "--entity-name", "app")

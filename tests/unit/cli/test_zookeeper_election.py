@@ -42,7 +42,7 @@ def test_election_of_all_partitions_is_started(elect, zookeeper_nodes):
 
 
 def test_partitions_that_do_not_exist_are_skipped(elect, zookeeper_nodes):
-    """And named at the end."""
+    """The partitions that do not exist are named at the end."""
     outcome = elect(("t", 1), ("none", 0))
 
     assert outcome.out == (

@@ -91,7 +91,7 @@ def test_reports_of_min_isr_need_brokers(old_tool, nodes):
 
 
 def test_topics_are_read_where_no_broker_lives(old_tool, nodes):
-    """And missing ones are one line."""
+    """Topics are read from the nodes, and missing ones are one line."""
     del nodes.nodes["/brokers/ids/0"]
 
     assert old_tool("topics", "--list", "--topic", "well").lines == ["well"]
@@ -115,7 +115,7 @@ def test_delete_says_that_topics_are_marked(old_tool, nodes, admin):
 
 
 def test_alter_warns_of_keys_and_tells_of_success(old_tool, admin):
-    """With --bootstrap-server it does so in silence."""
+    """The same command with --bootstrap-server succeeds in silence."""
     admin.add_topic("well", TopicPartitionInfo(0, 0, 0, (0,), (0,)))
 
     assert old_tool("topics", "--alter", "--topic", "well", "--partitions", 3).out == (

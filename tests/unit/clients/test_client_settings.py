@@ -25,7 +25,7 @@ def test_settings_come_as_addresses_a_mapping_and_keywords(servers, settings, ke
 
 
 def test_block_closes_its_client_and_lets_errors_go_on():
-    """However it ends."""
+    """The client is closed however the block ends."""
     closed: list[ClosedOnExit] = []
 
     class Client(ClosedOnExit):

@@ -147,7 +147,7 @@ def test_topic_that_does_not_come_is_given_up(runtime, metadata):
 
 
 def test_topic_is_not_waited_for_where_it_cannot_come(runtime, cluster):
-    """Without automatic creation an unknown topic is an answer; and it is asked for anew."""
+    """An unknown topic that is not created automatically is an answer; it is asked for anew."""
     metadata = metadata_of(runtime, cluster, allow_auto_topic_creation=False)
     for _ in range(2):
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
@@ -260,7 +260,7 @@ def test_rights_are_looked_at_again_after_a_pause(runtime, cluster, metadata, er
 
 
 def test_refresh_is_repeated_until_it_works(runtime, cluster, metadata):
-    """With growing pauses."""
+    """The pauses between refreshes grow."""
     cluster[0].on(MetadataRequest, HANG_UP, HANG_UP, cluster[0]._metadata)
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 5000)))
 

@@ -125,7 +125,7 @@ def test_broker_is_tried_again_when_its_pause_is_over(runtime, cluster, client):
 
 
 def test_any_ready_gives_up_at_its_deadline_and_says_why(runtime, cluster, client):
-    """With nobody there, the error names the address and the cause."""
+    """The error names the address and the cause."""
     cluster[0].stop()
 
     with pytest.raises(KafkaTimeoutError, match="nobody listens on mock:9000"):

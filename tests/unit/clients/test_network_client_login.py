@@ -61,7 +61,7 @@ def test_client_logs_in_after_it_has_asked_for_the_versions(runtime, client, bro
 
 
 def test_refused_password_is_an_error_at_once(runtime, client, broker):
-    """With the broker's sentence; it is not tried again."""
+    """The error has the broker's sentence; the login is not tried again."""
     broker.on(
         SaslAuthenticateRequest,
         SaslAuthenticateResponse(
@@ -136,7 +136,7 @@ def test_client_logs_in_again_before_its_session_ends(runtime, client, broker):
 
 
 def test_requests_that_wait_for_a_login_keep_their_order(runtime, client, broker):
-    """Also those without an answer."""
+    """Requests without a response keep their order as well."""
     broker.on(SaslAuthenticateRequest, SaslAuthenticateResponse(session_lifetime_ms=1_000))
     connection = connect(runtime, client)
     runtime.scheduler.advance(990)

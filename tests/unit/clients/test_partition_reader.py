@@ -142,7 +142,7 @@ def test_topic_that_was_made_anew_does_not_know_the_epoch(world):
 
 
 def test_old_broker_that_cannot_say_finds_no_truncation(world, cluster):
-    """As before KIP-320."""
+    """A broker from before KIP-320 is read without the check."""
     cluster[0].versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = (0, 2)
 
     assert world.truncation(4, 5) is None
@@ -275,7 +275,7 @@ def test_leader_that_does_not_know_the_epoch_yet_is_asked_with_fresh_metadata(wo
 
 
 def test_closed_reader_has_no_connection(world, cluster, caplog):
-    """Nor does it look for anything later."""
+    """A closed reader sends no request later either."""
     world.run(world.core.close(world.deadline()))
     world.write("a", epoch=3)
     world.read(0)

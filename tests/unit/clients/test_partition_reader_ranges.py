@@ -40,7 +40,7 @@ def test_reader_gives_whole_batches_that_cover_the_range(broker, partition):
 
 
 def test_reader_reads_an_empty_range_without_asking(broker, partition):
-    """Nothing is nothing."""
+    """An empty range has no records, and needs no request."""
     with PartitionReader(broker.bootstrap_servers) as reader:
         assert list(reader.read(partition, 5, 5)) == []
 

@@ -77,7 +77,7 @@ def reader(cluster) -> Iterator[ReplicaReader]:
 
 
 def test_each_replica_is_asked_for_itself(reader, cluster):
-    """Also those that do not lead: the reader says that it is there to look."""
+    """Replicas that do not lead answer as well: the reader is a debugging consumer to them."""
     for number, broker in cluster.brokers.items():
         row = PartitionData(partition_index=1, high_watermark=5 + number, records=stored(4))
         refused = PartitionData(
@@ -152,7 +152,7 @@ def test_reader_waits_as_long_as_its_requests_may_take(runtime, cluster, monkeyp
 
 
 def test_closed_reader_has_no_connection(runtime, reader, cluster, caplog):
-    """Nor does it look for anything later."""
+    """A closed reader sends no request later either."""
     for broker in cluster.brokers.values():
         broker.on(FetchRequest, fetched(PartitionData(partition_index=0, records=None)))
     reader.fetch({0: {FIRST: 0}, 1: {FIRST: 0}})
@@ -215,7 +215,7 @@ def test_chunk_ends_before_bytes_that_cannot_be_read():
 
 
 def test_refusal_of_a_fetch_names_offset_and_partition():
-    """It is raised."""
+    """The refusal is raised with offset and partition."""
     with pytest.raises(KafkaError, match="offset 2 of pages-0") as caught:
         chunk_of(unread(2, 6), PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
 

@@ -106,7 +106,7 @@ GROUP = {
 
 
 def test_defaults_of_a_worker_of_a_group():
-    """Kafka's."""
+    """The defaults are Kafka's."""
     config = DistributedConfig.parse(GROUP)
 
     assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (10000, 3000)

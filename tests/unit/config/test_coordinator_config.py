@@ -35,7 +35,7 @@ def test_time_limit_of_consumer_groups_must_be_within_its_own_limits(key, value)
 
 
 def test_heartbeats_come_more_often_than_sessions_end():
-    """Else nobody could stay."""
+    """A member with rarer heartbeats could never stay."""
     settings = {
         "group.consumer.min.session.timeout.ms": "5000",
         "group.consumer.session.timeout.ms": "5000",

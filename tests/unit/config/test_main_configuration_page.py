@@ -20,7 +20,7 @@ def test_pages_are_up_to_date():
 
 
 def test_every_setting_has_a_sentence():
-    """One that ends."""
+    """The sentence of a setting ends with a full stop."""
     rows = [row for _, _, table in SECTIONS for row in table.keys.values()]
 
     assert not [row.name for row in rows if not row.doc.endswith(".")]

@@ -29,6 +29,6 @@ def test_subscription_is_read():
     ],
 )
 def test_bad_values_are_told(name, value, said):
-    """With the setting, the value and the rule."""
+    """The error has the setting, the value and the rule."""
     with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
         ClientMetricsConfig.of({name: value})

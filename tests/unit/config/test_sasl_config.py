@@ -267,7 +267,7 @@ SOURCE = "sasl.oauthbearer.token.source"
 
 
 def test_token_may_come_from_a_callable():
-    """Or from what an import path names."""
+    """A callable may be given itself, or by an import path."""
     for source in (len, "builtins.len"):
         login = AdminConfig.parse(OAUTH | {SOURCE: source}).sasl_login()
         assert login.held == {"source": len}

@@ -83,7 +83,7 @@ def test_listener_overrides_what_holds_for_all():
 
 
 def test_bad_override_of_a_listener_names_the_whole_key():
-    """So that the line is found in the file."""
+    """The key in the error is that of the line in the file."""
     key = "listener.name.internal.ssl.client.auth"
     with pytest.raises(ConfigError, match=f"{key}=maybe: must be one of none"):
         BrokerConfig.parse({key: "maybe"})

@@ -104,7 +104,7 @@ def test_response_has_size_and_correlation_id() -> None:
 
 
 def test_flexible_response_has_tags_in_its_header() -> None:
-    """Header v1."""
+    """The header of a flexible response is header v1."""
     parts = encode_response(header(4), HeartbeatResponse())
 
     assert parts == [b"\0\0\0\x0c" + b"\0\0\0\x4d\0" + b"\0\0\0\0\0\0\0"]
@@ -210,7 +210,7 @@ def test_api_versions_is_answered_without_tags_in_the_header() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_unknown_version_of_api_versions_is_answered_in_v0(version: int) -> None:
-    """And a client reads the answer as v0 whatever it asked (KIP-511)."""
+    """A client reads a response in v0 whatever version it asked for (KIP-511)."""
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=18, max_version=4)],
@@ -236,7 +236,7 @@ def test_header_of_an_unknown_version_of_api_versions_is_read() -> None:
 
 
 def test_header_shows_itself() -> None:
-    """For logs."""
+    """The text of a header is for logs."""
     assert repr(header(4)) == (
         "RequestHeader(api_key=12, api_version=4, correlation_id=77, client_id='client')"
     )

@@ -39,7 +39,7 @@ def test_show_prints_both_functions(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_arguments_are_explained(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the exit status of a usage error."""
+    """The exit status is that of a usage error."""
     with pytest.raises(SystemExit) as raised:
         main(arguments)
 

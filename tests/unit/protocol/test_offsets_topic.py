@@ -11,14 +11,14 @@ from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, deco
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_key_of_an_offset_is_told_by_its_version(version: int) -> None:
-    """0 and 1."""
+    """Keys of versions 0 and 1 are those of offsets."""
     key = OffsetCommitKey(group="g", topic="t", partition=3)
 
     assert decode_key(encode_versioned(key, version)) == key
 
 
 def test_key_of_a_group_is_told_by_its_version() -> None:
-    """2."""
+    """Keys of version 2 are those of groups."""
     key = GroupMetadataKey(group="g")
 
     assert decode_key(memoryview(encode_versioned(key, 2))) == key

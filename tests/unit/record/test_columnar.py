@@ -111,7 +111,7 @@ def test_types_are_those_that_spark_asks_for():
 
 
 def test_headers_can_be_left_out():
-    """Without them there are seven columns."""
+    """There are seven columns without the headers."""
     [batch] = decode_columns([TWO_RECORDS], "events", 3, with_headers=False)
 
     assert batch.schema.names == arrow_schema().names[:-1]

@@ -68,7 +68,7 @@ def expected(first: int, count: int, magic: int = 1) -> list[tuple[int, int, byt
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_message_set_becomes_one_batch(magic):
-    """With offsets from 0 whatever the producer wrote, ready to be stamped."""
+    """The batch has offsets from 0 whatever the producer wrote, ready to be stamped."""
     data = b"".join(message(n * 3, b"k", b"%d" % n, magic=magic) for n in range(5))
     made = to_batch(memoryview(data))
     assert made is not None
@@ -138,7 +138,7 @@ def set_borders(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("attributes", [1, 1 | 8])
 def test_stored_message_sets_keep_their_offsets(attributes):
-    """With the holes between them, the codec, and the time that the broker had set."""
+    """Stored sets keep holes between offsets, the codec, and the time that the broker had set."""
     inner = b"".join(message(n, None, b"%d" % n, timestamp=NOW - n) for n in (0, 1, 5))
     stored = batch_at(wrapper(105, inner, attributes=attributes, timestamp=NOW))
     made = up_convert([stored])
@@ -213,7 +213,7 @@ def test_messages_before_the_wanted_one_are_left_out():
 
 
 def test_markers_are_left_out():
-    """And passed: the reader goes on behind them."""
+    """The reader goes on behind a marker."""
     made = down(batch(0, 2), marker(2), batch(3, 1))
     assert rows(made.data) == expected(0, 2) + expected(3, 1)
 

@@ -336,7 +336,7 @@ def test_kernel_has_the_names_of_the_plain_one():
 
 
 def test_checksum_is_found_in_any_layout_of_its_package(monkeypatch):
-    """With the extension beside the package's head, and where there is none."""
+    """The function is found in the extension beside the package, and where there is none."""
     assert kernel.crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
     finder = SimpleNamespace(find_spec=lambda name, places: None)
     monkeypatch.setattr(kernel, "PathFinder", finder)

@@ -45,7 +45,7 @@ def test_message_of_magic_1_has_its_timestamp():
 
 
 def test_a_message_looks_like_a_batch():
-    """With the fields that a log asks for, and nothing of a producer."""
+    """A message has the fields that a log asks for, and none of a producer."""
     batch = batch_at(b"rest" + message(7, b"key", b"value"), 4)
     batch.verify()
 

@@ -94,7 +94,7 @@ def test_our_message_sets_come_back(magic, codec):
 
 
 def test_append_time_is_kept_in_the_attributes():
-    """So that the reader knows whose clock it was."""
+    """The attribute shows the reader that the time is the broker's."""
     for codec in (CompressionType.NONE, CompressionType.GZIP):
         data = build_message_set(RECORDS, 1, codec, is_log_append_time=True)
         assert all(batch.is_log_append_time for batch in batches(data))
@@ -116,7 +116,7 @@ def test_xxh32_has_the_published_values(data, hash_):
 
 @pytest.mark.parametrize("store_size", [False, True])
 def test_headers_of_lz4_frames_get_the_checksum_of_the_library(store_size):
-    """With and without the field for the size, and whatever checksum was there."""
+    """The checksum is right with and without the field for the size, whatever was there before."""
     frame = lz4.frame.compress(b"data" * 1000, store_size=store_size)
     position = 14 if store_size else 6
     spoilt = frame[:position] + bytes([frame[position] ^ 0xFF]) + frame[position + 1 :]

@@ -61,7 +61,7 @@ def test_partial_message_at_the_end_is_left_out():
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_every_flipped_bit_of_a_payload_is_found(magic):
-    """And of the CRC itself."""
+    """A flipped bit of the payload or of the CRC itself is an error."""
     data = entry(b"payload", magic)
 
     for bit in range(8 * (5 + magic), 8 * len(data)):

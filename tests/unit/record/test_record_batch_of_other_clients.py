@@ -75,7 +75,7 @@ def test_our_batches_are_read(client, codec):
 
 
 def test_uncompressed_batches_are_equal_byte_for_byte(client):
-    """Without a codec there is only one way to write a batch."""
+    """There is only one way to write a batch without a codec."""
     ours = build_batch(
         RECORDS, producer_id=4000, producer_epoch=3, base_sequence=17, is_transactional=True
     )

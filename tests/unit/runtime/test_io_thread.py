@@ -29,7 +29,7 @@ def test_run_returns_what_the_coroutine_returns(io):
 
 
 def test_run_raises_what_the_coroutine_raises(io):
-    """Also a TimeoutError of its own."""
+    """A TimeoutError of the coroutine's own is raised as well."""
 
     async def fail() -> None:
         raise TimeoutError("its own")

@@ -104,7 +104,7 @@ def test_bytes_are_told_until_they_are_read(poller: Poller, pair: Any) -> None:
 
 @every_poller
 def test_room_is_told_where_it_is_asked_for(poller: Poller, pair: Any) -> None:
-    """And no more, once it is not."""
+    """Room is reported while it is asked for, and not afterwards."""
     ours, client = pair
     poller.register(ours.fileno(), READABLE)
     poller.modify(ours.fileno(), WRITABLE)
@@ -164,7 +164,7 @@ def test_all_are_told_in_time_where_more_are_ready_than_asked_for(poller: Poller
 def test_half_close_is_told_where_bytes_are_not_wanted(
     poller: Poller, pair: Any, ahead: bytes
 ) -> None:
-    """And then no more, where it is not asked for."""
+    """The half-close is reported once, and not where it is not asked for."""
     ours, client = pair
     poller.register(ours.fileno(), READABLE)
     client.send(ahead)

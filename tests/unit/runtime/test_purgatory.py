@@ -266,7 +266,7 @@ def test_operations_that_are_due_are_tried_some_at_a_time(
 def test_many_leftovers_are_purged_when_they_are_half_and_in_steps(
     purgatory: DelayedOperationPurgatory[int], runtime: MockRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each of many waits that end would look at the lists of all the others."""
+    """Purging one by one would have each of many waits that end look at all other lists."""
     monkeypatch.setattr("ottla.runtime.purgatory.PURGED_AT_ONCE", 50)
     waits = [Wait() for _ in range(10)]
     for each in waits:

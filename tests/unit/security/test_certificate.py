@@ -91,7 +91,7 @@ def test_a_name_is_written_as_java_writes_it(attributes, java):
 
 
 def test_a_part_with_several_values_keeps_them_together():
-    """With a plus between, in the order in which they are encoded."""
+    """The values have a plus between them, in the order in which they are encoded."""
     part = RelativeDistinguishedName(
         [common_name("cn"), NameAttribute(NameOID.USER_ID, "u")],
     )

@@ -79,7 +79,7 @@ def test_token_does_not_show_its_password(world):
 
 
 def test_owner_requester_and_renewers_may_use_it(world):
-    """Nobody else."""
+    """Other principals may not use the token."""
     who = [each for each in (ALICE, BOB, CAROL, DAVE) if world.token.belongs_to(each)]
 
     assert who == [ALICE, BOB, CAROL]
@@ -87,7 +87,7 @@ def test_owner_requester_and_renewers_may_use_it(world):
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_client_logs_in_as_the_owner(world, says_so):
-    """With the extension of KIP-48 or without; the session ends with the token."""
+    """The extension of KIP-48 makes no difference; the session ends with the token."""
     server = world.log_in(world.token.password, says_so=says_so)
 
     assert server.principal == ALICE

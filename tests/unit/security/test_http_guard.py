@@ -63,7 +63,7 @@ def test_program_may_use_any_name_of_a_listener_for_other_machines(
 def test_page_of_another_site_may_not_ask(
     guard: HttpGuard, method: str, headers: dict[str, str]
 ) -> None:
-    """Also one that a developer serves on another port of the same machine."""
+    """A page that a developer serves on another port of the same machine is refused, too."""
     refused = guard.refusal(method, {"Host": "localhost:8083", **headers}, LOOPBACK)
 
     assert refused is not None
@@ -81,12 +81,12 @@ def test_page_of_another_site_may_not_ask(
 def test_page_of_the_listener_itself_or_of_an_allowed_site_may_ask(
     guard: HttpGuard, headers: dict[str, str]
 ) -> None:
-    """And what a person types into the address bar."""
+    """An address typed into the browser is served as well."""
     assert guard.refusal("POST", {"Host": "localhost:8083", **headers}, LOOPBACK) is None
 
 
 def test_any_site_may_be_allowed_but_not_with_the_browsers_password() -> None:
-    """With * nobody has looked at the sites, and a page would ask as the person who looks at it."""
+    """With * nobody has checked the sites, and a page would act with its user's password."""
     guard = HttpGuard(origins=["*", "http://*.example"])
 
     assert guard.allows_origin("http://evil.test")

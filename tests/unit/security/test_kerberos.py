@@ -134,7 +134,7 @@ def test_server_whose_context_needs_no_answer_offers_at_once():
     ],
 )
 def test_client_that_breaks_the_exchange_is_refused(tokens, said):
-    """Nobody is named."""
+    """The refusal names no client."""
     one = server(b"last")
     *before, last = tokens
     for token in before:
@@ -176,7 +176,7 @@ def test_broker_that_cannot_prove_itself_is_refused():
 
 
 def test_package_that_is_missing_is_named(monkeypatch):
-    """With what to install."""
+    """The error names the package to install."""
     monkeypatch.setitem(sys.modules, "gssapi", None)
 
     with pytest.raises(ConfigError, match=r"pip install ottla\[kerberos\]"):

@@ -98,7 +98,7 @@ def first(token: str, authzid: str = "", more: str = "") -> bytes:
 
 @pytest.mark.parametrize("name", [" admin", "admin ", " admin ", "\tadmin", "admin\u00a0", " ", ""])
 def test_name_with_blanks_around_it_is_refused(authority, name):
-    """Without them it would be the name of another user."""
+    """A name without its blanks would be that of another user."""
     with pytest.raises(TokenError, match="without blanks around it"):
         TokenRules().check(authority.claims(sub=name), authority.now_s * 1000)
 
@@ -134,7 +134,7 @@ def test_a_refused_token_is_told_why_before_the_end(authority):
 
 
 def test_a_scope_that_lacks_is_named(authority):
-    """So that the client can ask the authority for it."""
+    """The client can ask the authority for the scope that it lacks."""
     rules = TokenRules(required_scope=frozenset({"write", "read"}))
     server = OAuthBearerServer(unsecured_validator(rules, authority.runtime.clock))
 
@@ -243,7 +243,7 @@ def test_clocks_may_differ_a_little(authority):
     [(RSA, "rsa", "RS256"), (RSA, "rsa", "PS512"), (EC, "ec", "ES256"), (ED, "ed", "EdDSA")],
 )
 def test_tokens_of_the_authority_are_taken(authority, private, key_id, algorithm):
-    """With each kind of key, named by the token or the only one that there is of its kind."""
+    """Each kind of key works, named by the token or the only one of its kind."""
     for name in (key_id, None):
         token = authority.token(private, name, algorithm)
         assert authority.accepts(token).principal_name == "alice"

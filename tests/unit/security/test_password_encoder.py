@@ -55,7 +55,7 @@ def test_passwords_come_back(password, cipher, bits):
 
 
 def test_the_secret_from_before_is_tried_too():
-    """So that the secret itself can be changed."""
+    """The secret itself can be changed."""
     encoded = encoder().encode("sesame")
     changed = encoder(password_encoder_secret="OTHER", password_encoder_old_secret="SECRET")
 

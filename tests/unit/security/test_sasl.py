@@ -306,7 +306,7 @@ def test_credential_that_has_ended_gives_a_session_that_has_ended():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_session_that_has_ended_closes_at_the_next_request(version):
-    """Also for a client of SaslAuthenticate v0, which was not told (KAFKA-9190)."""
+    """A client of SaslAuthenticate v0, which does not know the end, is closed too (KAFKA-9190)."""
     client = Client(5000)
     client.handshake()
     client.token(TOKEN, version)
@@ -389,7 +389,7 @@ def test_session_keeps_its_principal_and_mechanism(mechanism, token, said):
 
 @pytest.mark.parametrize("token", [TOKEN, b"alice\0alice\0secret"])
 def test_plain_accepts_the_password(token):
-    """With or without an authorization id, which must be the name."""
+    """An authorization id may be left out, or must be the name."""
     server = PlainServer(USERS)
 
     assert server.evaluate(token) == b""
@@ -411,7 +411,7 @@ def test_plain_accepts_the_password(token):
     ],
 )
 def test_plain_refuses(token, said):
-    """With Kafka's sentences; an unknown name and a wrong password have the same."""
+    """The sentences are Kafka's; an unknown name and a wrong password have the same."""
     server = PlainServer(USERS)
 
     with pytest.raises(SaslError, match=said) as caught:
@@ -439,7 +439,7 @@ def test_client_of_plain_says_it_at_once():
 
 
 def test_mechanism_that_is_not_there_is_refused():
-    """By its name."""
+    """The error names the mechanism."""
     with pytest.raises(ConfigError, match="DIGEST"):
         sasl_client(SaslLogin("DIGEST", {}))
 

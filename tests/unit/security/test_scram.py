@@ -78,7 +78,7 @@ def test_example_of_rfc_7677():
 @pytest.mark.parametrize("mechanism", HASHES)
 @pytest.mark.parametrize("name", ["alice", "a,b=c", "=2C", "ä ö"])
 def test_both_sides_agree(mechanism, name):
-    """With either hash, and names that must be escaped."""
+    """Both hashes work, and names that must be escaped."""
     users = {name: ScramCredential.of_password(mechanism, "pässword,=")}
     other = ScramServer(mechanism, users_of(users, mechanism))
     login = SaslLogin(mechanism, {"username": name, "password": "pässword,="})
@@ -177,7 +177,7 @@ def test_unknown_user_gets_as_far_as_a_known_one():
     ids=["the client's only", "longer", "shorter", "longer in front", "the server's end"],
 )
 def test_forged_nonce_is_refused(forge):
-    """Also with a proof that is right for it, and where it ends right (CVE-2024-56128)."""
+    """A right proof does not help a forged nonce, even one that ends right (CVE-2024-56128)."""
     other = server()
     honest = client()
     begin = honest.first()
@@ -239,7 +239,7 @@ def test_last_message_that_does_not_fit_is_refused(message):
 
 
 def test_own_name_as_authorization_id_is_let_in():
-    """With the binding of the first message, or with that of Kafka's clients."""
+    """The binding may be that of the first message, or that of Kafka's clients."""
     other = server()
     first = other.evaluate(b"n,a=user,n=user,r=" + NONCES[0].encode())
 

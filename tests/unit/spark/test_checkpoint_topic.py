@@ -105,7 +105,7 @@ def values(servers, topic="out"):
 
 
 def test_a_lost_folder_comes_back(servers, start):
-    """With the query's id, its offsets and its state, and nothing is written twice."""
+    """The query has its id, its offsets and its state again, and writes nothing twice."""
     one = start()
     one.run(0, "a", sum_after="1")
     one.run(1, "b", sum_after="2")

@@ -9,7 +9,7 @@ SINK = "ottla-spark-0f4c1f0e-8d4f-4f41-9f5e-4be1cf4e7b55-b0df444f"
 
 
 def test_transactions_survive_as_text():
-    """Whatever their ids."""
+    """Transactions of any id are read back as they were."""
     some = [PreparedTransaction("é:,", 2**62, 32767), PreparedTransaction("", 0, 0)]
 
     assert transactions_of(text_of(some)) == some

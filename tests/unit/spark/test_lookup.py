@@ -76,7 +76,7 @@ def test_bounds_become_offsets(lookup, bound, expected):
 
 
 def test_too_late_a_timestamp_is_an_error_that_names_the_partition(lookup):
-    """With the strategy `error` a partition without such a record is told."""
+    """The strategy `error` names a partition without such a record."""
     with pytest.raises(OptionError, match="timestamp 60: a-1 has no record of that time or later"):
         lookup(subscribe="a").offsets(GlobalTimestamp(60, "error"), [A0, A1])
 

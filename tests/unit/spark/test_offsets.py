@@ -48,7 +48,7 @@ def test_epochs_stand_beside_the_offsets():
 
 @pytest.mark.parametrize("epochs", ["7", '{"a":7}', '{"a":{"0":-1}}', '{"a":{"x":1}}'])
 def test_epochs_of_another_form_are_refused(epochs):
-    """As offsets are."""
+    """Epochs are checked as strictly as offsets."""
     with pytest.raises(OffsetsError, match="JSON like"):
         parse_reach(f'{{"a":{{"0":5}},"leader epochs":{epochs}}}')
 

@@ -73,7 +73,7 @@ def test_records_that_vanish_meanwhile_are_lost_data(read, admin):
 
 
 def test_reading_goes_on_behind_what_is_lost(read, admin):
-    """With failOnDataLoss=false the rest of the range is read."""
+    """The rest of the range is read with failOnDataLoss=false."""
     admin.log("a", (6, 12))
     fake = FakeReader(([], out_of_range()), ([wire_batch(6, 12)], None))
 

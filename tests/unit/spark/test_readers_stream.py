@@ -257,7 +257,7 @@ def test_offsets_with_epochs_can_be_given(admin):
     ],
 )
 def test_log_of_a_new_leader_is_read_from_where_it_parts(admin, cut, start, end, kept):
-    """With failOnDataLoss=false: nothing that came in the place of lost records is passed over."""
+    """Records in the place of lost ones are read with failOnDataLoss=false."""
     admin.log("a", (0, 9))
     admin.elect("a", 7, cut=cut)
 

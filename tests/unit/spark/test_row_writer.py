@@ -72,7 +72,7 @@ def test_each_row_goes_to_its_topic_in_order():
 
 
 def test_one_topic_needs_no_column():
-    """And goes before it where there is one."""
+    """The option wins over a column `topic` where there is one."""
     columns = {"value": ["1", "2"], "topic": ["b", None], "partition": [1, 1]}
 
     assert write(columns, options("a")) == [("a", 1, [b"1", b"2"])]
@@ -96,7 +96,7 @@ def test_batches_fit_the_requests_of_their_producer(settings, most):
 
 
 def test_batches_are_as_large_as_the_setting_says():
-    """But not so large that those of many partitions fill the memory."""
+    """Batches of many partitions are smaller, so that they do not fill the memory."""
     values = {"value": [b"x" * 10_000] * 8, "partition": [0] * 8}
 
     sizes = [len(v) for _, _, v in write(values, options("a", **{"batch.size": "40000"}))]

@@ -114,7 +114,7 @@ def test_streams_write_exactly_once_unless_told_otherwise():
 
 
 def test_settings_go_to_the_producer():
-    """Without their prefix, as they were given."""
+    """The settings have no prefix, and are as they were given."""
     assert options(**{"kafka.linger.ms": "7"}).client == {
         "bootstrap.servers": "localhost:9092",
         "linger.ms": "7",

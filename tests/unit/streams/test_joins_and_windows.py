@@ -136,7 +136,7 @@ def test_a_fold_keeps_its_aggregate_over_restarts(spark, tmp_path):
 
 
 def test_what_spark_cannot_do_is_refused(spark, tmp_path):
-    """With what to write instead."""
+    """The refusal names the operation to write instead."""
     builder = StreamsBuilder("app")
     counts = builder.stream("in").group_by_key().count()
     with pytest.raises(ValueError, match="only windows have final results"):

@@ -26,7 +26,7 @@ def send_and_count(server: str) -> int:
 
 @pytest.mark.parametrize("kind", ["plain", "kraft", "port"])
 def test_a_suite_for_testcontainers_runs(kind, sockets_left_open):
-    """With and without KRaft, and with another port: as testcontainers tests its own."""
+    """Both kinds of containers and other ports work, as testcontainers tests its own."""
     container = KafkaContainer(port=9888) if kind == "port" else KafkaContainer()
     if kind == "kraft":
         assert container.with_kraft() is container

@@ -114,7 +114,7 @@ def test_a_held_answer_is_late_for_one_client_only(broker):
 
 
 def test_what_is_held_is_answered_when_the_fault_is_cleared(broker):
-    """Also what comes later; of a broker that has ended nothing is answered."""
+    """Later requests are answered as well; a broker that has ended answers nothing."""
     fault = broker.faults.hold("Produce", times=2)
     with Producer(broker.bootstrap_servers, **QUICK) as producer:
         first = producer.send("t", b"1")
@@ -232,7 +232,7 @@ def ask_for_topics(servers: str) -> None:
 
 
 def test_an_unknown_api_is_refused(broker):
-    """Names are Kafka's."""
+    """The names are Kafka's."""
     assert key_of("ListOffsets") is key_of("LIST_OFFSETS")
     with pytest.raises(ValueError, match="api='Produced'"):
         broker.faults.fail("Produced", "UNKNOWN_SERVER_ERROR")
@@ -245,7 +245,7 @@ def test_an_unknown_api_is_refused(broker):
 )
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_an_expelled_member_joins_again(broker, protocol):
-    """With another id or epoch; it goes on where its group had committed."""
+    """The member has another id or epoch, and goes on where its group had committed."""
     reading = {**READER, **_backoff(), "group_protocol": protocol}
     if protocol == "classic":
         reading["heartbeat_interval_ms"] = 50

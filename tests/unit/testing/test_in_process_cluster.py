@@ -55,7 +55,7 @@ def test_nothing_is_left_behind():
 
 
 def test_broker_comes_back_where_it_was():
-    """Also on a listener of its own; clients that know its address find it."""
+    """A broker keeps its address, on a listener of its own too; clients that know it find it."""
     with InProcessCluster(1, listeners="CLIENTS://127.0.0.1:0", **NAMED) as cluster:
         servers = cluster.bootstrap_servers
         send(cluster, "t", b"1")
@@ -95,7 +95,7 @@ def test_a_broker_that_stops_hands_its_leaders_over(cluster):
 
 
 def test_too_few_replicas_refuse_records(cluster):
-    """With one of three in sync, acks=all is refused; the wait for more says who is left."""
+    """A produce with acks=all is refused at one of three in sync; the wait names the one left."""
     cluster.wait_until_in_sync("t")
     leader = cluster.leader("t")
     for other in {1, 2, 3} - {leader}:

@@ -129,7 +129,7 @@ def test_fault_strikes_matching_calls_only_and_as_often_as_was_said(disk: Memory
     "operation", ["open", "replace", "rename", "unlink", "list_dir", "fsync_dir", "make_dirs"]
 )
 def test_every_operation_of_the_disk_can_fail(disk: MemoryDisk, operation: str) -> None:
-    """With the error that was asked for, and without effect."""
+    """Each call fails with the error that was asked for, and without effect."""
     create(disk, "a", b"x")
     disk.fail(operation, error=errno.EACCES)
     calls = {

@@ -53,7 +53,7 @@ def test_timers_run_at_their_own_moments(runtime: MockRuntime) -> None:
 
 
 def test_timer_without_delay_runs_without_time_passing(runtime: MockRuntime) -> None:
-    """But not before the loop gets to it."""
+    """The callback does not run before the loop gets to it."""
     ran: list[str] = []
     runtime.scheduler.call_later(0, lambda: ran.append("now"))
     runtime.scheduler.call_soon(lambda: ran.append("soon"))
@@ -105,7 +105,7 @@ def test_run_of_something_that_cannot_end_says_so(runtime: MockRuntime) -> None:
 def test_endless_work_without_time_passing_is_an_error(
     runtime: MockRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A livelock, too."""
+    """A livelock is found as well."""
     monkeypatch.setattr("ottla.testing.virtual_loop.MAX_STEPS_WITHOUT_TIME", 100)
 
     def again() -> None:

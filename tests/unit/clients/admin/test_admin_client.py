@@ -262,7 +262,7 @@ def test_versions_are_those_of_the_broker_that_is_named(virtual_admin, cluster):
 
 
 def test_results_are_returned_where_none_is_an_error():
-    """As they are."""
+    """Results without an error are returned as they are."""
     assert checked({"a": 1, "b": None}) == {"a": 1, "b": None}
 
 

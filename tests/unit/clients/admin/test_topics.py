@@ -419,7 +419,7 @@ def test_old_brokers_are_asked_for_metadata_as_they_can(
 
 
 def test_all_topics_are_described_by_name(virtual_admin, cluster):
-    """Without names: those of the list of topics, in the order of their names."""
+    """A call without names describes the listed topics, in the order of their names."""
     names = [f"topic-{letter}" for letter in "abcdefghijklmnop"]
     cluster.topics = dict.fromkeys(reversed(names), 1)
 

@@ -158,7 +158,7 @@ def test_offset_out_of_range_resets(broker, topic):
 
 
 def test_offset_out_of_range_is_an_error_without_a_reset(broker, topic):
-    """With auto.offset.reset=none the poll raises, and a seek mends it."""
+    """A poll with auto.offset.reset=none raises, and a seek mends it."""
     (partition,) = partitions_of(topic, 0)
     with consumer_of(broker, auto_offset_reset="none") as consumer:
         consumer.assign([partition])

@@ -148,7 +148,7 @@ def test_iteration_ends_where_its_consumer_is_closed(consumer, threads):
 
 
 def test_consumer_that_cannot_be_made_leaves_no_thread(new_consumer, threads):
-    """Without a group it cannot subscribe."""
+    """A consumer without a group cannot subscribe, and its thread ends."""
     with pytest.raises(KafkaError, match=r"group\.id"):
         new_consumer(topics=["pages"])
 
@@ -193,7 +193,7 @@ def test_wakeup_comes_before_records_that_wait(consumer, world, runtime):
 
 
 def test_records_that_wait_are_taken_and_more_is_fetched_at_once(new_consumer, world, runtime):
-    """Without another poll: two fetches wait again, and the metrics have counted the poll."""
+    """No other poll is needed: two fetches wait again, and the metrics have counted the poll."""
     consumer = new_consumer()
     consumer.assign([FIRST])
     assert polled(consumer, 1) == A

@@ -88,7 +88,7 @@ def test_automatic_commit_happens_on_close(broker, topic, group):
 
 
 def test_automatic_commit_happens_in_poll(broker, topic, group):
-    """With a short interval a poll commits what the polls before it returned."""
+    """A poll after the interval commits the records that the polls before it returned."""
     settings = {"group_id": group, "topics": [topic], "enable_auto_commit": True}
     with (
         consumer_of(broker, auto_commit_interval_ms=50, **settings) as consumer,
@@ -224,7 +224,7 @@ def test_new_partitions_reach_the_group(broker, topic, group):
 
 
 def test_slow_application_loses_its_partitions(broker, topic, group):
-    """Without a poll for max.poll.interval.ms the member leaves, and joins again when it polls."""
+    """A member leaves without a poll for max.poll.interval.ms, and joins again when it polls."""
     settings = {"group_id": group, "topics": [topic]}
     slow = consumer_of(broker, max_poll_interval_ms=1000, heartbeat_interval_ms=100, **settings)
     with slow, consumer_of(broker, **settings) as quick:
@@ -236,7 +236,7 @@ def test_slow_application_loses_its_partitions(broker, topic, group):
 
 
 def test_subscribing_needs_a_group(broker, topic):
-    """Without group.id only assign() is possible."""
+    """A consumer without group.id can only assign() partitions."""
     with consumer_of(broker) as consumer, pytest.raises(KafkaError, match=r"group\.id"):
         consumer.subscribe([topic])
 
@@ -314,7 +314,7 @@ def test_rebalance_hands_no_record_to_two_members(ottla_fresh_broker, protocol):
 @HEARTBEATS_OFTEN
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=["eager", "cooperative", "consumer"])
 def test_rebalance_does_not_commit_what_is_being_handled(ottla_fresh_broker, protocol):
-    """With automatic commits, the records of a poll are committed by the next one, not before."""
+    """Automatic commits: the records of a poll are committed by the next one, not before."""
     fill(ottla_fresh_broker, "orders")
     settings = {
         "group_id": "workers",

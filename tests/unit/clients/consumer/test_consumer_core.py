@@ -116,7 +116,7 @@ def test_member_is_not_settled_while_its_group_rebalances(member, cluster):
 
 
 def test_more_is_fetched_when_a_poll_returns_records(runtime, cluster):
-    """Without another poll."""
+    """Records of a poll are followed by a fetch without another poll."""
     world = ConsumerWorld(runtime, cluster)
     world.assign(0)
     for value in "abc":
@@ -239,7 +239,7 @@ def test_group_metadata_are_those_of_the_last_poll(member, cluster):
 
 
 def test_group_metadata_before_the_first_poll_are_those_of_no_member(runtime, cluster):
-    """Also where partitions are assigned by hand; without a group there are none."""
+    """Assigned partitions have them as well; without a group there are none."""
     world = ConsumerWorld(runtime, cluster, group_id="g")
     world.subscribe()
     assert world.run(world.core.group_metadata()) == ("g", NO_MEMBERSHIP)
@@ -313,7 +313,7 @@ def test_committed_offsets_that_may_not_be_seen_are_an_error(runtime, cluster):
     ("level", "lag"), [("read_uncommitted", 2), ("read_committed", 1)], ids=str
 )
 def test_lag_is_not_known_without_a_position(runtime, cluster, level, lag):
-    """Nor before the first fetch; it ends at what the reader may see."""
+    """Before the first fetch the lag is not known either; it ends at the last readable record."""
     world = ConsumerWorld(runtime, cluster, isolation_level=level, max_poll_records=1)
     world.write("a", "b", "c")
 
@@ -380,7 +380,7 @@ def test_pattern_that_cannot_be_matched_in_time_is_an_error(runtime, cluster):
 def test_metadata_of_a_subscription_are_asked_for_before_the_group_has_assigned_anything(
     runtime, cluster
 ):
-    """So they are there when it has; and partitions that get a leader are fetched at once."""
+    """The metadata are there when the group assigns; a partition gets fetches with its leader."""
     cluster.leaders["pages", 0] = -1
     world = ConsumerWorld(runtime, cluster, group_id="g")
     cluster[0].on(JoinGroupRequest, "hold", world.join)

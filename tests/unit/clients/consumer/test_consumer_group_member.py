@@ -151,7 +151,7 @@ def test_member_says_everything_after_a_lost_answer(world, coordinator):
 
 
 def test_refusal_for_good_is_raised_by_poll(world, coordinator):
-    """And not tried again in silence."""
+    """A final refusal is raised, and not tried again in silence."""
     coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError) as caught:
         world.poll(4 * INTERVAL_MS)
@@ -456,7 +456,7 @@ def test_heartbeat_goes_to_the_coordinator_that_is_there(runtime, coordinator, j
 
 
 def test_assignor_of_the_broker_is_named_once(runtime, cluster, coordinator, journal):
-    """With the first heartbeat."""
+    """Only the first heartbeat names the assignor."""
     world = new_world(runtime, cluster, coordinator, journal, group_remote_assignor="range")
     world.poll(2 * INTERVAL_MS)
 

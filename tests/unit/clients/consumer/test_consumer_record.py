@@ -74,7 +74,7 @@ def offsets(batches) -> list[int]:
 
 
 def test_batches_are_taken_whole_and_the_position_moves_behind_them():
-    """Also where the first one begins before the position; then nothing is left."""
+    """A first batch that begins before the position is taken as well; then nothing is left."""
     found = fetch(stored(0, b"a", b"b"), stored(2, b"c", epoch=4), position=1)
 
     assert offsets(found.take_batches()) == [0, 2]
@@ -241,7 +241,7 @@ def test_record_that_cannot_be_deserialized_is_named_after_those_before_it():
 
 
 def test_damage_is_not_looked_for_where_that_is_not_wanted():
-    """check.crcs=false."""
+    """The setting check.crcs=false leaves out the check."""
     found = fetch()
     batches = split_batches(bytes(damaged(stored(0, b"a"))))
     found = CompletedFetch(found.state, batches, Decoding(check_crcs=False), None)

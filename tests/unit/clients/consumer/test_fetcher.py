@@ -138,7 +138,7 @@ def test_replica_whose_broker_is_not_known_yet_is_read_with_fresh_metadata(world
 
 
 def test_offset_out_of_range_begins_anew(world):
-    """auto.offset.reset=earliest."""
+    """The setting auto.offset.reset=earliest begins at the first record."""
     world.write("a")
     world.call(world.core.seek, PARTITION, 99)
 

@@ -117,7 +117,7 @@ def test_member_begins_at_the_committed_offsets(world):
 
 
 def test_heartbeats_go_on_without_polls(world, cluster):
-    """One every heartbeat.interval.ms."""
+    """A member sends one heartbeat every heartbeat.interval.ms."""
     join(world)
     world.advance(9_100)
 
@@ -596,7 +596,7 @@ def test_member_that_is_not_in_the_group_any_more_is_as_one_that_never_was(
 
 
 def test_lost_member_sends_no_heartbeats_and_a_new_one_does(world, cluster):
-    """Nor does one that has left; each sends one every heartbeat.interval.ms."""
+    """A member that has left sends none; each other sends one every heartbeat.interval.ms."""
     join(world)
     lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
     cluster[0].on(HeartbeatRequest, lost, HeartbeatResponse())

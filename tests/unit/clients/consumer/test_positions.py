@@ -123,7 +123,7 @@ def test_lookup_is_repeated_with_growing_pauses(runtime, cluster):
 
 
 def test_topic_that_a_consumer_reads_is_asked_for_until_it_is_there(runtime, cluster):
-    """Also after somebody has asked about it, and was told that there is none."""
+    """A topic is asked for also after another caller has asked about it, and there was none."""
     count = cluster.topics.pop("pages")
     world = ConsumerWorld(runtime, cluster)
     world.assign(0)

@@ -248,7 +248,7 @@ def test_validation_is_repeated_after_a_lost_connection(world, cluster):
 
 
 def test_validation_is_repeated_where_the_answer_leaves_the_partition_out(world, cluster):
-    """After a pause."""
+    """The request is repeated after a pause."""
     world.read("a")
     empty = OffsetForLeaderEpochResponse()
     cluster[0].on(OffsetForLeaderEpochRequest, empty, empty, epoch_ends(0, 1))
@@ -280,7 +280,7 @@ def test_consumer_that_is_closed_asks_no_leader_any_more(world, caplog):
 
 
 def test_fetch_follows_the_answer_at_once(world, cluster):
-    """Without another poll."""
+    """The fetch follows without another poll."""
     world.read("a")
     cluster[0].on(OffsetForLeaderEpochRequest, "hold")
     world.learn(1)
@@ -395,7 +395,7 @@ def test_metadata_that_stay_older_are_believed_in_the_end(runtime, cluster):
 
 
 def test_position_is_committed_with_the_epoch_of_the_last_batch(runtime, cluster):
-    """So that whoever goes on there can tell whether the log is still the same."""
+    """The next reader can find out by the epoch whether the log is still the same."""
     world = EpochWorld(runtime, cluster, group_id="report")
     world.read("a", epoch=0)
     world.epoch(4)

@@ -97,7 +97,7 @@ def test_each_topic_is_shared_among_its_own_readers():
     ],
 )
 def test_filters_match_whole_names(pattern, regex, expected):
-    """And Kafka's own topics only where that is asked for."""
+    """Filters match Kafka's own topics only where that is asked for."""
     registration = ConsumerRegistration({regex: 2}, pattern)
     topics = ["a", "b", "abc", "__consumer_offsets"]
 

@@ -82,7 +82,7 @@ def batch(value: bytes, offset: int = 0) -> bytes:
 
 
 def test_fetches_of_several_partitions_are_one_request(consumer, cluster):
-    """With what each wants, and all together as the limit; only leaders answer, so no new ids."""
+    """The request has a limit for each partition and for all; only leaders answer."""
     answer = fetched(("pages", 0, 0, batch(b"a")), ("pages", 2, 0, None), ("orders", 0, 1, b""))
     cluster[0].on(ProtocolFetchRequest, answer)
     requests = [
@@ -251,7 +251,7 @@ def sent(cluster) -> list[list[tuple[str, int, list[tuple]]]]:
 
 
 def test_messages_of_several_partitions_are_one_request(producer, cluster, runtime):
-    """With their keys, and their times if they have any."""
+    """The request has their keys, and their times if they have any."""
     cluster[0].on(ProduceRequest, produced())
     runtime.advance(10_000)
     now_ms = runtime.clock.now_ms()

@@ -167,7 +167,7 @@ def test_offsets_that_the_group_had_are_not_written_again(old_world, connect):
 
 
 def test_offsets_are_committed_from_time_to_time(old_world, connect):
-    """autocommit.interval.ms."""
+    """Offsets are committed every autocommit.interval.ms."""
     old_world.world.write("a")
     (stream,) = pages_of(
         connect(autocommit_interval_ms=5000, autooffset_reset="smallest"), old_world
@@ -181,7 +181,7 @@ def test_offsets_are_committed_from_time_to_time(old_world, connect):
 
 @pytest.mark.parametrize(("is_automatic", "expected"), [(True, 1), (False, None)])
 def test_shutdown_commits_where_commits_are_automatic(old_world, connect, is_automatic, expected):
-    """Else the application does that."""
+    """Where commits are not automatic, the application commits."""
     old_world.world.write("a", "b")
     connector = connect(
         autocommit_enable=is_automatic, autocommit_interval_ms=10**6, autooffset_reset="smallest"
@@ -386,7 +386,7 @@ def test_full_stream_does_not_hold_up_another(old_world, connect):
 
 
 def test_offset_that_the_log_does_not_have_is_reset(old_world, connect):
-    """As autooffset.reset says."""
+    """The offset is reset as autooffset.reset says."""
     old_world.world.write("a")
     old_world.commit(0, 50)
     (stream,) = pages_of(connect(autooffset_reset="smallest"), old_world)
@@ -407,7 +407,7 @@ def test_error_of_a_fetch_reaches_the_reader(old_world, connect):
 
 
 def test_positions_that_cannot_be_found_reach_the_reader(old_world, connect):
-    """With the reason; autooffset.reset cannot say where to begin."""
+    """The reader gets the reason; autooffset.reset cannot say where to begin."""
     row = ListOffsetsPartitionResponse(
         partition_index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
     )
@@ -735,7 +735,7 @@ def test_consumer_is_named_by_its_host_and_a_number_if_it_has_no_name(runtime):
     ("host", "expected"), [("h", "h:9092"), ("10.0.0.1", "10.0.0.1:9092"), ("::1", "[::1]:9092")]
 )
 def test_address_of_a_broker_is_as_settings_have_it(host, expected):
-    """With brackets where the host has colons."""
+    """The address has brackets where the host has colons."""
     assert address(Node(0, host, 9092)) == expected
 
 

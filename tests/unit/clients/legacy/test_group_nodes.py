@@ -107,7 +107,7 @@ def test_only_what_is_ones_own_is_given_up(play):
 
 
 def test_offsets_are_made_written_and_made_again(play):
-    """Also where a tool has made or deleted them meanwhile."""
+    """Offsets are written also where a tool has made or deleted their nodes meanwhile."""
 
     async def scenario(nodes: ConsumerNodes) -> None:
         registry = nodes.registry

@@ -138,7 +138,7 @@ def test_error_that_does_not_pass_is_raised_at_once(producer, old_world):
 
 
 def test_known_topic_is_not_looked_up_again(producer, old_world):
-    """Nor is a broker asked for it that did not have to make it."""
+    """No broker is asked for a topic that it did not have to create."""
     for _ in range(3):
         producer.send(ProducerData("pages", 0, ["a"]))
 
@@ -365,7 +365,7 @@ def test_events_that_could_not_be_sent_are_counted(broker, unique):
 
 
 def test_sync_producer_has_failed_at_nothing(producer):
-    """It raises instead."""
+    """The sync producer raises errors, and lists no failures."""
     assert producer.failed_count == 0
 
 

@@ -126,7 +126,7 @@ def test_a_full_queue_refuses_at_once_or_after_a_while_or_waits():
 
 
 def test_a_closed_producer_takes_nothing():
-    """And closing it twice does nothing."""
+    """A closed producer refuses messages, and closing it twice does nothing."""
     producer = AsyncProducer(config(), Handler(), CallbackHandler())
     producer.close()
     producer.close()

@@ -66,7 +66,7 @@ def test_send_tells_where_the_record_went(broker, topic):
 
 
 def test_send_tells_the_time_of_the_broker_where_it_decides(broker, unique):
-    """With LogAppendTime the timestamp is the broker's."""
+    """The timestamp is the broker's where the topic has LogAppendTime."""
     name = create(broker, unique("append-time"), 1, message_timestamp_type="LogAppendTime")
     with Producer(broker.bootstrap_servers) as producer:
         metadata = producer.send(name, b"a", timestamp_ms=1234).result(LIMIT_SECONDS)
@@ -155,7 +155,7 @@ def test_record_above_the_limit_is_refused_at_once(broker, topic):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_largest_record_of_a_producer_is_taken_by_a_broker_and_read(broker, topic, codec):
-    """With default settings of all three; codecs make more of bytes that have no pattern."""
+    """The defaults of all three agree; codecs make more of bytes that have no pattern."""
     limit = ProducerConfig.keys["max.request.size"].default - BATCH_OVERHEAD - RECORD_OVERHEAD
     value = random.Random(1).randbytes(limit)
     with Producer(broker.bootstrap_servers, compression_type=codec) as producer:
@@ -189,13 +189,13 @@ def test_single_record_above_the_topics_limit_fails(broker, unique):
 
 
 def test_unknown_topic_is_created_or_waited_for(broker, unique):
-    """With automatic creation the first send makes the topic."""
+    """Where topics are created automatically, the first send makes the topic."""
     with Producer(broker.bootstrap_servers) as producer:
         assert producer.send(unique("made-by-send"), b"v").result(LIMIT_SECONDS).offset == 0
 
 
 def test_send_to_nobody_ends_at_max_block(unique):
-    """Without a broker, send() raises after max.block.ms and says why."""
+    """A send without a broker raises after max.block.ms, with the reason."""
     with (
         Producer("127.0.0.1:9", max_block_ms=200) as producer,
         pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:9"),

@@ -80,7 +80,7 @@ def test_calls_have_time_although_their_limits_are_short(producer_of, world, run
 def test_batches_are_waited_for_as_long_as_the_limit_lasts(
     producer_of, runtime, waits, call, timeout, expected
 ):
-    """Without one it is delivery.timeout.ms and a little; all batches together have that time."""
+    """The limit without a timeout is delivery.timeout.ms and a little, for all batches together."""
     is_transactional = call.endswith("transaction")
     producer = producer_of(transactional_id="till" if is_transactional else None, **SHORT)
     if is_transactional:

@@ -262,7 +262,7 @@ def test_memory_of_a_batch_is_released_once(world):
     [([0, 1], [1], [1]), ([0, 1], [], [0, 1]), ([0], [0], [0])],
 )
 def test_sticky_records_go_where_there_is_a_leader(world, partitions, available, expected):
-    """Without any leader they wait at all partitions; a single one is never left."""
+    """Records wait at all partitions where none has a leader; a single partition is never left."""
     topic = world.accumulator.topic("u")
     topic.update(partitions, available)
     for _ in range(25):
@@ -273,7 +273,7 @@ def test_sticky_records_go_where_there_is_a_leader(world, partitions, available,
 
 
 def test_sticky_records_go_elsewhere_after_a_batch(world):
-    """Without a key, one batch's worth of records goes to each partition in turn."""
+    """One batch's worth of records without a key goes to each partition in turn."""
     partitions = [future._batch.topic_partition.partition for future in world.add(30, None)]
 
     assert partitions == [0] * 10 + [1] * 10 + [0] * 10

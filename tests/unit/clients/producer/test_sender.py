@@ -348,7 +348,7 @@ def test_batch_that_may_be_there_holds_back_new_ones_only(runtime, cluster):
 
 
 def test_refused_producer_id_fails_what_waits_for_it(runtime, cluster):
-    """Without permission nothing can be sent, and nothing hangs."""
+    """Nothing can be sent without permission, and nothing hangs."""
     world = ProducerWorld(runtime, cluster)
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     cluster[0].on(InitProducerIdRequest, InitProducerIdResponse(error_code=code))

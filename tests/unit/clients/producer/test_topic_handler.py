@@ -185,6 +185,6 @@ def test_child_that_was_forked_sends_its_own_lines(broker, unique, app, handle):
     [({"acks": "some"}, "acks"), ({"queue_size": 0}, "queue_size=0: must be at least 1")],
 )
 def test_settings_are_checked_where_logging_is_set_up(settings, text):
-    """And not in a thread that nobody looks at."""
+    """A wrong setting is an error of the caller, and not of a thread that nobody looks at."""
     with pytest.raises((ConfigError, ValueError), match=text):
         TopicHandler("logs", "127.0.0.1:9092", **settings)

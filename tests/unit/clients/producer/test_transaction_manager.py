@@ -143,7 +143,7 @@ def test_batch_that_was_numbered_anew_may_be_refused_again(manager):
 
 @pytest.mark.parametrize("error", sorted(FENCED))
 def test_fenced_producer_goes_on_under_another_id(manager, error):
-    """Without transactions: the batch is numbered anew as soon as the new id is there."""
+    """The batch of an idempotent producer is numbered anew as soon as the new id is there."""
     answered(manager, sent(manager))
     batch = sent(manager)
     assert manager.may_retry(batch, error)
@@ -280,7 +280,7 @@ def test_partition_that_waits_for_its_new_epoch_is_not_sent_to(manager):
 
 
 def test_error_about_numbers_is_final_for_a_batch_that_has_none(manager):
-    """And one about anything else is not about these."""
+    """An error about anything else is not about sequence numbers."""
     assert not manager.may_retry(new_batch(), OUT_OF_ORDER)
     assert not manager.may_retry(sent(manager), ErrorCode.MESSAGE_TOO_LARGE)
 

@@ -82,7 +82,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(broker, unique):
 
 
 def test_open_transaction_holds_back_the_readers_of_committed_records(broker, unique):
-    """Also those records behind it that are in no transaction."""
+    """Readers do not get records behind it either, even if these are in no transaction."""
     topic = create(broker, unique("open"))
     with Producer(broker.bootstrap_servers) as plain, new_producer(broker, topic) as producer:
         plain.send(topic, "before").result(LIMIT_SECONDS)

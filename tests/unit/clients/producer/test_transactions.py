@@ -65,7 +65,7 @@ def test_state_follows_only_as_the_table_says(state, following):
 
 
 def test_nothing_but_an_abort_follows_an_abortable_error():
-    """And nothing at all follows a fatal one."""
+    """No call at all is allowed after a fatal error."""
     assert NEXT_STATES[S.ABORTABLE_ERROR] - {S.FATAL_ERROR} == {S.ABORTING}
     assert NEXT_STATES[S.FATAL_ERROR] == frozenset()
 
@@ -111,7 +111,7 @@ def test_partitions_are_named_again_in_the_next_transaction(world):
 
 
 def test_partitions_are_not_named_where_produce_does_it(runtime, cluster):
-    """Nor are groups, in a cluster with transaction.version 2; each end begins an epoch."""
+    """Groups are not named either with transaction.version 2; each end begins an epoch."""
     cluster.features["transaction.version"] = 2
     world = TransactionWorld(runtime, cluster).begun()
     cluster[0].on(EndTxnRequest, world.end_with_bump)
@@ -768,7 +768,7 @@ def test_records_outside_of_a_transaction_are_refused(runtime, cluster):
 
 
 def test_init_without_a_coordinator_ends_in_time(runtime, cluster):
-    """And succeeds when it is called again and there is one."""
+    """The call succeeds when it is made again and there is a coordinator."""
     world = TransactionWorld(runtime, cluster)
     default = cluster[0].answers[FindCoordinatorRequest]
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE

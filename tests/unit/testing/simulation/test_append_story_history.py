@@ -54,7 +54,7 @@ def test_part_of_a_transaction_is_noticed(end, there):
     ],
 )
 def test_whole_transaction_is_right(end, p0, p1):
-    """So is one whose end nobody knows, if it is there in all partitions or in none."""
+    """A transaction whose end nobody knows is right if it is there in all partitions or in none."""
     assert list(history((0, 9, end, {b"a": P0, b"b": P1})).check(visible(p0, p1))) == []
 
 
