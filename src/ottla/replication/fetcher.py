@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from ottla.config.broker_config import BrokerConfig
@@ -26,6 +27,7 @@ from ottla.protocol.fetch import (
     ReplicaState,
 )
 from ottla.replication.follower_partition import (
+    NAMED_AT_ONCE,
     FollowerPartition,
     FollowerPhase,
     FollowerSession,
@@ -161,15 +163,16 @@ class ReplicaFetcher:
             timer.cancel()
 
     def _due(self, phase: FollowerPhase) -> list[FollowerPartition]:
-        """The touched partitions that are in this phase and whose backoff is over."""
+        """Touched partitions in this phase whose backoff is over, as many as one request names."""
         now_ms = self._runtime.clock.monotonic_ms()
-        return [
+        due = (
             follower
             for topic_partition in self._touched
             if (follower := self.followers.get(topic_partition)) is not None
             and follower.phase is phase
             and follower.retry_at_ms <= now_ms
-        ]
+        )
+        return list(islice(due, NAMED_AT_ONCE))
 
     def _delay(self, followers: Iterable[FollowerPartition], reason: str) -> None:
         now_ms = self._runtime.clock.monotonic_ms()
@@ -264,7 +267,10 @@ class ReplicaFetcher:
             request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=epoch)
         else:
             request.replica_id = self._broker_id
-        self._session.fill(request, self._wanted, touched, version)
+        left = self._session.fill(request, self._wanted, touched, version)
+        if left:
+            self._touched.update(dict.fromkeys(left))
+            request.max_wait_ms = 0
         return request
 
     def _wait_ms(self, most_ms: int) -> int:

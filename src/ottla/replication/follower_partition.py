@@ -254,6 +254,10 @@ class PartitionFetchState(NamedTuple):
     max_bytes: int
 
 
+NAMED_AT_ONCE: Final = 5_000
+"""Partitions in one request; with a topic for each they are fifteen thousand elements."""
+
+
 class FollowerSession:
     """What the leader knows that we want. Invariant: `known` is what it has in our session.
 
@@ -278,16 +282,18 @@ class FollowerSession:
         wanted: Mapping[TopicPartition, PartitionFetchState],
         touched: Iterable[TopicPartition],
         version: int,
-    ) -> None:
+    ) -> Sequence[TopicPartition]:
         """Have the request ask for all that is wanted, by naming what is new in it.
 
         Only what is `touched` may have changed since the request before. Where the request names
         topics by id, an older topic of the same name is forgotten: by name, it is replaced.
+        Returns what is left for the next request, since a leader takes no request of any size.
         """
         request.session_id, request.session_epoch = self._id, self._epoch
         known = self.known
         looked_at = touched if known else wanted
-        changed = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        news = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        changed, left = news[:NAMED_AT_ONCE], news[NAMED_AT_ONCE:]
         gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
         if version > LAST_VERSION_WITH_NAMES:
             gone.update(
@@ -300,6 +306,7 @@ class FollowerSession:
         self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
         if self._epoch != FIRST_EPOCH:
             request.forgotten_topics_data = _forgotten(gone)
+        return left
 
     def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
         """What the leader answers, by partition; KafkaError where the session cannot continue.

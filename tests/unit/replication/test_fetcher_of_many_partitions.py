@@ -10,6 +10,7 @@ from replica_world import LAG_MS, ReplicaWorld
 from ottla.errors import ErrorCode
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
+from ottla.replication import fetcher, follower_partition
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
@@ -97,6 +98,25 @@ def test_produce_to_one_of_many_partitions_reads_no_others(world, calls):
     # Two followers: what they get, their next offset, and the high watermark.
     assert calls["read_records"] < COUNT
     assert calls["on_follower_fetch"] < COUNT
+
+
+def test_followers_of_more_partitions_than_a_request_may_name_copy_all(settings, monkeypatch):
+    """After a start, and after an election, when they ask where epochs end."""
+    for module in (fetcher, follower_partition):
+        monkeypatch.setattr(module, "NAMED_AT_ONCE", 7)
+    world = ReplicaWorld(settings=settings)
+    try:
+        for topic_partition in PARTITIONS:
+            world.create(topic_partition=topic_partition)
+        world.advance(1_000)
+        elect_all(world, 2)
+        for topic_partition in PARTITIONS:
+            world.append(2, b"x", topic_partition=topic_partition)
+        world.advance(1_000)
+        ends = [world.brokers[3].log(each).log_end_offset for each in PARTITIONS]
+        assert ends == [1] * COUNT
+    finally:
+        world.close()
 
 
 def test_followers_hear_of_a_high_watermark_that_rises_alone(world):

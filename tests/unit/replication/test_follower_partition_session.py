@@ -14,6 +14,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.replication import follower_partition
 from ottla.replication.follower_partition import FollowerSession, PartitionFetchState
 from ottla.structs import TopicPartition
 
@@ -42,6 +43,20 @@ def test_session_names_only_what_has_changed():
     assert ask(session, {T0: wanted(), T1: wanted(5)}) == (7, 1, [1], [])
     session.accept(FetchResponse(session_id=7))
     assert ask(session, {T1: wanted(5)}) == (7, 2, [], [0])
+
+
+def test_session_of_very_many_partitions_is_told_of_some_at_a_time(monkeypatch):
+    """A leader takes no request of any size; what is left comes with the next one."""
+    monkeypatch.setattr(follower_partition, "NAMED_AT_ONCE", 2)
+    partitions = {TopicPartition("t", number): wanted() for number in range(5)}
+    session, left, named = FollowerSession(), (), []
+    for _ in range(3):
+        request = FetchRequest(topics=[], forgotten_topics_data=[])
+        left = session.fill(request, partitions, left, FetchRequest.max_version)
+        session.accept(FetchResponse(session_id=7))
+        named.append([p.partition for topic in request.topics for p in topic.partitions])
+
+    assert (named, left) == ([[0, 1], [2, 3], [4]], [])
 
 
 def test_session_that_was_not_granted_names_everything_again():

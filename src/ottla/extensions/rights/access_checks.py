@@ -86,6 +86,7 @@ from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Answer, Apis, Handler, is_follower
+from ottla.server.handlers.metadata import is_too_old_for_ids
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
@@ -708,7 +709,7 @@ class TopicChecks:
         is_old = asking.context.api_version < NULL_FOR_ALL_VERSION
         if body.topics is None or (is_old and not body.topics):
             asking.amend(partial(_show_topics, asking))
-        else:
+        elif not is_too_old_for_ids(asking.context, body):  # which refuses all of it
             self._check_named(asking, body, body.topics)
         if body.include_topic_authorized_operations:
             asking.amend(partial(_tell_of_topics, asking))

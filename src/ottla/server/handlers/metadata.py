@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
+FIRST_VERSION_WITH_IDS = 12
+"""Versions 10 and 11 have the field of the id already, but no answer without a name."""
 BROKER_ENDPOINT_TYPE = 1
 SLICE_PARTITIONS = 1000
 MAX_CREATIONS_A_SECOND = 50
@@ -120,6 +122,8 @@ class MetadataHandler:
     def handle_metadata(
         self, context: RequestContext, body: MetadataRequest
     ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+        if is_too_old_for_ids(context, body):
+            return refused(body)
         missing = self._creatable(context, body)
         if missing:
             return self._create_then_answer(context, body, missing)
@@ -391,6 +395,24 @@ class MetadataHandler:
             partitions=partitions,
             topic_authorized_operations=topic_operations(True),
         )
+
+
+def is_too_old_for_ids(context: RequestContext, body: MetadataRequest) -> bool:
+    """Whether a request asks by ids, or without a name, in a version that cannot be answered."""
+    return context.api_version < FIRST_VERSION_WITH_IDS and any(
+        topic.name is None or topic.topic_id != NO_UUID for topic in body.topics or ()
+    )
+
+
+def refused(body: MetadataRequest) -> MetadataResponse:
+    """The answer to an older request that asks by ids: INVALID_REQUEST for all of its topics."""
+    error = int(ErrorCode.INVALID_REQUEST)
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=error, name=topic.name or "")
+            for topic in body.topics or ()
+        ]
+    )
 
 
 def _known_topic(

@@ -341,6 +341,18 @@ def test_all_topics_are_an_empty_list_in_version_0_alone(cache, handler):
     assert named(handler, by_name("a"), version=0).keys() == {"a"}
 
 
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("name", ["t", None])
+def test_older_request_by_ids_is_refused(handler, version, name):
+    """Its version has a field for the id, and no answer without a name could be encoded."""
+    by_id = MetadataRequestTopic(name=name, topic_id=UUID(int=9))
+    refused = ErrorCode.INVALID_REQUEST
+
+    assert named(handler, by_id, by_name("t"), version=version) == dict.fromkeys(
+        (name or "", "t"), refused
+    )
+
+
 def test_topic_is_found_by_its_id(handler):
     """One that is not known is told by the id alone."""
     wanted = [MetadataRequestTopic(name=None, topic_id=UUID(int=each)) for each in (7, 9)]
