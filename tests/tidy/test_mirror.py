@@ -137,6 +137,14 @@ ELSEWHERE = (
         "extensions/measures/login_metrics",
     ),
     Elsewhere(
+        "tests/unit/extensions/measures/test_broker_metrics_parts.py",
+        "what each part of a broker shows is tested together, and read as one page",
+        "extensions/measures/topic_metrics extensions/measures/replica_metrics "
+        "extensions/measures/controller_metrics extensions/measures/coordinator_metrics "
+        "extensions/measures/network_metrics extensions/measures/server_metrics "
+        "extensions/measures/domains",
+    ),
+    Elsewhere(
         "tests/unit/extensions/measures/test_request_log.py",
         "the log of requests is turned on and off while a broker serves",
         "extensions/measures/request_log_switch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.extensions.measures.domains import LOG
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from ottla.log.log_manager import LogManager
     from ottla.replication.replica_manager import ReplicaManager
 
-LOG: Final = "kafka.log"
 LATE_MS: Final = 5 * 60 * 1000
 """By so much must a transaction have outlived the longest timeout to count as late, as in Kafka."""
 

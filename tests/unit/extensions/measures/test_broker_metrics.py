@@ -9,7 +9,11 @@ from http_pages import bean, get, metrics_of, scrape
 
 import ottla
 from ottla.errors import KafkaError
-from ottla.extensions.measures.broker_metrics import STATE_WORDS, ControllerState, controller_state
+from ottla.extensions.measures.controller_metrics import (
+    STATE_WORDS,
+    ControllerState,
+    controller_state,
+)
 from ottla.extensions.measures.measures import Measures
 from ottla.testing import InProcessBroker, wait_until
 

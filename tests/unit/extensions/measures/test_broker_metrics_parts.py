@@ -9,10 +9,17 @@ import pytest
 from broker_world import BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.extensions.measures import broker_metrics
+from ottla.extensions.measures import (
+    controller_metrics,
+    coordinator_metrics,
+    network_metrics,
+    replica_metrics,
+    server_metrics,
+    topic_metrics,
+)
 from ottla.extensions.measures.measures import Measures
 from ottla.metrics import MetricsReporter
-from ottla.metrics.metrics_registry import MetricsRegistry, attributes
+from ottla.metrics.metrics_registry import Kind, MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
@@ -154,7 +161,7 @@ def test_bytes_of_disks_are_those_that_the_system_counts(text):
     count = shown.value("yammer-metrics-count")
     assert count > 50
     registry = shown.registry
-    kafka = broker_metrics.Kind.KAFKA
+    kafka = Kind.KAFKA
     beans = [f.name.name for f, _, _ in registry.read() if f.kind is not kafka]
     assert count == len(beans) - 1
     if text is not None:
@@ -184,7 +191,7 @@ def test_topics_have_meters_while_they_are_here(shown):
     stats = Stats()
     copied = {"a": SimpleNamespace(bytes=5), "b": SimpleNamespace(bytes=6)}
     replicas = SimpleNamespace(stats=stats, fetchers=SimpleNamespace(copied=copied))
-    broker_metrics.of_topics(shown.registry, replicas)
+    topic_metrics.of_topics(shown.registry, replicas)
     shown.registry.start()
 
     def counts():
@@ -234,8 +241,8 @@ def test_partitions_with_few_replicas_in_sync_are_counted(
     one = partition(committed, is_leader=is_leader)
     stats = SimpleNamespace(isr_shrinks=1, isr_expands=2, failed_isr_updates=3)
     replicas = SimpleNamespace(partitions={T0: one}, stats=stats, offline_partitions={T1})
-    broker_metrics.of_replicas(shown.registry, replicas)
-    broker_metrics.of_partitions(shown.registry, replicas)
+    replica_metrics.of_replicas(shown.registry, replicas)
+    replica_metrics.of_partitions(shown.registry, replicas)
     names = ("UnderReplicatedPartitions", "UnderMinIsrPartitionCount", "AtMinIsrPartitionCount")
 
     assert [shown.value(name) for name in names] == [under_replicated, under, at]
@@ -269,7 +276,7 @@ def test_followers_show_their_lag_and_what_they_copy(shown):
     fetchers = SimpleNamespace(
         followers=lambda: iter(followers), copied={Node(2, "two", 9092): numbers}
     )
-    broker_metrics.of_fetchers(shown.registry, SimpleNamespace(fetchers=fetchers), True)
+    replica_metrics.of_fetchers(shown.registry, SimpleNamespace(fetchers=fetchers), True)
 
     assert shown.read("MaxLag")[("Replica",)]["Value"] == 7
     assert shown.read("FailedPartitionsCount")[("Replica",)]["Value"] == 2
@@ -296,7 +303,7 @@ def test_requests_that_wait_are_counted_by_kind(shown):
         follower_fetches=purgatory(3),
         delete_records=purgatory(4),
     )
-    broker_metrics.of_purgatories(shown.registry, delayed)
+    replica_metrics.of_purgatories(shown.registry, delayed)
     sizes = {tags: each["Value"] for tags, each in shown.read("PurgatorySize").items()}
     waiting = {tags: each["Value"] for tags, each in shown.read("NumDelayedOperations").items()}
 
@@ -353,7 +360,7 @@ def test_controller_shows_what_is_wrong_with_leaders(shown):
     controller = SimpleNamespace(
         context=context, is_active=True, events=events, unclean_elections=2
     )
-    broker_metrics.of_controller(shown.registry, controller)
+    controller_metrics.of_controller(shown.registry, controller)
     assert shown.value("PreferredReplicaImbalanceCount") == 1
     assert shown.value("OfflinePartitionsCount") == 1
     assert (shown.value("GlobalPartitionCount"), shown.value("ActiveBrokerCount")) == (3, 2)
@@ -379,7 +386,7 @@ def test_groups_are_counted_by_their_states(shown):
     manager = SimpleNamespace(
         groups=lambda: iter(groups), counts=counts, partitions=SimpleNamespace(last_loads_ms=[2, 4])
     )
-    broker_metrics.of_groups(shown.registry, manager)
+    coordinator_metrics.of_groups(shown.registry, manager)
     states = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty")
 
     assert [shown.value(f"NumGroups{state}") for state in states] == [0, 0, 2, 1]
@@ -410,7 +417,7 @@ def test_traffic_is_that_of_closed_connections_and_of_open_ones(shown):
         traffic={"A": closed},
         sasl={"B": SimpleNamespace(counts=logins)},
     )
-    broker_metrics.of_processor(shown.registry, processor)
+    network_metrics.of_processor(shown.registry, processor)
     shown.registry.start()
     shown.runtime.advance(TICK_MS)
     found = shown.read("socket-server-metrics")
@@ -429,10 +436,10 @@ def test_loop_shows_the_share_in_which_it_has_nothing_to_do(shown, monkeypatch):
     """Over the last two ticks; its seconds of rest only grow."""
     busy = SimpleNamespace(ns=10**9)
     monkeypatch.setattr(
-        broker_metrics, "BusyTime", lambda: SimpleNamespace(read_ns=lambda: busy.ns)
+        network_metrics, "BusyTime", lambda: SimpleNamespace(read_ns=lambda: busy.ns)
     )
     shown.runtime.clock.advance(10**6)
-    broker_metrics.of_loop(shown.registry)
+    network_metrics.of_loop(shown.registry)
     shown.registry.start()
     share = "NetworkProcessorAvgIdlePercent"
     assert shown.value(share) == 0
@@ -448,7 +455,7 @@ def test_loop_shows_the_share_in_which_it_has_nothing_to_do(shown, monkeypatch):
 def test_session_at_the_registry_is_shown(shown):
     """Its state now, and how often it was lost, ended or came back."""
     callbacks = []
-    broker_metrics.of_session(shown.registry, SimpleNamespace(watch_session=callbacks.append))
+    server_metrics.of_session(shown.registry, SimpleNamespace(watch_session=callbacks.append))
     (follow,) = callbacks
     states, connected = [], []
     for state in (
@@ -473,7 +480,7 @@ def test_requests_to_zookeeper_are_timed(shown):
     """As long as that is the registry."""
     config = BrokerConfig.parse({"zookeeper.connect": "here:2181"})
     zookeeper = ZooKeeperRegistry(shown.runtime, ZooKeeperSettings.of(config, None))
-    broker_metrics.of_session(shown.registry, zookeeper)
+    server_metrics.of_session(shown.registry, zookeeper)
     zookeeper.session.on_latency(5)
 
     assert shown.read("ZooKeeperRequestLatencyMs")[()]["Max"] == 5
@@ -483,7 +490,7 @@ def test_certificates_are_shown_by_their_listeners(shown):
     """Their days, and the changes of their files that were refused."""
     listener = SimpleNamespace(days_left=lambda now_ms: 30.5, rejected_count=2)
     processor = SimpleNamespace(tls={"SSL": listener})
-    broker_metrics.of_certificates(shown.registry, processor, shown.runtime.clock)
+    network_metrics.of_certificates(shown.registry, processor, shown.runtime.clock)
 
     assert shown.read("DaysLeft")[("SSL",)]["Value"] == 30.5
     assert shown.read("RejectedChanges")[("SSL",)]["Value"] == 2

@@ -1,0 +1,188 @@
+"""What the controller knows, elects and does, as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.extensions.measures.domains import CONTROLLER
+from ottla.metrics.metrics_registry import (
+    FamilyName,
+    MetricsRegistry,
+)
+
+if TYPE_CHECKING:
+    from ottla.controller.controller import Controller
+    from ottla.controller.controller_context import ControllerContext
+
+
+class ControllerState:
+    """What the controller is doing, as the number that Kafka has for it."""
+
+    IDLE = 0
+    CHANGE = 1
+    BROKER_CHANGE = 2
+    TOPIC_CHANGE = 3
+    TOPIC_DELETION = 4
+    REASSIGNMENT = 5
+    AUTO_BALANCE = 6
+    MANUAL_BALANCE = 7
+    CONTROLLED_SHUTDOWN = 8
+    ISR_CHANGE = 9
+    LEADER_AND_ISR_RESPONSE = 10
+    LOG_DIR_CHANGE = 11
+    UNCLEAN_ELECTION = 13
+    LIST_REASSIGNMENT = 15
+
+
+STATE_WORDS: Final[tuple[tuple[str, int], ...]] = (
+    ("unclean election", ControllerState.UNCLEAN_ELECTION),
+    ("preferred_replica_election", ControllerState.MANUAL_BALANCE),
+    ("elect leaders", ControllerState.MANUAL_BALANCE),
+    ("election", ControllerState.CHANGE),
+    ("/brokers/ids", ControllerState.BROKER_CHANGE),
+    ("log dir failure", ControllerState.LOG_DIR_CHANGE),
+    ("log_dir_event", ControllerState.LOG_DIR_CHANGE),
+    ("delete", ControllerState.TOPIC_DELETION),
+    ("StopReplica", ControllerState.TOPIC_DELETION),
+    ("LeaderAndIsr", ControllerState.LEADER_AND_ISR_RESPONSE),
+    ("alter partitions", ControllerState.ISR_CHANGE),
+    ("controlled shutdown", ControllerState.CONTROLLED_SHUTDOWN),
+    ("list reassignments", ControllerState.LIST_REASSIGNMENT),
+    ("reassign", ControllerState.REASSIGNMENT),
+    ("leader rebalance", ControllerState.AUTO_BALANCE),
+    ("topic", ControllerState.TOPIC_CHANGE),
+    ("partitions", ControllerState.TOPIC_CHANGE),
+)
+"""The first word that is in the name of an event says what the controller does in it."""
+
+EVENT_TIMERS: Final[dict[int, str]] = {
+    ControllerState.CHANGE: "ControllerChange",
+    ControllerState.BROKER_CHANGE: "LeaderElection",
+    ControllerState.TOPIC_CHANGE: "TopicChange",
+    ControllerState.TOPIC_DELETION: "TopicDeletion",
+    ControllerState.REASSIGNMENT: "PartitionReassignment",
+    ControllerState.AUTO_BALANCE: "AutoLeaderBalance",
+    ControllerState.MANUAL_BALANCE: "ManualLeaderBalance",
+    ControllerState.CONTROLLED_SHUTDOWN: "ControlledShutdown",
+    ControllerState.ISR_CHANGE: "IsrChange",
+    ControllerState.LEADER_AND_ISR_RESPONSE: "LeaderAndIsrResponseReceived",
+    ControllerState.LOG_DIR_CHANGE: "LogDirChange",
+    ControllerState.UNCLEAN_ELECTION: "UncleanLeaderElectionEnable",
+    ControllerState.LIST_REASSIGNMENT: "ListPartitionReassignment",
+}
+
+
+def controller_state(event: str) -> int:
+    """The state of the controller while it works on an event."""
+    found = (state for word, state in STATE_WORDS if word in event)
+    return next(found, ControllerState.IDLE)
+
+
+def offline_partition_count(context: ControllerContext) -> int:
+    """Partitions without a live leader, but for those of topics that are being deleted."""
+    return sum(
+        not context.has_live_leader(partition)
+        for partition in context.all_partitions()
+        if not context.is_to_be_deleted(partition)
+    )
+
+
+def imbalance_count(context: ControllerContext) -> int:
+    """Partitions that another replica than the preferred one leads."""
+    count = 0
+    for partition in context.all_partitions():
+        state = context.state(partition)
+        if state is not None and not context.is_to_be_deleted(partition):
+            count += state.leader != context.assignment(partition).replicas[0]
+    return count
+
+
+def _read_context(controller: Controller, read: Callable[[ControllerContext], int]) -> int:
+    return read(controller.context)
+
+
+def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
+    """The cluster as its controller sees it; 0 on brokers that are not the controller."""
+    gauges: dict[str, tuple[str, Callable[[ControllerContext], int]]] = {
+        "OfflinePartitionsCount": ("Partitions without a leader.", offline_partition_count),
+        "PreferredReplicaImbalanceCount": (
+            "Partitions that another replica than the preferred one leads.",
+            imbalance_count,
+        ),
+        "GlobalTopicCount": ("Topics of the cluster.", lambda each: len(each.topics)),
+        "GlobalPartitionCount": (
+            "Partitions of the cluster.",
+            lambda each: sum(len(topic.partitions) for topic in each.topics.values()),
+        ),
+        "ActiveBrokerCount": ("Brokers that are registered.", lambda each: len(each.brokers)),
+        "TopicsToDeleteCount": (
+            "Topics that are being deleted.",
+            lambda each: len(each.topics_to_delete),
+        ),
+        "ReplicasToDeleteCount": (
+            "Replicas of topics that are being deleted.",
+            lambda each: sum(
+                len(each.replicas_of(each.topics[name].partitions))
+                for name in each.topics_to_delete
+            ),
+        ),
+        "TopicsIneligibleToDeleteCount": (
+            "Topics whose deletion waits for a broker or a disk that is away.",
+            lambda each: len({replica.topic_partition.topic for replica in each.held_back()}),
+        ),
+        "ReplicasIneligibleToDeleteCount": (
+            "Replicas whose deletion waits for it.",
+            lambda each: len(each.held_back()),
+        ),
+    }
+    for name, (doc, read) in gauges.items():
+        family = FamilyName(CONTROLLER, "KafkaController", name)
+        registry.gauge(family, doc, partial(_read_context, controller, read))
+    registry.gauge(
+        FamilyName(CONTROLLER, "KafkaController", "ActiveControllerCount"),
+        "Whether this broker is the controller: 1 in the whole cluster.",
+        lambda: int(controller.is_active),
+    )
+    registry.gauge(
+        FamilyName(CONTROLLER, "KafkaController", "ControllerState"),
+        "What the controller is doing, as Kafka's number for it; 0 is nothing.",
+        lambda: controller_state(controller.events.under_way),
+    )
+    registry.meter(
+        FamilyName(CONTROLLER, "ControllerStats", "UncleanLeaderElectionsPerSec"),
+        "Leaders that were elected without being in sync: records may be lost.",
+        lambda: controller.unclean_elections,
+        "elections",
+    )
+    of_controller_events(registry, controller)
+
+
+def of_controller_events(registry: MetricsRegistry, controller: Controller) -> None:
+    """How long events of the controller wait, and how long they take."""
+    events = controller.events
+    registry.gauge(
+        FamilyName(CONTROLLER, "ControllerEventManager", "EventQueueSize"),
+        "Events that wait for the controller.",
+        lambda: len(events),
+    )
+    waits = registry.histogram(
+        FamilyName(CONTROLLER, "ControllerEventManager", "EventQueueTimeMs"),
+        "How long events waited for the controller, in ms.",
+    )
+    timers = {
+        state: registry.timer(
+            FamilyName(CONTROLLER, "ControllerStats", f"{name}RateAndTimeMs"),
+            "How often this was done, and how long it took, in ms.",
+        )
+        for state, name in EVENT_TIMERS.items()
+    }
+
+    def on_event(name: str, waited_ms: int, took_ms: int) -> None:
+        waits.update(waited_ms, registry.now_ms)
+        timer = timers.get(controller_state(name))
+        if timer is not None:
+            timer.update(took_ms, registry.now_ms)
+
+    events.on_event = on_event
