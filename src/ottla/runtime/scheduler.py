@@ -76,6 +76,10 @@ class PeriodicTimer:
         self._callback()
 
 
+TIMERS_AT_ONCE: Final = 300
+"""Thousands of sessions may end at one moment; other clients are served between them."""
+
+
 class LoopScheduler:
     """The scheduler of an asyncio loop: timers share one timing wheel, the wheel one loop timer.
 
@@ -147,7 +151,7 @@ class LoopScheduler:
 
     def _advance(self) -> None:
         self._handle = None
-        self._timer.advance(self._clock.monotonic_ms())
+        self._timer.advance(self._clock.monotonic_ms(), TIMERS_AT_ONCE)
         # A callback may have armed the loop timer for a task of its own: the earliest one counts.
         self._arm(self._clock.monotonic_ms())
 

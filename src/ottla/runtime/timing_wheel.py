@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable
 from itertools import count
+from math import inf
 
 logger = logging.getLogger(__name__)
 
@@ -207,14 +209,16 @@ class BucketQueue:
 class SystemTimer:
     """All timers of one thread: at a given time it runs those due, in order of expiration."""
 
-    __slots__ = ("_queue", "_wheel")
+    __slots__ = ("_late", "_queue", "_wheel")
 
     def __init__(self, start_ms: int, tick_ms: int = 1, wheel_size: int = 20) -> None:
         self._queue = BucketQueue()
         self._wheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue)
+        # Tasks of the moment that `advance` has come to, which were more than it may run.
+        self._late: deque[TimerTask] = deque()
 
     def __len__(self) -> int:
-        return self._queue.task_count
+        return self._queue.task_count + len(self._late)
 
     def add(self, now_ms: int, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
         """Run `callback` at the first `advance` to `now_ms + delay_ms` or later."""
@@ -227,22 +231,32 @@ class SystemTimer:
 
     def next_expiration_ms(self) -> int | None:
         """When `advance` should be called next: None while nothing waits."""
-        return self._queue.next_expiration_ms()
+        return self._late[0].expiration_ms if self._late else self._queue.next_expiration_ms()
 
-    def advance(self, now_ms: int) -> int:
-        """Run everything due up to `now_ms`; returns how many tasks that were."""
-        run_count = 0
-        while (expiration_ms := self._queue.next_expiration_ms()) is not None:
-            if expiration_ms > now_ms:
+    def advance(self, now_ms: int, most: float = inf) -> int:
+        """Run everything due up to `now_ms`, or `most` of it; returns how many tasks that were."""
+        run_count = self._run_late(most)
+        while not self._late and (expiration_ms := self._queue.next_expiration_ms()) is not None:
+            if expiration_ms > now_ms or run_count >= most:
                 break
             bucket = self._queue.pop()
             self._wheel.advance_clock(expiration_ms)
-            for task in bucket.flush():
-                if task.callback is None or self._wheel.add(task):
-                    continue
+            self._late.extend(
+                task
+                for task in bucket.flush()
+                if task.callback is not None and not self._wheel.add(task)
+            )
+            run_count += self._run_late(most - run_count)
+        self._follow(now_ms)
+        return run_count
+
+    def _run_late(self, most: float) -> int:
+        run_count = 0
+        while self._late and run_count < most:
+            task = self._late.popleft()
+            if task.callback is not None:  # it was not cancelled by one before it
                 task.run()
                 run_count += 1
-        self._follow(now_ms)
         return run_count
 
     def _follow(self, now_ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
@@ -139,3 +140,20 @@ def test_task_added_after_a_long_silence_goes_to_the_lowest_level() -> None:
     timer.add(1_000_003, 5, nothing)
 
     assert timer.next_expiration_ms() == 1_000_008
+
+
+def test_timer_runs_some_of_what_is_due_at_a_time() -> None:
+    """In order; a task that is cancelled before its turn is passed over, and counts for none."""
+    timer, ran = SystemTimer(0), []
+    tasks = [timer.add(0, 5 + number // 4, partial(ran.append, number)) for number in range(8)]
+    assert timer.advance(10, 3) == 3
+    assert (ran, timer.next_expiration_ms(), len(timer)) == ([0, 1, 2], 5, 5)
+    tasks[3].cancel()
+    tasks[5].cancel()
+    timer.add(10, 1, partial(ran.append, "later"))
+    assert timer.advance(10, 2) == 2
+    assert timer.advance(10) == 1
+
+    assert ran == [0, 1, 2, 4, 6, 7]
+    assert timer.next_expiration_ms() == 11
+    assert timer.advance(11) == 1
