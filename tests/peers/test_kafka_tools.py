@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla import Admin
+from ottla.extensions.quotas.quotas import Quotas
 from ottla.testing import InProcessBroker, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -276,7 +277,7 @@ def test_quotas_of_each_level_are_set_and_removed(tools):
         server = ("--bootstrap-server", broker.bootstrap_servers)
 
         def is_in_force(limit):
-            found = broker.broker.quotas.produce.limit_of("ANONYMOUS", "app")
+            found = broker.broker.find(Quotas).known().produce.limit_of("ANONYMOUS", "app")
             return (found and found[1]) == limit
 
         for limit, words in enumerate(LEVELS, 1000):

@@ -14,6 +14,7 @@ import kafka
 import pytest
 
 from ottla import Admin, NewTopic, Producer
+from ottla.extensions.quotas.quotas import Quotas
 from ottla.network.connection import THROTTLED, Connection
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
@@ -81,7 +82,7 @@ def limit(broker: InProcessBroker, client_id: str, key: str, value: float | None
         admin.alter_client_quotas({entity: {key: value}})
         described = admin.describe_client_quotas({"client-id": client_id}, strict=True)
         assert described == ({} if value is None else {entity: {key: value}})
-    quota = broker.broker.quotas.by_key[key]
+    quota = broker.broker.find(Quotas).known().by_key[key]
 
     def is_in_force() -> bool:
         found = quota.limit_of("ANONYMOUS", client_id)
@@ -235,7 +236,7 @@ def test_our_producer_is_held_to_its_limit(broker) -> None:
             sent.result(LIMIT_S)
     took_s = time.monotonic() - began
     assert took_s > LEAST_S
-    (budget,) = broker.broker.quotas.produce
+    (budget,) = broker.broker.find(Quotas).known().produce
     assert budget.throttle_time_ms > 0
 
 
@@ -255,11 +256,13 @@ def test_all_brokers_of_a_cluster_follow_a_change() -> None:
         for broker_id in (1, 2, 3):
             broker = cluster.broker(broker_id)
             wait_until(
-                lambda broker=broker: broker.quotas.fetch.limit_of("ANONYMOUS", "app"),
+                lambda broker=broker: (
+                    broker.find(Quotas).known().fetch.limit_of("ANONYMOUS", "app")
+                ),
                 f"broker {broker_id} has the limit",
                 LIMIT_S,
             )
-            assert broker.quotas.fetch.limit_of("ANONYMOUS", "app")[1] == 5
+            assert broker.find(Quotas).known().fetch.limit_of("ANONYMOUS", "app")[1] == 5
             stored = broker.dynamic_config.client_overrides(address)
             assert stored == {"connection_creation_rate": "7"}
 

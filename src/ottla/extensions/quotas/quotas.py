@@ -28,7 +28,7 @@ class Quotas(Extension):
     def wrap(self) -> None:
         config, dynamic = self.broker.config, self.broker.dynamic_config
         if any(map(config.is_given, ("quota.producer.default", "quota.consumer.default"))):
-            self._charge(self._known())
+            self._charge(self.known())
         dynamic.on_client_change(self._follow)
         for entity in dynamic.client_entities:
             self._follow(entity)
@@ -36,9 +36,9 @@ class Quotas(Extension):
     def measure(self, registry: MetricsRegistry) -> None:
         from ottla.extensions.quotas.quota_metrics import of_quotas
 
-        of_quotas(registry, self._known(), self.broker.processor)
+        of_quotas(registry, self.known(), self.broker.processor)
 
-    def _known(self) -> ClientQuotas:
+    def known(self) -> ClientQuotas:
         """The limits that there are."""
         if self.client_quotas is None:
             from ottla.extensions.quotas.client_quotas import ClientQuotas
@@ -53,7 +53,7 @@ class Quotas(Extension):
             limit = limit_in(entity, overrides, CONNECTION_CREATION_RATE)
             self.broker.processor.limit_ip(entity.ip, limit)
         elif self.client_quotas is not None or overrides.keys() & QUOTA_TYPES.keys():
-            quotas = self._known()
+            quotas = self.known()
             quotas.update(entity, overrides)
             self._charge(quotas)
 
