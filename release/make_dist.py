@@ -33,7 +33,7 @@ from release import musl  # noqa: E402
 
 from ottla.cli.command_error import CommandError  # noqa: E402 - this checkout's own
 from ottla.cli.kafka_scripts import offered_scripts  # noqa: E402
-from ottla.cli.zookeeper import JARS, zookeeper_jars  # noqa: E402
+from ottla.cli.zookeeper_server import JARS, zookeeper_jars  # noqa: E402
 from ottla.version import __version__  # noqa: E402
 
 NAME = f"ottla-{__version__}"
