@@ -39,7 +39,7 @@ def test_cause_of_a_failed_worker_is_its_last_line():
 
 
 def test_cause_of_a_failure_is_one_sentence():
-    """Of Spark's page of text the line of ours, or the first one."""
+    """The sentence is Ottla's line of Spark's page of text, or else the first line."""
     assert cause_of(Exception("Job aborted\n  at x\nottla.spark.E: lost\n at y")) == (
         "ottla.spark.E: lost"
     )

@@ -26,12 +26,12 @@ def completed(script: str, *words: str) -> list[str]:
     ],
 )
 def test_bash_completes_commands_and_their_options(ottla, words, offered):
-    """By the script that is printed."""
+    """The printed script completes the words."""
     assert completed(ottla("completion", "bash").out, *words) == offered
 
 
 def test_zsh_reads_the_script_of_bash(ottla):
-    """By its own emulation."""
+    """The emulation of zsh reads the script."""
     bash, zsh = ottla("completion", "bash").out, ottla("completion", "zsh").out
 
     assert zsh == f"autoload -Uz bashcompinit && bashcompinit\n{bash}"

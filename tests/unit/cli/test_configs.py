@@ -38,7 +38,7 @@ def cluster(admin):
 
 
 def test_settings_of_a_topic_are_one_line(tool, cluster):
-    """Only those made for the topic."""
+    """The line has only the settings that were made for the topic."""
     for words in (("--topic", "t"), ("--entity-type", "topics", "--entity-name", "t")):
         assert tool("configs", "--describe", *words).out == (
             "Configs for topic 't' are retention.ms=5,cleanup.policy=compact,delete\n"

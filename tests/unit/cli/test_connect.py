@@ -62,7 +62,7 @@ def test_connector_is_created_managed_and_deleted(world):
 
 
 def test_offsets_are_shown_rewound_and_reset(world):
-    """As lists that can be given back."""
+    """Offsets are lists that can be given back."""
     broker, ask, file = world
     ask("create", str(file))
     broker.wait_for_records("lines", 2)
@@ -211,7 +211,7 @@ def test_dry_run_shows_what_would_be_sent(letters):
     ],
 )
 def test_some_letters_are_chosen(letters, words, values):
-    """By their place, their origin, their time, what failed, their key or a header."""
+    """Letters are chosen by place, origin, time, failure, key or a header."""
     redrive, sent = letters
     redrive(*words)
 

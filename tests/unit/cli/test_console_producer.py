@@ -132,7 +132,7 @@ def test_options_become_settings_of_the_producer(tool, producer, clients, tmp_pa
     ],
 )
 def test_codec_without_a_name_is_gzip(tool, producer, clients, words, codec):
-    """As Kafka's tool has it."""
+    """The codec is gzip, as with Kafka's tool."""
     tool("console-producer", "--topic", "t", *words)
 
     assert clients.asked[0][2].get("compression.type") == codec

@@ -123,7 +123,7 @@ def test_tokens_are_listed(ottla, tokens):
 
 
 def test_tokens_are_listed_for_programs(ottla, tokens):
-    """As JSON, and nothing else."""
+    """The output is JSON, and nothing else."""
     outcome = ottla("delegation-tokens", "--describe", "--format", "json")
     (row,) = json.loads(outcome.out)
 

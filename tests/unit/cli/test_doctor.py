@@ -363,7 +363,7 @@ def test_many_names_are_cut():
 
 
 def test_a_start_warns_in_one_line(host, properties, caplog):
-    """What the quick checks find; nothing on a healthy host, and nothing is written or resolved."""
+    """The line has the findings of the quick checks; a healthy host has none."""
     config = BrokerConfig.parse({"log.dirs": str(properties.parent / "data")})
     host.flush_ms = host.addresses = None
     host_checks.warn_at_start(config, host)

@@ -92,7 +92,7 @@ def test_rules_name_topics_and_partitions(tool, cluster, rules, partitions):
     ],
 )
 def test_mistakes_are_one_line(tool, cluster, words, line):
-    """What is wrong is named."""
+    """The line names the mistake."""
     outcome = tool("get-offsets", *words)
 
     assert outcome.status == 1

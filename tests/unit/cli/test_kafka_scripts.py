@@ -34,7 +34,7 @@ def test_every_class_names_a_script():
 
 
 def test_scripts_without_a_command_are_not_offered():
-    """What is not built has no script."""
+    """A command that is not built has no script."""
     offered = offered_scripts()
 
     assert {"kafka-topics.sh", "kafka-run-class.sh", "zookeeper-server-stop.sh"} <= set(offered)
@@ -42,7 +42,7 @@ def test_scripts_without_a_command_are_not_offered():
 
 
 def test_script_without_options_shows_them_and_fails(ottla, capsys):
-    """As Kafka's scripts do."""
+    """Kafka's scripts do the same."""
     assert ottla("kafka-topics.sh").status == 1
     assert capsys.readouterr().out.startswith("usage: ottla topics ")
 

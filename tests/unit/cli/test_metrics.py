@@ -110,7 +110,7 @@ def test_broker_without_metrics_is_told(ottla):
 
 
 def test_password_comes_from_the_environment(ottla, monkeypatch):
-    """Not from the command line, which others can see."""
+    """A password on the command line could be seen by others."""
     settings = {"metrics_listener_username": "ann", "metrics_listener_password": "s3cret"}
     with InProcessBroker(metrics_listener="http://127.0.0.1:0", **settings) as broker:
         url = str(metrics_of(broker.broker).end_point)

@@ -193,5 +193,5 @@ def test_demo_mirrors_between_two_clusters(ottla):
 
 
 def test_file_or_demo_must_be_given(ottla):
-    """Not both, and not neither."""
+    """One of the two is needed, and not both."""
     assert "either a properties file or --demo must be given" in ottla("mirror").err

@@ -61,7 +61,7 @@ def test_offset_may_be_zero(reset):
 
 @pytest.mark.parametrize(("shift", "offset"), [(10, 50), (-10, 30), (0, 40)])
 def test_shift_goes_both_ways(reset, shift, offset):
-    """By records, from the committed offset."""
+    """The shift counts records from the committed offset."""
     assert reset("--topic", "t:0", "--shift-by", shift) == {T0: offset}
 
 
@@ -175,7 +175,7 @@ def test_all_topics_are_those_with_offsets(reset):
 
 
 def test_partitions_can_be_chosen(reset):
-    """Of several topics too."""
+    """The partitions may be of several topics."""
     assert reset("--topic", "t:1", "--topic", "u", "--to-earliest") == {T1: 0, U0: 0}
 
 
@@ -225,7 +225,7 @@ def test_group_with_members_is_refused_with_its_state(tool, cluster):
 
 
 def test_group_that_does_not_exist_gets_offsets(tool, cluster):
-    """As in Kafka: it is how a group is made to begin somewhere."""
+    """Such a group begins at the given offsets, as in Kafka."""
     words = ("--group", "new", "--topic", "t:1", "--to-offset", 7, "--execute")
 
     assert tool("consumer-groups", "--reset-offsets", *words).status == 0
@@ -264,7 +264,7 @@ def records(cluster, clients, monkeypatch):
 
 
 def test_person_sees_what_a_reset_changes(tool, records):
-    """How many records come again, and how old the next one is; a script gets Kafka's columns."""
+    """A person sees the repeated records and the age of the next; a script Kafka's columns."""
     words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", 30)
 
     screen = tool("consumer-groups", *words, tty=True)
@@ -336,7 +336,7 @@ def test_plan_of_several_groups_names_them():
 
 @pytest.mark.parametrize(("with_group", "only_group"), [(False, "g"), (True, "g"), (True, None)])
 def test_plan_can_be_read_back(tmp_path, with_group, only_group):
-    """What --export prints is what --from-file reads."""
+    """The file of --export is read by --from-file."""
     path = tmp_path / "plan.csv"
     path.write_text(plan_as_csv(PLAN, with_group=with_group))
 

@@ -59,7 +59,7 @@ def test_zookeeper_beside_a_server_is_a_mistake(servers_of):
 
 
 def test_server_is_asked_where_there_is_no_zookeeper():
-    """As most users write it."""
+    """Most users name a server."""
     given = Namespace(bootstrap_server="a:1", zookeeper=None)
 
     assert bootstrap_server_or_zookeeper(given, {}) == "a:1"
@@ -128,7 +128,7 @@ def test_integers_refuse_words():
 
 
 def test_comma_at_the_end_of_integers_means_nothing():
-    """What stands nowhere else is no number either."""
+    """An empty place between commas is no number either."""
     assert integers("1,2,", "--broker-list") == [1, 2]
     with pytest.raises(UsageError, match="not '1,,2'"):
         integers("1,,2", "--broker-list")

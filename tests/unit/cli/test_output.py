@@ -58,7 +58,7 @@ def test_value_can_be_left_out():
 
 
 def test_nothing_is_written_when_nothing_was_asked_for():
-    """Not even the end of a line."""
+    """The end of the line is left out, too."""
     assert written(RECORD, print_value="false") == b""
 
 

@@ -28,7 +28,7 @@ def test_directories_belong_to_the_replicas_in_their_order(tmp_path):
 
 @pytest.mark.parametrize("log_dirs", [["/a"], "/a", ["/a", "relative"], ["/a", 5]])
 def test_directories_that_fit_no_replica_are_refused(tmp_path, log_dirs):
-    """As many as replicas, each an absolute path or "any"."""
+    """A replica needs one directory: an absolute path or "any"."""
     with pytest.raises(CommandError, match="t-0"):
         read_log_dirs(plan(tmp_path, log_dirs=log_dirs))
 

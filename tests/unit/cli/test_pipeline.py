@@ -279,7 +279,7 @@ def test_own_lines_are_shown_where_a_file_fails(own):
 
 
 def test_lines_of_build_are_shown_where_a_run_fails(own):
-    """What a user has written, and nothing of Ottla."""
+    """The lines are those of the user's file, and none of Ottla."""
     own.write_text(own.read_text().replace("totals(topics[SALES])", 'topics["sales"]'))
     pipeline = load_pipeline(own)
     terminal = Terminal(out=io.StringIO(), err=io.StringIO())

@@ -57,7 +57,7 @@ def test_each_batch_has_a_line():
 
 
 def test_person_sees_a_bar_in_place_of_lines(monkeypatch):
-    """How much of what is in the topics was read; each step leaves one line."""
+    """The bar shows the share of the records that was read; each step leaves one line."""
     monkeypatch.setenv("COLUMNS", "120")
     times = iter(range(0, 100_000, 1000))
     monkeypatch.setattr(Terminal, "now_ms", lambda self: next(times))

@@ -54,7 +54,7 @@ def test_other_checksum_is_told():
 
 
 def test_other_offset_ends_it():
-    """From there on nothing can be compared."""
+    """The comparison cannot go on from there."""
     with pytest.raises(
         CommandError, match="replica 1's offset 9 doesn't match replica 2's offset 8"
     ):

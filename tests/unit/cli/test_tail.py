@@ -82,7 +82,7 @@ def test_since_before_1970_is_the_start_of_the_log(tool, consumer, monkeypatch):
     ],
 )
 def test_filters_pick_records(tool, consumer, words):
-    """By key, header and a path of the JSON, and all of them together."""
+    """Records are picked by key, header and a path of the JSON, and by all of them together."""
     value = b'{"customer": {"country": "PT"}, "items": [1, 2]}'
     consumer.add(ZERO, 5000, value, key=b"me", headers=[("kind", b"a")])
     consumer.add(ZERO, 6000, b"[", key=b"other")

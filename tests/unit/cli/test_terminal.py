@@ -73,7 +73,7 @@ def test_person_is_told_what_is_waited_for(monkeypatch):
 
 @pytest.mark.parametrize("err", [Screen(), StringIO()])
 def test_nothing_is_said_about_a_wait_that_is_over(monkeypatch, err):
-    """Neither once something was printed, nor in a script."""
+    """Nothing is said once something was printed, nor in a script."""
     out = StringIO()
     terminal = Terminal(out=out, err=err)
 
@@ -108,7 +108,7 @@ def clock(monkeypatch):
 
 
 def test_progress_is_a_line_that_is_drawn_again(clock):
-    """Not with every record; a result that is printed takes its place."""
+    """The line is not drawn with every record; a result that is printed takes its place."""
     out, err = StringIO(), Screen()
     terminal = Terminal(out=out, err=err)
 

@@ -104,7 +104,7 @@ def test_list_takes_expressions(tool, cluster, expression):
 
 
 def test_wrong_expression_is_one_line(tool, cluster):
-    """What is wrong with it is said."""
+    """The line names the error of the expression."""
     assert "'*' is not a regular expression" in tool("topics", "--list", "--topic", "*").err
 
 
@@ -147,7 +147,7 @@ def test_reports_show_only_partitions_that_fit(tool, cluster, report, partitions
 
 
 def test_topics_with_overrides_are_shown_without_partitions(tool, cluster):
-    """Only the line of the topic."""
+    """The output has the lines of topics alone."""
     assert tool("topics", "--describe", "--topics-with-overrides").lines == [
         "Topic:ill\tPartitionCount:4\tReplicationFactor:3\tConfigs:min.insync.replicas=2"
     ]
@@ -167,7 +167,7 @@ def test_missing_topic_fails_unless_that_is_fine(tool, cluster, action):
 
 
 def test_delete_takes_expressions(tool, cluster):
-    """What matches is listed and deleted, each topic with a line; internal ones are left out."""
+    """Topics that match are listed and deleted, each with a line; internal ones are left out."""
     outcome = tool("topics", "--delete", "--topic", ".*")
 
     assert (outcome.status, outcome.lines) == (0, ["Deleted topic ill.", "Deleted topic well."])
@@ -178,7 +178,7 @@ def test_delete_takes_expressions(tool, cluster):
 
 
 def test_delete_of_one_named_topic_says_so(tool, cluster):
-    """As --create does; nothing is asked about what was written out."""
+    """The deletion prints a line as --create does, and asks nothing about a whole name."""
     outcome = tool("topics", "--delete", "--topic", "well", tty=True)
 
     assert (outcome.out, outcome.err) == ("Deleted topic well.\n", "")
@@ -208,7 +208,7 @@ def test_delete_of_internal_topics_needs_their_names(tool, cluster):
 
 
 def test_delete_tells_which_topics_remain(tool, cluster):
-    """What was deleted beside them is not kept secret by the error."""
+    """The error does not hide the topics that were deleted."""
     cluster.failures["ill"] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
 
     outcome = tool("topics", "--delete", "--topic", ".*ll")
@@ -347,7 +347,7 @@ def test_report_that_finds_nothing_says_so_to_a_person(tool, cluster):
 
 
 def test_format_is_for_lists_and_descriptions(tool, cluster):
-    """Nothing else has rows."""
+    """Other actions have no rows."""
     words = ("--delete", "--topic", "well", "--format", "json")
 
     assert "--format json cannot be used with --delete" in tool("topics", *words).err
@@ -431,6 +431,6 @@ def test_copy_that_fails_says_that_it_is_not_complete(tool, orders):
     ],
 )
 def test_copy_that_cannot_begin_creates_nothing(tool, admin, orders, words, text):
-    """Neither topic nor record."""
+    """The failure leaves neither topic nor record."""
     assert text in tool("topics", "--copy", *words).err
     assert not admin.changes

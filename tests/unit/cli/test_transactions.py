@@ -64,7 +64,7 @@ def test_options_that_do_not_fit_are_refused(transactions, words, complaint):
 
 
 def test_transaction_is_aborted_by_the_offset_at_which_it_begins(transactions, cluster):
-    """Who writes it is looked up."""
+    """The producer of the transaction is looked up."""
     cluster.add_producer(T0, 6, None)
     cluster.add_producer(T0, 7, 120)
     words = ("abort", "--topic", "t", "--partition", 0, "--start-offset")

@@ -155,7 +155,7 @@ def test_configs_shows_credentials_by_their_iterations(ottla, cluster):
     ],
 )
 def test_configs_refuses_what_is_no_credential(ottla, cluster, words, said):
-    """In one line, without the password."""
+    """The refusal is one line, without the password."""
     ended = ottla("configs", "--alter", *words)
 
     assert ended.status == 1
@@ -165,7 +165,7 @@ def test_configs_refuses_what_is_no_credential(ottla, cluster, words, said):
 
 
 def test_stored_credential_lets_the_password_in():
-    """As the tool of Kafka 2.3 writes it into ZooKeeper; shown, it has no key."""
+    """The credential is that of Kafka 2.3's tool in ZooKeeper; shown, it has no key."""
     changes = scram_changes({"SCRAM-SHA-256": "password=secret"}, [])
 
     after = scram_stored(changes, {"producer_byte_rate": "1"})

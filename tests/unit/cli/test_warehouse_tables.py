@@ -34,7 +34,7 @@ def warehouse(table):
 
 
 def test_query_prints_rows(warehouse):
-    """As columns; also those of an older version."""
+    """Rows are printed as columns; also those of an older version."""
     status, lines, _ = warehouse("query", "--sql", "SELECT sum(n) AS s, count(*) AS c FROM records")
 
     assert (status, lines) == (0, ["s  c", "1  2"])

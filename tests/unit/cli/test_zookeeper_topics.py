@@ -77,7 +77,7 @@ def test_reports_tell_of_the_deletion_by_partition(old_tool, nodes):
 
 
 def test_topics_with_overrides_are_those_with_settings_of_their_own(old_tool, nodes):
-    """What the brokers are started with does not count."""
+    """Settings with which the brokers are started do not count."""
     assert old_tool("topics", "--describe", "--topics-with-overrides").lines == [
         "Topic:ill\tPartitionCount:3\tReplicationFactor:2\tConfigs:flush.messages=7,flush.ms=9"
     ]

@@ -77,7 +77,7 @@ def test_producer_tells_how_long_it_was_held(broker):
 
 
 def test_closed_producer_has_no_metrics(broker):
-    """As it has nothing else."""
+    """A closed producer has nothing else either."""
     producer = ottla.Producer(broker.bootstrap_servers)
     producer.close()
     with pytest.raises(RuntimeError, match="closed"):

@@ -138,7 +138,7 @@ def cluster_metadata(cluster: MockCluster):
 
 
 def test_coordinator_that_is_not_there_yet_is_asked_for_with_pauses(world, cluster):
-    """Until the time is over; then the error says what was missing, and why."""
+    """The error after the time has the missing coordinator, and the reason."""
     world.use(3)
     cluster[0].on(FindCoordinatorRequest, NOT_YET)
     began_ms = world.runtime.clock.monotonic_ms()

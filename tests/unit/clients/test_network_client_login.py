@@ -113,7 +113,7 @@ def test_broker_without_sasl_authenticate_is_refused(runtime, client, broker):
 
 
 def test_client_logs_in_again_before_its_session_ends(runtime, client, broker):
-    """On the same connection, before a request at 85 to 95 % of the lifetime (KIP-368)."""
+    """The login is on the same connection, at 85 to 95 % of the lifetime (KIP-368)."""
     broker.on(SaslAuthenticateRequest, SaslAuthenticateResponse(session_lifetime_ms=10_000))
     connection = connect(runtime, client)
     channel = connection.channel

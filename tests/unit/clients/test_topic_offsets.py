@@ -190,7 +190,7 @@ def test_leader_is_asked_where_epochs_end(world, cluster):
     ],
 )
 def test_logs_part_where_the_epoch_ends_before_the_position(epoch, end, found):
-    """At a place that is not known, if the leader does not know the epoch."""
+    """The place is unknown if the leader does not know the epoch."""
     assert parting_before(5, EpochEndOffset(leader_epoch=epoch, end_offset=end)) == found
 
 

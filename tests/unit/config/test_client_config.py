@@ -45,7 +45,7 @@ def test_transactions_need_a_name_and_idempotence(settings):
 
 
 def test_delivery_timeout_leaves_room_for_one_try():
-    """By itself it grows; set by hand it is refused."""
+    """A default grows to leave the room; a value set by hand is refused."""
     config = ProducerConfig.parse(linger_ms=100_000, request_timeout_ms=30_000)
 
     assert config.delivery_timeout_ms == 130_000

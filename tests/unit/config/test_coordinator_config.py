@@ -46,6 +46,6 @@ def test_heartbeats_come_more_often_than_sessions_end():
 
 @pytest.mark.parametrize("assignors", ["", "best", "range,range"])
 def test_assignors_are_those_that_there_are(assignors):
-    """At least one of them, each once."""
+    """The setting names at least one of them, each once."""
     with pytest.raises(ConfigError, match=r"group\.consumer\.assignors"):
         BrokerConfig.parse({"group.consumer.assignors": assignors})

@@ -9,7 +9,7 @@ from ottla.errors import ConfigError
 
 
 def test_subscription_is_read():
-    """As Kafka's tool writes it."""
+    """A subscription is read as Kafka's tool writes it."""
     config = ClientMetricsConfig.of(
         {"metrics": "a.,b.", "interval.ms": "1000", "match": "client_id=app.*"}
     )

@@ -24,7 +24,7 @@ def jaas(**options: str) -> str:
 
 
 def test_what_a_listener_overrides_wins():
-    """By the prefix of the mechanism, or of the listener; the rest holds for all."""
+    """The prefix is that of the mechanism, or of the listener; the rest holds for all."""
     config = BrokerConfig.parse(
         {
             **LISTENER,
@@ -84,7 +84,7 @@ def test_listener_that_would_verify_nothing_is_refused(settings, reason):
 
 
 def test_tokens_without_a_signature_are_asked_for_by_an_option():
-    """As test files made for Kafka have it."""
+    """The option is that of test files made for Kafka."""
     entry = {PREFIX + "sasl.jaas.config": jaas(unsecuredLoginStringClaim_sub="admin")}
     config = BrokerConfig.parse(LISTENER | entry)
 
@@ -123,7 +123,7 @@ def test_tokens_without_a_signature_are_asked_for_by_an_option():
     ],
 )
 def test_client_names_where_its_token_comes_from(settings, options):
-    """By Kafka's settings, new and old; nothing of it is shown."""
+    """The settings are Kafka's, new and old; no secret of them is shown."""
     login = AdminConfig.parse(CLIENT | settings).sasl_login()
 
     assert login.options == options
@@ -150,7 +150,7 @@ def test_client_without_a_token_is_refused(settings, reason):
 
 
 def test_brokers_log_in_to_each_other_with_tokens():
-    """By the settings of their listener, as any client does."""
+    """The settings of their listener are used, as for any client."""
     among = {
         "zookeeper.connect": "here:2181",
         "security.inter.broker.protocol": "SASL_SSL",

@@ -40,7 +40,7 @@ def test_settings_that_do_not_go_together_are_refused(settings, reason):
 
 
 def test_secrets_are_not_shown():
-    """Neither passwords nor what may hold a key."""
+    """Passwords are hidden, and settings that may hold a key."""
     secret = "SESAME"
     shown = repr(
         ProducerConfig.parse(
@@ -55,7 +55,7 @@ def test_secrets_are_not_shown():
 
 
 def test_settings_of_tls_are_taken_out_of_a_table():
-    """As they were given, checked or not."""
+    """The settings are taken as they were given, checked or not."""
     config = ProducerConfig.parse(ssl_truststore_location="/ca", ssl_key_password="p", acks="1")
 
     settings = ssl_settings(config)

@@ -22,7 +22,7 @@ from ottla.errors import ConfigError
     ],
 )
 def test_connect_string_has_servers_and_a_chroot(text, servers, chroot):
-    """As Kafka's users write it; 2181 is the port where there is none."""
+    """The string is that of Kafka's users; 2181 is the port where there is none."""
     assert parse_connect("zookeeper.connect", text) == (servers, chroot)
 
 
@@ -73,7 +73,7 @@ def test_settings_that_need_each_other_are_checked(settings, reason):
 
 
 def test_password_is_not_shown():
-    """Neither in the text of the settings nor on its own."""
+    """The password is hidden in the text of the settings, and on its own."""
     settings = {"zookeeper.digest.username": "u", "zookeeper.digest.password": "hush"}
     config = BrokerConfig.parse(settings)
 
@@ -110,5 +110,5 @@ def test_tls_of_zookeeper_is_that_of_any_client():
     [("zookeeper.ssl.protocol", "TLSv1.3"), ("zookeeper.ssl.enabled.protocols", "TLSv1.3")],
 )
 def test_one_version_of_tls_may_be_named(name, text):
-    """By either of Kafka's settings."""
+    """Either of Kafka's settings may name it."""
     assert BrokerConfig.parse(TLS | {name: text}).zookeeper_ssl.ssl_enabled_protocols == (text,)

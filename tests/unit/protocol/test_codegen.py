@@ -15,7 +15,7 @@ from ottla.protocol.produce import ProduceRequest
 
 
 def test_codec_is_made_once_for_a_version() -> None:
-    """On first use; then the same function serves."""
+    """The codec is made on first use; then the same function serves."""
     assert ProduceRequest.decoders[3] is ProduceRequest.decoders[3]
     assert ProduceRequest.decoders[3] is not ProduceRequest.decoders[4]
 

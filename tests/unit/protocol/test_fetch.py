@@ -22,7 +22,7 @@ def sent(version: int, partition: FetchPartition) -> FetchPartition:
 
 
 def test_replica_that_knows_a_high_watermark_is_understood() -> None:
-    """From v18 on (KIP-1166); with v17 as the last, the tool waited for ever."""
+    """Versions from 18 on are understood (KIP-1166); with v17 the tool waited for ever."""
     partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=9, high_watermark=7)
 
     assert sent(18, partition) == partition

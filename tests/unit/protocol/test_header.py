@@ -97,7 +97,7 @@ def test_broken_request_header_is_refused(frame: bytes, told: str) -> None:
 
 
 def test_response_has_size_and_correlation_id() -> None:
-    """In one part, as there are no records."""
+    """The response is one part, as there are no records."""
     parts = encode_response(header(1), HeartbeatResponse(throttle_time_ms=3, error_code=27))
 
     assert parts == [b"\0\0\0\x0a" + b"\0\0\0\x4d" + b"\0\0\0\3\0\x1b"]
@@ -121,7 +121,7 @@ def test_response_is_read_as_it_was_written(version: int) -> None:
 
 @pytest.mark.parametrize("frame", [b"\0\0\0", b"\0\0\0\x4d", b"\0\0\0\x4d\1\0\x7f"])
 def test_broken_response_header_is_refused(frame: bytes) -> None:
-    """As a request's is."""
+    """A broken request header is refused in the same way."""
     with pytest.raises(RemoteProtocolError):
         decode_response(HeartbeatRequest, 4, frame)
 

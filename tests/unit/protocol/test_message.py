@@ -267,7 +267,7 @@ def test_versioned_message_carries_its_version() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\2\0\1g", b"\xff\xff\0\1g"])
 def test_versioned_message_of_another_version_is_refused(data: bytes) -> None:
-    """As is one that has no version at all."""
+    """A message without any version is refused as well."""
     with pytest.raises(RemoteProtocolError, match="OffsetCommitKey"):
         decode_versioned(OffsetCommitKey, data)
 

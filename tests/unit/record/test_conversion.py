@@ -196,7 +196,7 @@ def test_offsets_that_compaction_removed_stay_away(codec):
 
 
 def test_append_time_goes_along():
-    """As the timestamp of each message, with the bit that says whose it is."""
+    """Each message has it as its timestamp, with the bit that says whose it is."""
     for codec in (NONE, GZIP):
         stored = bytearray(batch(0, 3, codec))
         set_log_append_time(stored, 0, NOW + 99)

@@ -100,7 +100,7 @@ def test_append_time_of_the_wrapper_is_that_of_all_inside():
 
 
 def test_old_messages_and_batches_follow_each_other():
-    """As in a segment that was written to before and after an upgrade."""
+    """A segment that was written before and after an upgrade has both."""
     from ottla.record.batch_builder import build_batch
 
     new = build_batch([(NOW, b"k", b"new", ())], base_offset=3)
@@ -176,7 +176,7 @@ def test_every_flipped_bit_is_found(magic):
 
 @pytest.mark.parametrize("length", [-2, 5, 2**31 - 1])
 def test_lengths_that_lie_are_refused(length):
-    """Even where the CRC is right."""
+    """A right CRC does not help."""
     import struct
     import zlib
 

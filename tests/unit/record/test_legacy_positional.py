@@ -82,7 +82,7 @@ def test_every_flipped_bit_of_a_payload_is_found(magic):
     ],
 )
 def test_bad_entries_are_refused(data, why):
-    """What the 0.7 format does not know."""
+    """Entries that the 0.7 format does not know are errors."""
     with pytest.raises(CorruptRecordError, match=why):
         list(positional_messages(data))
 

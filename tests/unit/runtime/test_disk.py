@@ -268,7 +268,7 @@ def test_folder_of_another_user_is_refused(shared):
 
 
 def test_folder_that_everybody_may_write_to_is_refused(shared):
-    """As is a link, which another user may have made."""
+    """A link is refused as well, which another user may have made."""
     (shared / "open").mkdir()
     (shared / "open").chmod(0o777)
     with pytest.raises(ConfigError, match="every user may write to it"):

@@ -135,7 +135,7 @@ def test_nothing_is_told_of_what_is_unregistered(poller: Poller, pair: Any) -> N
 
 @every_poller
 def test_end_of_stream_is_readable(poller: Poller, pair: Any) -> None:
-    """As in all systems."""
+    """The end of a stream is readable in all systems."""
     ours, client = pair
     poller.register(ours.fileno(), READABLE)
     client.close()

@@ -39,7 +39,7 @@ def test_what_is_left_of_a_long_collection_is_not_looked_at_again(collected):
 
 
 def test_cycles_among_it_are_found_an_hour_later(collected):
-    """Of connections and tasks that had not ended at that time."""
+    """Cycles of connections and tasks that had not ended at that time are collected."""
     assert collected(LONG_COLLECTION_NS)
     assert not collected(0, after_ns=THAW_NS)
     assert collected(LONG_COLLECTION_NS, after_ns=1)

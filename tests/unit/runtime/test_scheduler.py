@@ -53,7 +53,7 @@ def test_timers_run_in_the_order_of_their_times_and_not_early() -> None:
 
 
 def test_cancelled_timer_does_not_run() -> None:
-    """Neither a waiting one nor one that is due in this turn."""
+    """A waiting timer does not run, nor one that is due in this turn."""
 
     async def test(scheduler: LoopScheduler) -> None:
         ran: list[str] = []
@@ -285,7 +285,7 @@ def test_shielded_task_goes_on_after_its_time(runtime: MockRuntime) -> None:
 
 
 def test_busy_time_grows_with_what_the_thread_does() -> None:
-    """At least by the time for which it ran."""
+    """The busy time grows at least by the time for which the thread ran."""
     busy = BusyTime()
     before, ran_before = busy.read_ns(), time.thread_time_ns()
     while time.thread_time_ns() - ran_before < 20_000_000:

@@ -221,7 +221,7 @@ def test_words_are_read_as_all_tools_write_them():
 
 
 def test_texts_are_those_that_tools_of_kafka_print():
-    """As `kafka-acls --list` has them."""
+    """The texts are those of `kafka-acls --list`."""
     pattern, entry = acl("orders", WRITE)
 
     assert str(pattern) == ("ResourcePattern(resourceType=TOPIC, name=orders, patternType=LITERAL)")

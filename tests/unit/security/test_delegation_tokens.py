@@ -73,7 +73,7 @@ def test_hmac_is_that_of_kafka(world):
 
 
 def test_token_does_not_show_its_password(world):
-    """Neither in a log nor in an error."""
+    """The password is neither in a log nor in an error."""
     assert str(world.token.hmac) not in repr(world.token)
     assert world.token.password not in repr(world.token)
 
@@ -96,7 +96,7 @@ def test_client_logs_in_as_the_owner(world, says_so):
 
 
 def test_wrong_password_is_refused(world):
-    """As of any user."""
+    """A wrong password is refused as that of any user."""
     with pytest.raises(SaslError, match="wrong password"):
         world.log_in("guessed")
 
@@ -108,7 +108,7 @@ def test_unknown_token_is_refused_at_the_proof(world):
 
 
 def test_token_is_refused_after_its_end(world):
-    """To the millisecond, though it is still in the table."""
+    """The end counts to the millisecond, though the token is still in the table."""
     world.runtime.scheduler.advance(LIFE_MS - 1)
     world.log_in(world.token.password)
     world.runtime.scheduler.advance(1)

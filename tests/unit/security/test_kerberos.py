@@ -72,7 +72,7 @@ def test_rule_of_another_form_is_refused(rules):
     [("RULE:[1:$1](*)", "cannot be read"), ("RULE:[1:$2]", "names a part")],
 )
 def test_rule_that_cannot_work_is_refused(rule, said):
-    """At the start, not at the first login."""
+    """The refusal comes at the start, not at the first login."""
     with pytest.raises(ConfigError, match=said):
         ShortNames(rule, REALM)
 
@@ -120,7 +120,7 @@ def test_server_offers_no_layer_and_names_the_client():
 
 
 def test_server_whose_context_needs_no_answer_offers_at_once():
-    """As without mutual authentication."""
+    """The exchange is that without mutual authentication."""
     assert server(None).evaluate(b"first") == b"wrapped " + OFFER
 
 
@@ -160,7 +160,7 @@ def test_client_asks_for_no_layer():
     ("offer", "said"), [(b"wrapped \2\0\0\0", "wants a layer"), (b"wrapped \1", "wants a layer")]
 )
 def test_broker_that_wants_a_layer_is_refused(offer, said):
-    """As what is not signed would pass for signed."""
+    """Unsigned frames would pass for signed ones."""
     client = GssapiClient(Context(None), b"first")
     client.evaluate(b"last")
 
@@ -212,7 +212,7 @@ def test_login_that_cannot_work_is_refused(settings, said):
 
 
 def test_login_has_its_service():
-    """Of the setting, or of the login module, as older files have it."""
+    """The service is that of the setting, or of the login module, as older files have it."""
     of_module = {"sasl.jaas.config": f'{MODULE} required serviceName="kafka";'}
 
     for settings in (of_module, {"sasl.kerberos.service.name": "kafka"}):

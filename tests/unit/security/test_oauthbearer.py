@@ -180,7 +180,7 @@ def test_names_in_the_first_message_are_unescaped():
     ],
 )
 def test_what_is_no_first_message_is_refused(message):
-    """By its form, before any token is looked at."""
+    """The form is checked before any token is looked at."""
     with pytest.raises(SaslError, match="first message of OAUTHBEARER"):
         parse_first(message)
 
@@ -272,7 +272,7 @@ def test_a_public_key_is_no_password(authority):
 
 
 def test_signatures_of_others_are_refused(authority):
-    """Of another key under the same name, of changed claims, and with a header that is critical."""
+    """A key of the same name, changed claims and a critical header are refused."""
     with pytest.raises(TokenError, match="does not verify"):
         authority.accepts(authority.token(OTHER_RSA))
     head, _, signature = authority.token().split(".")
@@ -374,7 +374,7 @@ def test_a_login_for_tests_is_made_of_options():
 
 
 def test_a_token_may_lie_in_a_file(tmp_path):
-    """As those of Kubernetes do; a file that is not there is an error of the login."""
+    """Kubernetes has such files; a file that is missing is an error of the login."""
     (tmp_path / "token").write_text("a.b.c\n")
 
     assert request_token((tmp_path / "token").as_uri(), "", "", "") == "a.b.c"
@@ -485,7 +485,7 @@ def test_an_answer_without_a_token_is_an_error(https, answer):
 
 
 def test_keys_are_read_over_https(https, certificates, monkeypatch):
-    """From a server whose certificate is trusted, and from no other."""
+    """The server's certificate must be trusted."""
     https.answer = (200, json.dumps({"keys": [public_jwk(RSA, "rsa")]}).encode(), {})
 
     assert [key.key_id for key in read_jwks(https.url)] == ["rsa"]

@@ -133,7 +133,7 @@ def test_mechanism_of_two_rounds_gets_both(client):
 
 
 def test_tokens_after_the_first_handshake_version_are_bare_frames(client):
-    """As clients before Kafka 1.0 send them: PLAIN's success is an empty frame."""
+    """Clients before Kafka 1.0 send such frames: PLAIN's success is an empty one."""
     client.handshake(version=0)
 
     verdict = client.give(TOKEN)
@@ -282,7 +282,7 @@ def test_cause_of_a_refusal_is_for_the_log(client):
     [(0, None, 0), (5000, None, 5000), (0, 3000, 3000), (5000, 3000, 3000), (5000, 9000, 5000)],
 )
 def test_session_ends_with_the_credential_or_the_limit(limit_ms, expires_in_ms, lifetime_ms):
-    """What comes first; 0 is no end."""
+    """The earlier of the two counts; 0 is no end."""
     expires_ms = None if expires_in_ms is None else MockClock().now_ms() + expires_in_ms
     client = Client(limit_ms, expires_ms)
     client.handshake("TWO")
@@ -295,7 +295,7 @@ def test_session_ends_with_the_credential_or_the_limit(limit_ms, expires_in_ms, 
 
 
 def test_credential_that_has_ended_gives_a_session_that_has_ended():
-    """Not one without end, and no negative one (KAFKA-13848)."""
+    """The session has no time left, and not one without end or a negative one (KAFKA-13848)."""
     client = Client(expires_ms=MockClock().now_ms() - 1)
     client.handshake("TWO")
     client.token(b"carol")

@@ -112,7 +112,7 @@ def test_log_that_is_cut_while_it_is_read_is_lost_data(read):
 
 
 def test_batch_goes_on_in_the_new_log_as_far_as_it_reaches(read, admin):
-    """From where the logs part, with failOnDataLoss=false."""
+    """The batch goes on from where the logs part, with failOnDataLoss=false."""
     admin.log("a", (0, 8))
     fake = FakeReader(([], cut(6, 4)), ([wire_batch(2, 8)], None))
 

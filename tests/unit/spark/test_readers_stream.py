@@ -234,7 +234,7 @@ def test_checkpoint_from_before_epochs_were_kept_goes_on(admin):
 
 
 def test_offsets_with_epochs_can_be_given(admin):
-    """As copied from the progress of another query; then the log is compared from the start."""
+    """Offsets copied from the progress of another query have the log compared from the start."""
     admin.log("a", (0, 9))
     admin.elect("a", 7, cut=3)
     stream = reader(startingOffsets='{"a":{"0":5},"leader epochs":{"a":{"0":6}}}')

@@ -80,7 +80,7 @@ def test_what_was_done_but_not_answered_is_sent_again(broker, idempotent):
 
 
 def test_an_error_may_hide_that_it_was_done(broker):
-    """As after a timeout: the record is there, and the client is told that it may not be."""
+    """The record is there, and the client gets an error, as after a timeout."""
     broker.faults.fail("Produce", "REQUEST_TIMED_OUT", performed=True)
     with (
         Producer(
@@ -215,7 +215,7 @@ def test_faults_strike_after_a_restart_and_can_be_cleared(broker):
 
 
 def test_a_fault_is_waited_for(broker):
-    """Until it has struck; in vain it says how often it did."""
+    """The wait ends when the fault has struck; in vain it says how often it did."""
     fault = broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE")
     with pytest.raises(AssertionError, match=r"1 requests of METADATA to be struck; .*'0 were'"):
         fault.wait(0.01)

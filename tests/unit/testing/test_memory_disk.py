@@ -202,7 +202,7 @@ def test_replaced_file_whose_name_cannot_be_synced_is_new_until_a_crash(disk: Me
 
 
 def test_full_disk_takes_what_fits_and_refuses_the_rest(disk: MemoryDisk) -> None:
-    """As the kernel does: a short write, then ENOSPC; overwriting needs no room."""
+    """The kernel does the same: a short write, then ENOSPC; overwriting needs no room."""
     disk.capacity_in_bytes = 10
     file = create(disk, "log", b"12345678")
     with pytest.raises(OSError, match="No space left") as failed:
@@ -258,7 +258,7 @@ def test_lock_is_exclusive_until_released_or_crashed(disk: MemoryDisk) -> None:
 
 
 def test_closed_file_refuses_calls(disk: MemoryDisk) -> None:
-    """As a real one does."""
+    """A closed real file does the same."""
     file = create(disk, "log", b"x")
     file.close()
 

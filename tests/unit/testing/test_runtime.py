@@ -119,7 +119,7 @@ def test_endless_work_without_time_passing_is_an_error(
 def test_failure_of_a_task_is_logged(
     runtime: MockRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the real scheduler does; so is that of a callback."""
+    """The real scheduler logs it, too; so is the failure of a callback."""
 
     async def die() -> None:
         raise KeyError("task trouble")
@@ -151,7 +151,7 @@ def test_background_job_comes_back_in_later_steps(runtime: MockRuntime) -> None:
 def test_background_error_goes_to_its_callback_or_to_the_log(
     runtime: MockRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As with real workers."""
+    """Real workers do the same."""
     errors: list[BaseException] = []
     with caplog.at_level(logging.ERROR):
         runtime.background.submit(lambda: 1 // 0, on_error=errors.append)
@@ -181,7 +181,7 @@ def test_scheduler_works_under_a_real_loop(runtime: MockRuntime) -> None:
 
 
 def test_close_cancels_spawned_tasks(runtime: MockRuntime) -> None:
-    """As the real scheduler does at shutdown."""
+    """The real scheduler cancels them at shutdown as well."""
     task = runtime.scheduler.spawn(pause(10), "sleeper")
     runtime.scheduler.run(runtime.close())
     runtime.scheduler.run_ready()

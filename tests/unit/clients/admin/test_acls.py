@@ -293,7 +293,7 @@ def test_token_of_an_old_broker_was_requested_by_its_owner(virtual_admin, cluste
 
 
 def test_call_is_repeated_only_for_what_may_pass(virtual_admin, cluster):
-    """What was created is not created again; the second answer is about the rest."""
+    """An ACL that was created is not created again; the second response is about the rest."""
     answers = [
         CreateAclsResponse(
             results=[AclCreationResult(), AclCreationResult(error_code=ErrorCode.NOT_CONTROLLER)]

@@ -177,7 +177,7 @@ def test_bad_setting_is_refused(admin, topic):
 
 
 def test_offsets_are_listed_by_time(admin, filled):
-    """By timestamp, and both ends; -1 where no record is that young."""
+    """Offsets are found by timestamp, and at both ends; -1 where no record is that young."""
     first = TopicPartition(filled, 0)
 
     def offset(timestamp) -> int:

@@ -19,7 +19,7 @@ from ottla.structs import Node
     ],
 )
 def test_change_of_a_setting_shows_its_value(operation, expected):
-    """As it was given."""
+    """The value is shown as it was given."""
     assert expected in repr(operation)
 
 

@@ -438,7 +438,7 @@ def test_error_of_the_newer_kind_is_that_of_the_group(virtual_admin, cluster):
 
 
 def test_old_brokers_have_no_groups_of_the_newer_kind(virtual_admin, cluster):
-    """What is dead for them is dead."""
+    """A group that is dead for an old broker is dead."""
     cluster[COORDINATOR].versions[ConsumerGroupDescribeRequest.api_key] = (0, -1)
     cluster[COORDINATOR].on(DescribeGroupsRequest, classic(state="Dead"))
 

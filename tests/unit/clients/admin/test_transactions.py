@@ -40,7 +40,7 @@ def stable_offset(admin, partition):
 
 
 def test_open_transaction_is_listed_and_described(admin, partition, producer):
-    """By each filter, from both sides: its coordinator, and the partition's leader."""
+    """Each filter finds it, at its coordinator and at the partition's leader."""
     name = f"id-{partition.topic}"
     (described,) = admin.describe_transactions([name]).values()
     (writer,) = admin.describe_producers([partition])[partition]
@@ -86,7 +86,7 @@ def test_transaction_is_aborted_without_its_coordinator(admin, partition, produc
 
 
 def test_fenced_producer_cannot_commit_any_more(admin, partition, producer):
-    """What it had open is aborted."""
+    """Its open transaction is aborted."""
     name = f"id-{partition.topic}"
     ((producer_id, epoch),) = admin.fence_producers([name]).values()
 

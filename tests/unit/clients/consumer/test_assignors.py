@@ -225,7 +225,7 @@ def test_topic_that_does_not_exist_is_passed_over():
 
 
 def test_assignors_are_named_as_kafka_does():
-    """By the name on the wire, or by the Java class."""
+    """An assignor is named as on the wire, or by the Java class."""
     java = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
     names = [a.name for a in assignors_of(["range", java, "cooperative-sticky", StickyAssignor])]
 

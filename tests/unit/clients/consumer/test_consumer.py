@@ -106,7 +106,7 @@ def test_open_transaction_is_in_the_log_and_not_in_what_may_be_read(broker, topi
 
 
 def test_seek_moves_the_position(broker, topic):
-    """To an offset, to the beginning and to the end; what was fetched before is forgotten."""
+    """The position may be an offset, the beginning or the end; fetched records are forgotten."""
     (partition,) = partitions_of(topic, 0)
     with consumer_of(broker) as consumer:
         consumer.assign([partition])
@@ -191,7 +191,7 @@ def test_latest_begins_behind_what_is_there(broker, topic):
 
 
 def test_wakeup_ends_a_waiting_poll(broker, topic):
-    """From another thread; the consumer can be used afterwards."""
+    """Another thread ends the poll; the consumer can be used afterwards."""
     with consumer_of(broker, auto_offset_reset="latest") as consumer:
         consumer.assign(partitions_of(topic))
         timer = threading.Timer(0.1, consumer.wakeup)

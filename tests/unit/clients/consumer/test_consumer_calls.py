@@ -257,7 +257,7 @@ def test_listener_hears_nothing_of_a_group_that_was_not_joined(new_consumer, end
 
 
 def test_interceptors_see_each_commit(new_consumer, runtime):
-    """Whether the application waits for it or not; and the records, once."""
+    """Commits are seen whether the application waits or not; records are seen once."""
     seen: list[object] = []
 
     class Watcher:

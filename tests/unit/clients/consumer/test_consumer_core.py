@@ -135,7 +135,7 @@ def test_more_is_fetched_when_a_poll_returns_records(runtime, cluster):
 
 
 def test_resumed_partition_is_fetched_at_once(runtime, cluster):
-    """Not only with the next poll."""
+    """The fetch does not wait for the next poll."""
     world = ConsumerWorld(runtime, cluster)
     world.assign(0)
     world.poll(100)
@@ -253,7 +253,7 @@ def test_group_metadata_before_the_first_poll_are_those_of_no_member(runtime, cl
 
 
 def test_automatic_commit_comes_after_each_interval(runtime, cluster):
-    """Not with the first poll, and once for all polls of an interval."""
+    """The first poll commits nothing, and all polls of an interval are committed once."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000, "group_id": "g"}
     world = ConsumerWorld(runtime, cluster, **settings)
     world.assign(0)

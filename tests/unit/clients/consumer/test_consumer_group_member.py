@@ -262,7 +262,7 @@ def test_first_heartbeat_goes_to_the_coordinator_that_is_there(runtime, coordina
 
 
 def test_member_that_may_not_join_is_told(runtime, cluster, coordinator, journal):
-    """At once, by the first poll."""
+    """The first poll raises the refusal."""
     coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError) as caught:
         new_world(runtime, cluster, coordinator, journal)
@@ -385,7 +385,7 @@ def test_other_subscription_is_told_with_a_heartbeat_at_once(
 
 
 def test_topic_that_fits_a_pattern_is_told_with_a_heartbeat_at_once(runtime, cluster, coordinator):
-    """As soon as the metadata have it."""
+    """The heartbeat goes as soon as the metadata have the topic."""
     world = ConsumerWorld(runtime, cluster, group_id="g", group_protocol="consumer")
     world.run(world.core.subscribe_pattern(re.compile("p.*"), None, world.deadline()))
     coordinator.topic_id = world.core.metadata.cluster.topics["pages"].topic_id
@@ -417,7 +417,7 @@ def test_waiting_poll_takes_what_a_heartbeat_gives_back(world, coordinator):
 
 
 def test_waiting_poll_is_told_of_a_loss_at_once(world, coordinator, cluster):
-    """Not only when its time is over; nothing else wakes it."""
+    """The poll ends before its time is over; nothing else wakes it."""
     cluster[0].on(FetchRequest, None)
     world.advance(600)
     coordinator.errors.append(ErrorCode.FENCED_MEMBER_EPOCH)
@@ -429,7 +429,7 @@ def test_waiting_poll_is_told_of_a_loss_at_once(world, coordinator, cluster):
 
 
 def test_waiting_poll_is_told_of_a_refusal_at_once(world, coordinator, cluster):
-    """Not only when its time is over; nothing else wakes it."""
+    """The poll ends before its time is over; nothing else wakes it."""
     cluster[0].on(FetchRequest, None)
     world.advance(600)
     coordinator.errors.append(ErrorCode.GROUP_AUTHORIZATION_FAILED)

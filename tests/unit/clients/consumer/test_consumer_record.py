@@ -120,7 +120,7 @@ def test_damaged_batch_comes_after_those_before_it():
 
 
 def test_bytes_that_are_no_batch_are_an_error_after_the_batches():
-    """As with a damaged one."""
+    """Such bytes are treated as a damaged batch."""
     broken = stored(1, b"b")
     broken[8:12] = bytes(4)  # its length
     found = fetch(stored(0, b"a"), broken)
@@ -167,7 +167,7 @@ def compacted(batch: bytearray, last_offset_delta: int, *, is_empty: bool = Fals
 
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_position_moves_over_what_compaction_has_removed(is_empty):
-    """To the end of the batch, whose last records are gone."""
+    """The position moves to the end of the batch, whose last records are gone."""
     batch = compacted(stored(0, b"a"), 4, is_empty=is_empty)
     found = fetch(batch, stored(5, b"b"), check_crcs=False)
 
@@ -185,7 +185,7 @@ def test_records_before_the_position_are_left_out():
 
 
 def test_fetch_whose_records_are_taken_is_empty():
-    """Not before it was asked for more than there was."""
+    """The fetch is not empty before more is asked for than it had."""
     found = fetch(stored(0, b"a", b"b"))
 
     assert [len(found.take(2)), found.is_empty] == [2, False]

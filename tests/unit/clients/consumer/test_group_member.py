@@ -137,7 +137,7 @@ def test_rebalance_revokes_before_it_joins(world, cluster, journal):
 
 
 def test_listener_commits_in_the_generation_of_which_it_is_told(world, cluster, journal):
-    """Of the one before where partitions go, of the new one where they come."""
+    """Partitions that go are committed in the old generation, those that come in the new one."""
     generations: list[tuple[str, int]] = []
     note = journal.note
 
@@ -284,7 +284,7 @@ def test_missing_coordinator_is_waited_for(world, cluster):
 
 
 def test_commit_is_repeated_after_what_may_pass(world, cluster):
-    """Until it is done."""
+    """The commit is repeated until it is done."""
     join(world)
     cluster[0].on(
         OffsetCommitRequest,
@@ -460,7 +460,7 @@ def test_slow_member_leaves_by_a_coordinator_that_may_have_moved(runtime, cluste
 
 
 def test_leader_learns_of_topics_that_only_others_want(world, cluster):
-    """To divide those, too."""
+    """The leader has to divide those topics as well."""
     cluster.topics["orders"] = 3
 
     def join_with_another(request, version):
@@ -534,7 +534,7 @@ def test_listener_without_a_word_about_losses_hears_of_a_revocation():
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
 def test_commit_of_a_static_member_names_its_instance(runtime, cluster, instance_id):
-    """By that the coordinator finds out who took its place."""
+    """The coordinator finds out by it which member took the place of another."""
     settings = {} if instance_id is None else {"group_instance_id": instance_id}
     world = ConsumerWorld(runtime, cluster, group_id="g", **settings)
     world.subscribe()
@@ -738,7 +738,7 @@ def test_other_members_may_take_as_long_as_they_may_work(runtime, cluster, kind)
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
 def test_static_member_names_its_instance_everywhere(runtime, cluster, instance_id):
-    """By that the coordinator knows it again, and finds out who took its place."""
+    """The coordinator knows the member again by it, and finds out which one took its place."""
     settings = {} if instance_id is None else {"group_instance_id": instance_id}
     world = ConsumerWorld(runtime, cluster, group_id="g", **settings)
     world.subscribe()
@@ -798,7 +798,7 @@ def test_coordinator_is_looked_for_again_after_a_session_without_an_answer(runti
 
 
 def test_poll_that_waits_is_told_of_a_fenced_member_at_once(world, cluster):
-    """Not only when its time is over."""
+    """The poll ends before its time is over."""
     join(world)
     fenced = HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
     cluster[0].on(HeartbeatRequest, fenced)

@@ -96,7 +96,7 @@ def test_partitions_whose_offsets_are_known_do_not_wait_for_others(runtime, two)
 
 
 def test_lookup_that_is_refused_is_raised(runtime, cluster):
-    """At once: it is not repeated."""
+    """The refusal is raised at once, and the lookup is not repeated."""
     world = ConsumerWorld(runtime, cluster)
     cluster[0].on(ListOffsetsRequest, listed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0))
     world.assign(0)
@@ -108,7 +108,7 @@ def test_lookup_that_is_refused_is_raised(runtime, cluster):
 
 
 def test_lookup_is_repeated_with_growing_pauses(runtime, cluster):
-    """From retry.backoff.ms on, up to retry.backoff.max.ms."""
+    """The pauses grow from retry.backoff.ms to retry.backoff.max.ms."""
     world = ConsumerWorld(runtime, cluster)
     cluster[0].on(ListOffsetsRequest, listed(ErrorCode.OFFSET_NOT_AVAILABLE, 0))
     world.assign(0)

@@ -186,7 +186,7 @@ def test_divergence_that_a_fetch_tells_is_raised_without_a_policy(firm, cluster)
 
 
 def test_divergence_that_a_fetch_tells_is_gone_back_to_with_a_policy(world, cluster):
-    """As one that validation finds."""
+    """The position goes back as after a validation that finds a divergence."""
     world.read("a", "b")
     cluster[0].on(FetchRequest, world.diverging(0, 1), world.fetch)
 
@@ -292,7 +292,7 @@ def test_fetch_follows_the_answer_at_once(world, cluster):
 
 
 def test_poll_that_waits_is_told_of_a_truncation_at_once(firm, cluster):
-    """Not only when its time is over."""
+    """The poll ends before its time is over."""
     firm.read("a")
     cluster[0].on(OffsetForLeaderEpochRequest, "hold")
     firm.learn(1)
@@ -360,7 +360,7 @@ def test_seek_ends_the_validation(world, cluster):
 
 
 def test_seek_with_an_epoch_is_validated(world, cluster):
-    """As an offset that was committed with one."""
+    """The offset is validated like one that was committed with an epoch."""
     world.write("a", "b", "c")
     world.values()
     cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, 1))
@@ -475,7 +475,7 @@ def poll_in_vain(world: RecreatedWorld) -> None:
 
 
 def test_poll_that_waits_goes_on_in_the_topic_that_was_created_again(runtime, cluster):
-    """As soon as the metadata have it."""
+    """The poll goes on as soon as the metadata have the new topic."""
     world = RecreatedWorld(runtime, cluster)
     world.read("old")
     runtime.scheduler.call_later(1000, lambda: world.create_again("new"))

@@ -62,7 +62,7 @@ def test_few_brokers_are_needed_by_each_consumer():
 
 
 def test_threads_stand_in_the_order_of_their_names():
-    """As texts, as Kafka's consumers sort them: thread 10 comes before thread 2."""
+    """Names are compared as texts, as Kafka's consumers do: thread 10 comes before thread 2."""
     owners = decide(
         {"c": ConsumerRegistration({"pages": 11})}, {"pages": dict.fromkeys(range(11), (0,))}, []
     )
@@ -71,7 +71,7 @@ def test_threads_stand_in_the_order_of_their_names():
 
 
 def test_each_topic_is_shared_among_its_own_readers():
-    """Who does not read a topic does not count for it."""
+    """A member that does not read a topic does not count for it."""
     registrations = {
         "a": ConsumerRegistration({"pages": 1}),
         "b": ConsumerRegistration({"pages": 1, "mail": 1}),

@@ -338,7 +338,7 @@ def test_zstd_needs_a_broker_that_knows_it(cluster):
 
 
 def test_partition_that_is_not_named_is_one_that_the_broker_leads(producer, cluster):
-    """By its own metadata: partition 1 has another leader."""
+    """The broker's own metadata decide: partition 1 has another leader."""
     cluster[0].on(ProduceRequest, produced())
     for _ in range(20):
         producer.send("pages", ONE)

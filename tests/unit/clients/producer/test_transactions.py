@@ -433,7 +433,7 @@ def test_init_that_is_refused_is_an_error(runtime, cluster):
 
 
 def test_prepare_is_refused_at_once_outside_of_a_transaction(world, cluster):
-    """Not after a wait for what another call left on its way."""
+    """The refusal does not wait for another call's requests."""
     cluster[0].on(ProduceRequest, None)
     world.send("a")
     with pytest.raises(KafkaTimeoutError):
@@ -709,7 +709,7 @@ def test_member_that_was_replaced_can_only_abort(world, cluster):
 
 
 def test_producer_goes_on_under_another_id(runtime, cluster):
-    """On the same connection, counting from 0, and what it has prepared stays prepared."""
+    """The producer keeps its connection, counts from 0, and leaves its prepared transaction."""
     world = TransactionWorld(runtime, cluster).begun()
     for name in ("till", "desk"):
         if name == "desk":
