@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.pipelines import runner
 from ottla.pipelines.execution import Execution, RunOptions
-from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.pipelines.pipeline import PIPELINES, FeedRequest, Pipeline, load_pipeline
 from ottla.pipelines.topics import create_topics, publish
+from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import ottla
-from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.pipelines.runner import spark_session
+from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))

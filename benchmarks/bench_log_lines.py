@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.access_log import SiteActivity
-from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.pipelines.runner import spark_session
+from ottla.runtime.java import JavaMissingError, require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

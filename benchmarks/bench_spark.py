@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import ottla
 from ottla.clients.partition_reader import PartitionReader
-from ottla.pipelines.java import JavaMissingError
 from ottla.pipelines.runner import spark_session
 from ottla.record.columnar import decode_columns
+from ottla.runtime.java import JavaMissingError
 from ottla.testing.processes import BrokerProcess
 
 if TYPE_CHECKING:
