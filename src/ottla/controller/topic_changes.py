@@ -209,8 +209,6 @@ class TopicChanges:
             watch.cancel()
         self._watches.clear()
 
-    # -- what clients ask for: each topic of a request succeeds or fails alone
-
     async def create_topics(
         self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, CreatedTopic | KafkaError]:

@@ -667,8 +667,6 @@ class Log(ReadableLog):
             return self.log_end_offset
         return flusher.safe_end_offset
 
-    # -- appending
-
     def append_as_leader(
         self,
         records: memoryview | ValidBatch,
@@ -765,8 +763,6 @@ class Log(ReadableLog):
             self.log_dir.fail(second_error)
         return self.log_dir.refused(error, f"append to {self.topic_partition}")
 
-    # -- shortening
-
     def maybe_increment_log_start_offset(self, offset: int) -> None:
         """Serve nothing before an offset, which must not be above the high watermark."""
         if offset > self.high_watermark:
@@ -813,8 +809,6 @@ class Log(ReadableLog):
     def sync_directory(self) -> None:
         """Force the names of the present files to disk."""
         self._runtime.disk.fsync_dir(self.dir)
-
-    # -- getting to disk, and ending
 
     def flush(self, up_to: int | None = None) -> None:
         """Force everything before an offset, or all there is, to disk in the background."""

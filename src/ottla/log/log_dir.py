@@ -91,8 +91,6 @@ class LogDir:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    # -- failing
-
     def fail(self, error: BaseException) -> None:
         """Take the directory out of service."""
         if not self.is_offline:
@@ -117,8 +115,6 @@ class LogDir:
 
     def offline_error(self) -> KafkaError:
         return KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {self.path} is offline")
-
-    # -- starting and stopping
 
     def acquire(self) -> None:
         """Make the directory and lock it; ConfigError when another broker uses it."""
@@ -164,8 +160,6 @@ class LogDir:
         except CorruptCheckpointError as error:
             logger.warning("Leaving a damaged checkpoint out: %s", error)
             return None
-
-    # -- meta.properties
 
     def read_meta_properties(self) -> MetaProperties | None:
         """The owner of the directory; None if it is new. ConfigError if it does not say."""

@@ -437,8 +437,6 @@ class LogManager:
     def live_dirs(self) -> list[LogDir]:
         return [log_dir for log_dir in self.dirs if not log_dir.is_offline]
 
-    # -- starting
-
     def acquire(self) -> MetaProperties | None:
         """Lock the directories; returns their owner, or None if all are new.
 
@@ -533,8 +531,6 @@ class LogManager:
         except KafkaError as error:
             logger.warning("%s stays: %s", gone.dir, error)
         return kept
-
-    # -- logs
 
     def get_log(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, if there is one."""
@@ -773,8 +769,6 @@ class LogManager:
         for attachment in self.attached:
             attachment.update_config(config)
 
-    # -- periodic work
-
     def delete_old_segments(self) -> int:
         """Apply retention to every log, and free the indexes of closed segments."""
         now_ms = self.runtime.clock.now_ms()
@@ -811,8 +805,6 @@ class LogManager:
     def _logs_to_come(self, log_dir: LogDir) -> list[Log]:
         """The logs that will be in a directory: its checkpoints hold them already."""
         return [log for attachment in self.attached for log in attachment.logs_into(log_dir)]
-
-    # -- stopping
 
     async def shutdown(self) -> None:
         """Flush every log, mark the directories as clean, and release them."""

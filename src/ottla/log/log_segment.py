@@ -394,8 +394,6 @@ class LogSegment:
             age_ms = now_ms - self.created_ms
         return age_ms > segment_ms - self.roll_jitter_ms
 
-    # -- writing
-
     def create(self) -> None:
         """Make the files of an empty segment."""
         self._file = self._disk.open(self.path, create=True)
@@ -467,8 +465,6 @@ class LogSegment:
         self.recent.truncate(size)
         self._hints.clear()
 
-    # -- opening and mending
-
     def open(self) -> None:
         """Take the files as they are; CorruptIndexError when an index does not fit the log."""
         self.size = self._disk.file_size(self.path)
@@ -522,8 +518,6 @@ class LogSegment:
         for _, batch in read_headers(self.file, 0, self.size):
             return batch.max_timestamp
         return NO_TIMESTAMP
-
-    # -- reading
 
     def position_of(self, offset: int) -> int | None:
         """Where the batch that holds `offset`, or the next one, begins; None behind the last."""
@@ -700,8 +694,6 @@ class LogSegment:
             self.become_inactive()
         except OSError as cause:  # one that passes elsewhere would leave half an index here
             raise OSError(errno.EIO, f"rebuilding its indexes: {cause}", self.path) from cause
-
-    # -- leaving
 
     def move_to(self, directory: str) -> File | None:
         """Use the same files in another directory from now on; returns the open file, if any."""

@@ -270,8 +270,6 @@ class ProducerStateManager:
             if marker_offset < high_watermark:
                 del self.unreplicated_txns[first_offset]
 
-    # -- verifying transactions
-
     def has_open_txn(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has an open transaction here, in this epoch."""
         state = self.producers.get(producer_id)
@@ -314,8 +312,6 @@ class ProducerStateManager:
             f"{self.topic_partition}: producer {batch.producer_id} with epoch "
             f"{batch.producer_epoch} {what}",
         )
-
-    # -- appending
 
     def check(self, batch: RecordBatch, refused_end: int = NO_OFFSET) -> BatchMetadata | None:
         """The batch that this one repeats, or None if it may be appended; else KafkaError.
@@ -439,8 +435,6 @@ class ProducerStateManager:
             self.ongoing_txns[base_offset] = batch.producer_id
             self.verifications.pop(batch.producer_id, None)
 
-    # -- restoring the state from the log
-
     def replay(self, batch: RecordBatch, now_ms: int = NOT_YET) -> AbortedTxn | None:
         """Update the state with a whole batch of the log; returns a transaction that it aborts."""
         self.end_offset = batch.next_offset
@@ -476,8 +470,6 @@ class ProducerStateManager:
         stable = batch.last_offset + 1 if unstable is None else unstable
         return AbortedTxn(batch.producer_id, first_offset, batch.last_offset, stable)
 
-    # -- forgetting
-
     def remove_expired(self, now_ms: int) -> int:
         """Forget the producers that have not written for long and have no open transaction.
 
@@ -509,8 +501,6 @@ class ProducerStateManager:
         self.unreplicated_txns = {}
         self.verifications = {}
         self.end_offset = end_offset
-
-    # -- snapshots
 
     def find_snapshots(self, names: list[str]) -> None:
         """Note the snapshots among the names of the log's files."""

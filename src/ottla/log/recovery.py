@@ -251,8 +251,6 @@ class _LogLoader:
         )
         return self.segments[0].base_offset
 
-    # -- leftovers
-
     def _put_leftovers_away(self) -> None:
         """Give the files the names that they would have if the last operation had ended."""
         names = self.disk.list_dir(self.directory)
@@ -312,8 +310,6 @@ class _LogLoader:
         path = f"{self.directory}/{name}"
         if self.disk.exists(path):
             self.disk.unlink(path)
-
-    # -- segments
 
     def _find_segments(self, names: list[str]) -> None:
         parsed = [parse_segment_name(name) for name in names]
@@ -401,8 +397,6 @@ class _LogLoader:
             )
         self.last_epoch = epoch
 
-    # -- recovery
-
     def _recover(self) -> None:
         """Read all that may not have been flushed, and cut at the first batch that is not whole."""
         first = min(self._first_unflushed(), len(self.segments) - 1)
@@ -487,8 +481,6 @@ class _LogLoader:
             )
             segment.remove()
         del self.segments[index:]
-
-    # -- epochs and snapshots
 
     def _load_epochs(self) -> bool:
         """Whether the epochs are known without looking into the batches."""

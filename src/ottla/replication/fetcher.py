@@ -99,8 +99,6 @@ class ReplicaFetcher:
         self._flushed = asyncio.Event()
         self._task = runtime.scheduler.spawn(self._run(), f"fetch from broker {leader.id}")
 
-    # -- partitions
-
     def add(self, follower: FollowerPartition) -> None:
         """Copy a partition, from the next round on."""
         self.followers[follower.topic_partition] = follower
@@ -126,8 +124,6 @@ class ReplicaFetcher:
     def on_flushed(self) -> None:
         """One of the logs was flushed."""
         self._flushed.set()
-
-    # -- rounds
 
     async def _run(self) -> None:
         while not self._is_closed:
@@ -199,8 +195,6 @@ class ReplicaFetcher:
         out_of_range = self._due(FollowerPhase.OUT_OF_RANGE)
         if out_of_range:
             await questions.ask_ends(out_of_range)
-
-    # -- fetching
 
     async def _fetch(self) -> None:
         touched = self._look_at_touched()

@@ -145,8 +145,6 @@ class FollowerPartition:
         log = self.log
         return self.is_current and log.is_available and log.safe_end_offset < log.log_end_offset
 
-    # -- finding the point where the logs diverge
-
     async def truncate_without_epochs(self) -> None:
         """Keep what is committed for sure: nothing else is known of batches without an epoch."""
         await self._truncate(self.log.high_watermark)
@@ -197,8 +195,6 @@ class FollowerPartition:
 
     def _fetch_next(self) -> None:
         self.phase = FollowerPhase.FETCHING
-
-    # -- fetching
 
     def wanted(self, max_bytes: int) -> PartitionFetchState:
         """What to ask the leader for."""

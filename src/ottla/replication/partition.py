@@ -95,8 +95,6 @@ class Partition:
         """The first offset of an open transaction, or the high watermark where none is open."""
         return self.log.last_stable_offset
 
-    # -- roles
-
     def make_leader(
         self,
         state: PartitionState,
@@ -162,8 +160,6 @@ class Partition:
         )
         return rises, replica.log_start_offset != log_start_offset
 
-    # -- writing
-
     def append_records_to_leader(
         self,
         records: memoryview | ValidBatch,
@@ -190,8 +186,6 @@ class Partition:
         )
         leadership.maybe_increment_high_watermark()
         return info
-
-    # -- reading
 
     def read_records(
         self, request: PartitionFetch, params: FetchParams, max_bytes: int, min_one_message: bool
@@ -318,8 +312,6 @@ class Partition:
             raise self._not_leader()
         return list(self.log.producer_state_manager.producers.values())
 
-    # -- deleting
-
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark); returns the new start."""
         if not self.is_leader:
@@ -346,8 +338,6 @@ class Partition:
         if self.leadership is None:
             raise self._not_leader()
         return self.leadership.low_watermark
-
-    # -- fencing
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a reader that knows another leader epoch, or that should ask another broker."""

@@ -116,8 +116,6 @@ class PartitionLeader:
             for replica in ids
         }
 
-    # -- committing
-
     def maybe_increment_high_watermark(self) -> bool:
         """Commit what every in-sync replica has; True if that is more than before.
 
@@ -162,8 +160,6 @@ class PartitionLeader:
         """Whether a write with acks=all may be acknowledged, now that it is committed."""
         return len(self.in_sync.maximal) >= self.min_isr
 
-    # -- refusing
-
     def note_refusal(self) -> None:
         """Batches are refused until now: others of the same pipeline may come later."""
         self._refused_end = self.log.log_end_offset
@@ -180,8 +176,6 @@ class PartitionLeader:
         ):
             self._refused_end = NO_OFFSET
         return self._refused_end
-
-    # -- followers
 
     def follower(self, replica_id: int, knows_epoch: bool) -> FollowerState:
         """A follower that is assigned the partition, or the error for one that is not (yet)."""
@@ -272,8 +266,6 @@ class PartitionLeader:
             if self._is_live(replica.broker_id)
         ]
         return min([self.log.log_start_offset, *starts])
-
-    # -- changing the in-sync replicas
 
     @property
     def _may_propose(self) -> bool:

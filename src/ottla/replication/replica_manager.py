@@ -133,8 +133,6 @@ class ReplicaManager:
         )
         self.update_config(config)
 
-    # -- life
-
     def join_cluster(self, cluster: ClusterView) -> None:
         """From now on there may be leaders and followers on other brokers."""
         in_sync = partial(in_sync_replicas, self.partitions)
@@ -327,8 +325,6 @@ class ReplicaManager:
         """Serve what waits for the partitions that had news since the last call; once per turn."""
         self.delayed.complete_noted()
 
-    # -- fetching
-
     def fetch_records(
         self,
         params: FetchParams,
@@ -384,8 +380,6 @@ class ReplicaManager:
         except KafkaError as error:
             return OffsetResult(error.error)
 
-    # -- deleting records
-
     def delete_records(
         self,
         timeout_ms: int,
@@ -409,8 +403,6 @@ class ReplicaManager:
 
     def _low_watermark(self, topic_partition: TopicPartition) -> int:
         return self.partition(topic_partition).low_watermark
-
-    # -- roles
 
     def become_leader_or_follower(
         self, states: Sequence[PartitionState], brokers: Mapping[int, Node]

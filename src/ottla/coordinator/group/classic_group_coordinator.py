@@ -133,8 +133,6 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    # -- joining
-
     def _join(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         request = attempt.request
         if not self._has_room(group, request.member_id):
@@ -303,8 +301,6 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         member.session_timeout_ms = before.session_timeout_ms
         member.client_id, member.client_host = before.client_id, before.client_host
         self._rebalancer.sessions.restart(group, member)
-
-    # -- getting an assignment, and leaving
 
     def _check_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         error = group.check_member(request.member_id, request.group_instance_id)

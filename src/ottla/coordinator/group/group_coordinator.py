@@ -9,7 +9,6 @@ members were told survives a crash of this broker, because it is in the log firs
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -62,7 +61,8 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.runtime import Runtime, Timer
+from ottla.runtime import Runtime
+from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work
 from ottla.structs import (
     MS_PER_MINUTE,
@@ -220,16 +220,16 @@ class GroupCoordinator:
         self._consumers = types.heartbeats
         self._commits = OffsetCommits(config, self.manager, self._requests)
         self._config = config
-        self._scheduler, self._slices = runtime.scheduler, runtime.slices
-        self._expiry: Timer | None = None
-        self._expiring: asyncio.Task[int] | None = None
+        self._runtime = runtime
+        self._expiry: PeriodicWork | None = None
         self._is_active = False
 
     def startup(self) -> None:
         """Begin to answer, and to expire offsets periodically."""
         self._is_active = True
-        self._expiry = self._scheduler.call_every(
-            self._config.offsets_retention_check_interval_ms, self._begin_expiry
+        period_ms = self._config.offsets_retention_check_interval_ms
+        self._expiry = PeriodicWork(
+            self._runtime, period_ms, self.expire_offsets, "the expiry of offsets"
         )
 
     def shutdown(self) -> None:
@@ -472,12 +472,6 @@ class GroupCoordinator:
         if error:
             return error, {}
         return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
-
-    def _begin_expiry(self) -> None:
-        if self._expiring is None or self._expiring.done():
-            rest = self._slices.begin(self.expire_offsets())
-            if not isinstance(rest, int):
-                self._expiring = self._scheduler.spawn(rest, "the expiry of offsets")
 
     def expire_offsets(self) -> Work[int]:
         """Delete the expired offsets of all groups, in slices; returns how many they are."""

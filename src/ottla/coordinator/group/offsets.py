@@ -145,8 +145,6 @@ class GroupOffsets:
             known.update(dict.fromkeys(offsets))
         return known
 
-    # -- records of the log
-
     def put(self, place: int, partition: TopicPartition, value: CommittedOffset) -> None:
         """The log has a committed offset at this place."""
         if place > self._newest(partition):
@@ -191,8 +189,6 @@ class GroupOffsets:
                 if commit:
                     self.put(staged.place, partition, staged.value)
         self._forget_ended()
-
-    # -- writes under way
 
     def begin(self, write: OffsetsWrite) -> OffsetsWrite:
         """These offsets are going to be written."""

@@ -28,10 +28,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
+from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkersToLeaders
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
@@ -54,7 +55,9 @@ from ottla.registry.tree import (
     RegistryFailedError,
 )
 from ottla.registry.znodes import ProducerIdBlock
-from ottla.runtime import Runtime, Timer
+from ottla.runtime import Runtime
+from ottla.runtime.periodic_work import PeriodicWork
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SESSION, TopicPartition, TxnProducer
 
 logger = logging.getLogger(__name__)
@@ -75,26 +78,27 @@ class TransactionCoordinator:
         leaders: MarkersToLeaders,
     ) -> None:
         self.manager = TransactionStateManager(runtime, log)
-        self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
+        self._runtime, self._clock = runtime, runtime.clock
         self._config = config
         self._new_producer_id = new_producer_id
         self.markers = MarkerSender(runtime, self.manager, leaders)
-        self._timers: list[Timer] = []
+        self._timers: list[PeriodicWork] = []
         self._is_active = False
 
     def startup(self) -> None:
         """Begin to answer, to abort transactions that take too long, and to expire unused ids."""
-        config, every = self._config, self._scheduler.call_every
+        config, every = self._config, partial(PeriodicWork, self._runtime)
         self._is_active = True
         self._timers = [
             every(
                 config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
                 self.abort_timed_out,
+                "the end of transactions whose time is over",
             ),
             every(
                 config.transaction_remove_expired_transaction_cleanup_interval_ms,
                 self.remove_expired,
+                "the expiry of transactional ids",
             ),
         ]
 
@@ -125,8 +129,6 @@ class TransactionCoordinator:
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.manager.availability(transactional_id)
-
-    # -- which producer may write
 
     async def init_producer_id(
         self, producer: TxnProducer, timeout_ms: int, respond: OnInitialized
@@ -204,8 +206,6 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return present.with_producer_id(new_producer_id, timeout_ms, expected, now_ms)
 
-    # -- what belongs to a transaction
-
     def add_partitions(
         self,
         producer: TxnProducer,
@@ -281,8 +281,6 @@ class TransactionCoordinator:
                 return ErrorCode.NOT_COORDINATOR, None
             metadata.session = producer.session
         return ErrorCode.NONE, metadata
-
-    # -- how it ends
 
     def end_transaction(
         self, producer: TxnProducer, commit: bool, respond: Callable[[ErrorCode], object]
@@ -380,20 +378,22 @@ class TransactionCoordinator:
 
         self._end(metadata, fenced, False, on_stored)
 
-    def abort_timed_out(self) -> None:
+    def abort_timed_out(self) -> Work[int]:
         """Abort the transactions that have been open for longer than their producers asked for."""
 
         def abort(metadata: TransactionMetadata) -> None:
             logger.info("%s is aborted: its time is over", metadata)
             self._abort_and_fence(metadata, lambda error: None)
 
-        for_each(self.manager.timed_out(), abort)
+        clock = self._clock
+        return self.manager.attend(lambda each: each.is_timed_out(clock.monotonic_ms()), abort)
 
-    def remove_expired(self) -> None:
+    def remove_expired(self) -> Work[int]:
         """Forget the ids that were unused for transactional.id.expiration.ms."""
-        count = self.manager.expire(self._config.transactional_id_expiration_ms)
+        count = yield from self.manager.expire(self._config.transactional_id_expiration_ms)
         if count:
             logger.info("%d transactional ids have expired", count)
+        return count
 
     def _on_loaded(self, metadata: TransactionMetadata) -> None:
         if metadata.current.state in ENDING:

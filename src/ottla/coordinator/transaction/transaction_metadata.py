@@ -119,8 +119,6 @@ class Transaction(NamedTuple):
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
-    # -- the states that may follow
-
     def with_partitions(self, partitions: frozenset[TopicPartition], now_ms: int) -> Transaction:
         """Ongoing, with these partitions as well."""
         is_new = self.state is not TransactionState.ONGOING

@@ -8,7 +8,7 @@ in-sync replicas, so that a crash cannot undo what a client was told.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.coordinator_log import (
@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 
 IDS_IN_A_STEP: Final = 1000
+STEPS_IN_A_SLICE: Final = 3000
+STEPS_OF_AN_ACT: Final = 20
+"""A batch of records takes about so much longer than a look at an id."""
 
 
 class TransactionLoader(StepwiseLoader):
@@ -187,28 +190,40 @@ class TransactionStateManager:
         if prepared.state is TransactionState.DEAD:
             self._forget(metadata)
 
-    def timed_out(self) -> Iterable[TransactionMetadata]:
-        """The ids whose transaction has been open for too long."""
-        monotonic_ms = self._clock.monotonic_ms()
-        return (metadata for metadata in self.all() if metadata.is_timed_out(monotonic_ms))
+    def attend(
+        self,
+        is_due: Callable[[TransactionMetadata], bool],
+        act: Callable[[TransactionMetadata], object],
+    ) -> Work[int]:
+        """Act on each id that is due, in slices; returns how many they were."""
+        count = steps = 0
+        for metadata in self.all():
+            steps += 1
+            if is_due(metadata) and self.get(metadata.transactional_id) is metadata:
+                for_each((metadata,), act)
+                count += 1
+                steps += STEPS_OF_AN_ACT
+            if steps >= STEPS_IN_A_SLICE:
+                steps = 0
+                yield
+        return count
 
-    def expire(self, expiration_ms: int) -> int:
-        """Forget the ids that were unused for so long."""
-        limit_ms = self._clock.now_ms() - expiration_ms
-        expired = [
-            metadata
-            for metadata in self.all()
-            if not metadata.is_pending
-            and metadata.current.state in IDLE
-            and metadata.current.updated_ms <= limit_ms
-        ]
+    def expire(self, expiration_ms: int) -> Work[int]:
+        """Forget the ids that were unused for so long; returns how many they were."""
+
+        def is_expired(metadata: TransactionMetadata) -> bool:
+            present = metadata.current
+            return (
+                not metadata.is_pending
+                and present.state in IDLE
+                and present.updated_ms <= self._clock.now_ms() - expiration_ms
+            )
 
         def forget(metadata: TransactionMetadata) -> None:
             dead = metadata.current.dead(self._clock.now_ms())
             self.store(metadata, dead, lambda error: None)
 
-        for_each(expired, forget)
-        return len(expired)
+        return self.attend(is_expired, forget)
 
     def differences(self, partition: int) -> list[str]:
         """How the ids of a partition differ from what a fresh load of its log gives.
@@ -231,8 +246,6 @@ class TransactionStateManager:
             if before != after:
                 found.append(f"id {transactional_id}: in memory {before}, in the log {after}")
         return found
-
-    # -- partitions come and go
 
     def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
         """This broker leads the partition now: read its ids, in steps."""

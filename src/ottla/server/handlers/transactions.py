@@ -347,8 +347,6 @@ class TransactionHandlers:
             ApiKey.TXN_OFFSET_COMMIT: self.handle_txn_offset_commit,
         }
 
-    # -- partitions
-
     def handle_add_partitions_to_txn(
         self, context: RequestContext, body: AddPartitionsToTxnRequest
     ) -> None:
@@ -438,8 +436,6 @@ class TransactionHandlers:
             ),
         )
 
-    # -- the end
-
     def handle_end_txn(
         self, context: RequestContext, body: EndTxnRequest
     ) -> Coroutine[Any, Any, None] | None:
@@ -515,8 +511,6 @@ class TransactionHandlers:
             partitions,
             on_written,
         )
-
-    # -- offsets
 
     def handle_txn_offset_commit(
         self, context: RequestContext, body: TxnOffsetCommitRequest

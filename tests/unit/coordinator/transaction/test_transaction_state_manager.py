@@ -7,8 +7,10 @@ import logging
 import pytest
 from coordinator_world import T0, S, TransactionWorld
 
+from ottla.coordinator.transaction import transaction_state_manager
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 
 WEEK_MS = 7 * 86_400_000
 
@@ -26,7 +28,7 @@ def test_id_that_was_unused_for_long_is_forgotten(waited_ms, count):
     world.runtime.clock.advance(waited_ms)
     manager = world.coordinator.manager
 
-    assert manager.expire(WEEK_MS) == count
+    assert at_once(manager.expire(WEEK_MS)) == count
     assert (manager.get("x") is None) == bool(count)
     assert manager.differences(0) == []
     world.restart()
@@ -38,7 +40,7 @@ def test_open_transaction_is_never_too_old(world):
     world.ongoing(T0)
     world.runtime.clock.advance(100 * WEEK_MS)
 
-    assert world.coordinator.manager.expire(WEEK_MS) == 0
+    assert at_once(world.coordinator.manager.expire(WEEK_MS)) == 0
 
 
 def test_differences_between_memory_and_log_are_named(world):
@@ -105,3 +107,20 @@ def test_id_that_cannot_go_on_keeps_no_other_back(world, caplog):
     assert went_on == ["y"]
     assert {each.transactional_id for each in manager.all()} == {"x", "y"}
     assert "a bug" in caplog.text
+
+
+def test_ids_are_attended_in_slices(world, monkeypatch):
+    """One that goes, or is used again, between two slices is left alone."""
+    monkeypatch.setattr(transaction_state_manager, "STEPS_IN_A_SLICE", 42)
+    for number in range(5):
+        world.init(transactional_id=f"x{number}")
+    manager, attended = world.coordinator.manager, []
+    known = list(manager.all())
+    gone = []
+    work = manager.attend(lambda each: each not in gone, attended.append)
+    next(work)
+    assert attended == known[:2]
+    gone.append(known[3])
+
+    assert at_once(work) == 4
+    assert attended == [*known[:3], known[4]]

@@ -68,8 +68,6 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         self._migration = migration
         self._topics = rebalancer.topics
 
-    # -- joining
-
     def join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
         """Answer when the member's next step is in the log; it does not wait for others."""
         self._rebalancer.do(self._join(group, attempt), lambda error: attempt.refuse(error.error))
@@ -136,8 +134,6 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         changes.update_details(member, details)
         logger.info("Classic member %s replaces %s", member.member_id, known.member_id)
         return member
-
-    # -- the other requests
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, respond: SyncCallback) -> None:
         """Give the member its present assignment.

@@ -251,8 +251,6 @@ class ConsumerGroup(Group):
         epochs = self.group_epoch, self.assignment_epoch
         return self.type, epochs, members, self.topics, self.regexes
 
-    # -- members
-
     def add(self, member: ConsumerMember) -> None:
         """Add a member, with all that it owns."""
         assert member.member_id not in self.members, f"{member.member_id} is a member already"
@@ -308,8 +306,6 @@ class ConsumerGroup(Group):
         """Those that speak the classic protocol."""
         return [member for member in self.members.values() if member.is_classic]
 
-    # -- subscriptions
-
     def set_details(self, member: ConsumerMember, details: MemberDetails) -> None:
         """The member says something else about itself."""
         self._unsubscribe(member.details)
@@ -337,8 +333,6 @@ class ConsumerGroup(Group):
             member.details.assignor for member in self.members.values() if member.details.assignor
         )
         return votes.most_common(1)[0][0] if votes else default
-
-    # -- deletion and expiry
 
     def tombstone_keys(self) -> list[bytes]:
         keys = self.writes.keys

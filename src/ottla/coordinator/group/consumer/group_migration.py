@@ -131,8 +131,6 @@ class GroupMigration:
         self._consumer = consumer_rebalancer
         self._topics = consumer_rebalancer.topics
 
-    # -- from classic to consumer
-
     def upgrade(self, classic: ClassicGroup) -> ConsumerGroup:
         """Turn a classic group into a consumer group; GROUP_ID_NOT_FOUND if that cannot be.
 
@@ -198,8 +196,6 @@ class GroupMigration:
             taken |= assigned
             members.append(ConsumerMember(member.member_id, details, current))
         return members
-
-    # -- from consumer to classic
 
     def downgrade_if_settled(self, group: ConsumerGroup) -> ClassicGroup | None:
         """Turn the group into a classic one, if all members are classic and reconciled."""
