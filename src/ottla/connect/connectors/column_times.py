@@ -29,6 +29,9 @@ PRECISIONS: Final = {
 }
 ENOUGH: Final = 5
 """So many different times that are whole minutes are not so by chance."""
+ZONES_APART: Final = timedelta(hours=26)
+"""From 12 hours behind UTC to 14 before it."""
+IN_UTC: Final = "+00"
 _TIME: Final = re.compile(
     r"(?P<day>[^ T]+)(?:[ T](?P<time>(?P<hour>\d\d)(?::(?P<minute>\d\d)"
     r"(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?)(?P<zone> ?[+-]\d\d.*|Z)?)?"
@@ -81,6 +84,39 @@ def _number_us(value: float) -> int | None:
     for per_second in (1, 10**3, 10**6, 10**9):
         if abs(value) <= LAST_SECOND * per_second:
             return round(value * 10**6) if per_second == 1 else int(value) * 10**6 // per_second
+    return None
+
+
+SCALES: Final = (
+    (0, LAST_JULIAN_DAY, 1 / (DAY // MICROSECOND), JULIAN_EPOCH),
+    (99_991_231, LAST_SECOND + 1, 1e-6, 0),
+    (LAST_SECOND, 10**13, 1e-3, 0),
+    (99_991_231_235_959, LAST_SECOND * 10**3 + 1, 1e-3, 0),
+    (LAST_SECOND * 10**3, LAST_SECOND * 10**6 + 1, 1, 0),
+    (LAST_SECOND * 10**6, LAST_SECOND * 10**9 + 1, 1e3, 0),
+)
+"""Between which numbers, without these, one is a time, and the number of a moment: so many for each
+microsecond since 1970, and so many at 1970. Digits that may be a day, or a time, are left out."""
+
+
+def numbers_outside(first_us: int | None, last_us: int | None) -> list[tuple[float, float]]:
+    """Numbers between which, in whatever unit, no time is from one moment to another."""
+    found: list[tuple[float, float]] = []
+    for low, high, per_us, epoch in SCALES:
+        if first_us is not None:
+            found.append((low, min(high, (first_us - SECOND // MICROSECOND) * per_us + epoch)))
+        if last_us is not None:
+            found.append((max(low, (last_us + SECOND // MICROSECOND) * per_us + epoch), high))
+    return [(float(low), float(high)) for low, high in found if low < high]
+
+
+def scale_of(number: float, first_us: int | None) -> tuple[float, float] | None:
+    """The numbers between which times have the unit of this one, and are behind a moment; None for
+    digits of a day."""
+    for low, high, per_us, epoch in SCALES:
+        if low < number < high:
+            first = low if first_us is None else (first_us + SECOND // MICROSECOND) * per_us + epoch
+            return float(max(low, first)), float(high)
     return None
 
 
@@ -163,18 +199,22 @@ def cut(text: str, digits: int | None) -> str:
 
 
 def rezoned(text: str, zone: tzinfo, *, is_zoned: bool) -> str:
-    """The same moment for a column that has got a zone, or has lost it."""
+    """The earliest time that a stored one can be in a column that has got a zone, or has lost it.
+
+    Whoever alters a column does so in a zone of their own. So it is the same moment in `zone`, less
+    the time that two zones can be apart.
+    """
     match = _TIME.fullmatch(text)
-    if match is None or match["time"] is None or (match["zone"] is not None) == is_zoned:
+    if match is None or (match["zone"] is not None) == is_zoned:
         return text
     try:
         found = datetime.fromisoformat(text)
         moved = found.replace(tzinfo=zone).astimezone(UTC) if is_zoned else found.astimezone(zone)
+        plain = (moved.replace(tzinfo=None) - ZONES_APART).isoformat(" ", "microseconds")
     except (ValueError, OverflowError):
         return text  # of a year that Python does not have
-    plain = moved.replace(tzinfo=None).isoformat(" ", "microseconds")
     digits = len(match["fraction"] or "")
-    return cut(plain, digits) + ("+00" if is_zoned else "")
+    return cut(plain, digits) + (IN_UTC if is_zoned else "")
 
 
 def earliest_after(moment: datetime, zone: tzinfo) -> datetime:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
@@ -23,16 +23,13 @@ from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.connect.connectors.column_times import (
-    EPOCH,
-    MICROSECOND,
+    IN_UTC,
     SECOND,
     begin_of_unit,
     cut,
     earliest_after,
-    moment_us,
     padded,
     rezoned,
-    unit_of_form,
 )
 from ottla.connect.data import (
     BOOLEAN,
@@ -54,8 +51,10 @@ from ottla.connect.data import (
     array_of,
     decimal_of,
     shown,
+    struct_of,
 )
 from ottla.connect.value_text import java_float
+from ottla.errors import ConfigError
 
 PRECISE: Final = "precise"
 AS_STRING: Final = "string"
@@ -86,10 +85,6 @@ MADE: Final = {
     SchemaType.BYTES: "LargeBinary",
 }
 """The types of columns that are made."""
-MOMENT: Final = "ottla_moment"
-"""The function by which SQLite compares times."""
-DAY_FIRST: Final = f"{'[0-9]' * 4}-{'[0-9]' * 2}-{'[0-9]' * 2}*"
-FURTHEST_ZONE: Final = timedelta(days=1)
 ULPS: Final = 4
 """A float that is so near to a decimal stands for it: databases without decimals store floats."""
 POSTGRES_SESSION: Final = (
@@ -375,7 +370,7 @@ class Database:
     def column_type(self, kind: Any) -> ColumnType:
         """What a column of this type of SQLAlchemy's is in Connect."""
         sql = self.sql
-        if _is_decimal(sql, kind):
+        if is_decimal(sql, kind):
             return self.decimal(kind.scale)
         for types, found in (
             (sql.Boolean, ColumnType(BOOLEAN, self.raw, read_boolean)),
@@ -486,16 +481,26 @@ class Database:
         """A condition for all times behind one that takes less than to compare them; or None."""
         return None
 
+    def window(self, connection: Any, column: Any, stored: Any, limit: int) -> Any:
+        """A condition for the earliest times behind one, probably more than `limit`, where it takes
+        less to compare these than all; or None."""
+        return None
+
     def stored_time(self, kind: Any, raw: Any) -> Any:
         """A time as an offset has it: with all digits that its column has."""
         return raw.isoformat() if isinstance(raw, date) else raw
 
     def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
-        """A time of an offset for a column that may have changed, and whether it was cut.
+        """A time of an offset for a column that may have changed, and whether it is another.
 
-        If it was, times that were different may be the same by now.
+        If it was cut, times that were different may be the same by now; if the column has got a
+        zone, or has lost it, it is earlier.
         """
         return stored, False
+
+    def has_other_zone(self, kind: Any, stored: Any) -> bool:
+        """Whether a column has got a zone, or has lost it, since a time of it was stored."""
+        return False
 
     def coarser(self, column: Any) -> Any:
         """The condition that a time has a coarser form than seconds; or None."""
@@ -569,7 +574,28 @@ class Database:
         return None
 
 
-class Postgres(Database):
+class WithTextTimes(Database):
+    """A database whose times come as its own text, in any year: offsets have these, and say by
+    their digits and their zone of what type their column was."""
+
+    def is_zoned(self, kind: Any) -> bool:
+        """Whether times of this type are moments."""
+        return bool(getattr(kind, "timezone", False))
+
+    def stored_time(self, kind: Any, raw: Any) -> Any:
+        return raw if isinstance(kind, self.sql.Date) else padded(raw, self.digits_of(kind))
+
+    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
+        text = rezoned(stored, self.handling.zone, is_zoned=self.is_zoned(kind))
+        found = cut(text, None if isinstance(kind, self.sql.Date) else self.digits_of(kind))
+        return found, found != stored
+
+    def has_other_zone(self, kind: Any, stored: Any) -> bool:
+        text: str = stored
+        return rezoned(text, self.handling.zone, is_zoned=self.is_zoned(kind)) != text
+
+
+class Postgres(WithTextTimes):
     """PostgreSQL, by any driver: all but the simplest types come as its own text."""
 
     session = tuple(f"SET {name} = '{value}'" for name, value in POSTGRES_SESSION)
@@ -650,18 +676,9 @@ class Postgres(Database):
         digits: int | None = getattr(kind, "precision", None)
         return MICROSECONDS if digits is None else digits
 
-    def stored_time(self, kind: Any, raw: Any) -> Any:
-        return raw if isinstance(kind, self.sql.Date) else padded(raw, self.digits_of(kind))
-
-    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
-        is_zoned = bool(getattr(kind, "timezone", False))
-        text = rezoned(stored, self.handling.zone, is_zoned=is_zoned)
-        found = cut(text, None if isinstance(kind, self.sql.Date) else self.digits_of(kind))
-        return found, found != text
-
     def number_value(self, kind: Any, stored: Any) -> Any:
         """A whole number would be sent as one of 64 bits."""
-        return Decimal(stored) if _is_decimal(self.sql, kind) else stored
+        return Decimal(stored) if is_decimal(self.sql, kind) else stored
 
     def no_place(self, column: Any, is_time: bool) -> Any:
         sql = self.sql
@@ -691,7 +708,7 @@ class Postgres(Database):
         return code if code is None or code in self.system_errors else code[:2]
 
 
-class MySql(Database):
+class MySql(WithTextTimes):
     """MySQL and MariaDB: times come as text, as drivers bend zero dates and long times."""
 
     session = ("SET time_zone = '+00:00'",)
@@ -723,10 +740,18 @@ class MySql(Database):
         return super().column_type(kind)
 
     def zone_of(self, kind: Any) -> tzinfo:
-        return UTC if isinstance(kind, self.sql.TIMESTAMP) else self.handling.zone
+        return UTC if self.is_zoned(kind) else self.handling.zone
+
+    def is_zoned(self, kind: Any) -> bool:
+        return bool(isinstance(kind, self.sql.TIMESTAMP))
+
+    def stored_time(self, kind: Any, raw: Any) -> Any:
+        """MySQL writes no zone; its sessions are in UTC."""
+        text = super().stored_time(kind, raw)
+        return f"{text}{IN_UTC}" if self.is_zoned(kind) else text
 
     def iso_reader(self, kind: Any) -> Read:
-        ending = "Z" if isinstance(kind, self.sql.TIMESTAMP) else ""
+        ending = "Z" if self.is_zoned(kind) else ""
         return lambda value: read_text(value).replace(" ", "T") + ending
 
     def made_type(self, schema: Schema, is_key: bool) -> Any:
@@ -756,7 +781,8 @@ class MySql(Database):
         return self.sql.cast(column, self.sql.CHAR())
 
     def time_value(self, kind: Any, stored: Any) -> Any:
-        return self.sql.literal(stored.replace("T", " "), self.sql.String())
+        text = stored.removesuffix(IN_UTC).replace("T", " ")
+        return self.sql.literal(text, self.sql.String())
 
     def now(self, connection: Any) -> datetime:
         microseconds = self.sql.func.utc_timestamp(self.sql.literal_column(str(MICROSECONDS)))
@@ -766,121 +792,9 @@ class MySql(Database):
     def digits_of(self, kind: Any) -> int:
         return getattr(kind, "fsp", None) or 0
 
-    def fitted(self, kind: Any, stored: Any) -> tuple[Any, bool]:
-        found = cut(stored, None if isinstance(kind, self.sql.Date) else self.digits_of(kind))
-        return found, found != stored
-
     def code_of(self, error: Any) -> Any:
         code = error.args[0] if error.args else None
         return code or None
-
-
-class Sqlite(Database):
-    """SQLite, whose columns hold values of any type."""
-
-    system_errors = frozenset([5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 22, 23, 26])
-    """Busy, locked, no memory, read-only, interrupted, no disk, damaged, full, and their like."""
-
-    def prepare(self, connection: Any, is_writer: bool) -> None:
-        """Text that is not UTF-8 fails with its row, not with all rows that are read with it."""
-        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
-        connection.create_function(MOMENT, 1, self._moment_us, deterministic=True)
-
-    def _moment_us(self, raw: Any) -> int | None:
-        return moment_us(raw, self.handling.zone)
-
-    def keys_are_required(self, kind: Any) -> bool:
-        return isinstance(kind, self.sql.Integer)
-
-    def time_text(self, column: Any) -> Any:
-        return self.raw(column)
-
-    def place_of(self, column: Any, is_time: bool) -> Any:
-        """Times of all forms as moments: as texts and numbers they have another order."""
-        raw = self.raw(column)
-        return getattr(self.sql.func, MOMENT)(raw, type_=self.sql.BigInteger) if is_time else raw
-
-    def place(self, raw: Any, is_time: bool) -> Any:
-        return self._moment_us(raw) if is_time else raw
-
-    def time_place(self, kind: Any, stored: Any) -> Any:
-        found = self._moment_us(stored)
-        return None if found is None else self.sql.literal(found, self.sql.BigInteger())
-
-    def near(self, column: Any, stored: Any) -> Any:
-        """Texts that begin with a day need not be read as times if it is long before."""
-        sql, raw = self.sql, self.raw(column)
-        found = self._moment_us(stored)
-        if found is None:
-            return None
-        before = EPOCH + max(
-            timedelta(microseconds=found) - 2 * FURTHEST_ZONE, datetime.min - EPOCH
-        )
-        is_day = raw.op("GLOB")(sql.literal(DAY_FIRST, self.as_given))
-        is_before = raw < sql.literal(f"{before:%Y-%m-%d}".zfill(10), self.as_given)
-        return sql.not_(sql.and_(is_day, is_before))
-
-    def coarser(self, column: Any) -> Any:
-        raw = self.raw(column)
-        return self.sql.and_(raw.op("GLOB")("*-*"), self.sql.not_(raw.op("GLOB")("*:*:*")))
-
-    def no_place(self, column: Any, is_time: bool) -> Any:
-        """Numbers come before texts, texts before bytes."""
-        sql, raw = self.sql, self.raw(column)
-        if is_time:
-            day = sql.func.substr(raw, 1, 10)
-            is_plain = sql.and_(  # it need not be read by a function, which takes longer
-                raw.op("GLOB")(sql.literal(DAY_FIRST, self.as_given)),
-                sql.func.date(day) == day,
-                sql.func.julianday(raw).is_not(None),
-                sql.not_(raw.op("GLOB")(sql.literal("*[ T]24*", self.as_given))),
-            )
-            is_none = self.place_of(column, is_time=True).is_(None)
-            return sql.and_(sql.func.coalesce(is_plain, sql.false()).is_(sql.false()), is_none)
-        is_infinite = sql.func.abs(raw) > sys.float_info.max
-        return sql.or_(sql.func.typeof(raw).in_(["blob", "text"]), is_infinite)
-
-    def is_order(self, kind: Any, is_time: bool) -> bool:
-        is_text = isinstance(kind, self.sql.String)
-        return not isinstance(kind, self.sql.LargeBinary) and (is_time or not is_text)
-
-    def iso_reader(self, kind: Any) -> Read:
-        return read_text
-
-    def is_over_by_form(self, raw: Any, moment: datetime) -> bool:
-        """A text without seconds, or a day alone, is over when its minute or day is."""
-        unit, zone = unit_of_form(raw), self.handling.zone
-        if unit == MICROSECOND:
-            return True
-        first = begin_of_unit(earliest_after(moment, zone), unit)
-        found, end = self._moment_us(raw), self._moment_us(first.isoformat())
-        return found is not None and end is not None and found < end
-
-    def bound(self, column: Any, value: Any) -> Any:
-        """Decimals are floats here: one with more digits than a float has is refused."""
-        if isinstance(value, Decimal) and _is_decimal(self.sql, column.type):
-            if value.is_finite() and Decimal(repr(float(value))) != value:
-                raise DataError(
-                    f"{column.name}={value}: must be a number that a float holds, as SQLite stores "
-                    "decimals; a column of text has all digits"
-                )
-        elif isinstance(value, Decimal) and isinstance(column.type, self.sql.String):
-            return f"{value:f}"
-        return super().bound(column, value)
-
-    def text_for(self, kind: Any, text: str) -> Any:
-        for types, python in (
-            (self.sql.DateTime, datetime),
-            (self.sql.Date, date),
-            (self.sql.Time, time),
-        ):
-            if isinstance(kind, types):
-                return python.fromisoformat(text)
-        return super().text_for(kind, text)
-
-    def code_of(self, error: Any) -> Any:
-        code = getattr(error, "sqlite_errorcode", None)
-        return None if code is None else code & 0xFF
 
 
 def _moment(text: str) -> Any:
@@ -892,7 +806,7 @@ def _moment(text: str) -> Any:
     return text if found.tzinfo is None else found
 
 
-def _is_decimal(sql: Any, kind: Any) -> bool:
+def is_decimal(sql: Any, kind: Any) -> bool:
     return isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float)
 
 
@@ -901,21 +815,89 @@ def _read_unknown(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else read_text(value)
 
 
-KINDS: Final = {
-    "postgresql": Postgres,
-    "mysql": MySql,
-    "mariadb": MySql,
-    "sqlite": Sqlite,
-}
-
-
-def database_of(sql: Any, dialect: str, handling: Handling) -> Database:
-    """The kind of database that a dialect of SQLAlchemy's speaks to."""
-    return KINDS.get(dialect, Database)(sql, handling)
-
-
 def unreadable(place: str, value: Any, error: ValueError) -> DataError:
     """The error for a value that has no place in its type."""
     return DataError(
         f"{place}={shown(value)}: must {error}; errors.tolerance=all leaves out such rows"
     )
+
+
+LOOK_EVERY: Final = 64
+
+
+class RowReader:
+    """A table as it was described last: how its columns are asked for, and how rows are read."""
+
+    def __init__(self, database: Database, table: Any, columns: Sequence[Any]) -> None:
+        """`columns` is what a cursor says of all columns: it differs when they have changed."""
+        self.table = table
+        self.columns = columns
+        self.types = {str(each.name): database.column_type(each.type) for each in table.columns}
+        self.keys = [str(each.name) for each in table.primary_key.columns]
+        fields = {
+            str(each.name): schema.as_optional() if _may_be_null(database, each) else schema
+            for each, schema in zip(
+                table.columns, (kind.schema for kind in self.types.values()), strict=True
+            )
+        }
+        self.schema = struct_of(str(table.name), fields)
+        self._key_fields = {key: fields[key] for key in self.keys}
+        self.key_schema = struct_of(None, self._key_fields) if self.keys else None
+        self._indexes = {name: index for index, name in enumerate(self.types)}
+        self.has_more = True
+        """Whether there were more rows than were asked for; nobody knows before the first time."""
+        self._idle = 0
+
+    def looks_around(self) -> bool:
+        """Whether all rows are looked through while none is new: that is done ever less often."""
+        self._idle += 1
+        return self._idle & (self._idle - 1) == 0 or self._idle % LOOK_EVERY == 0
+
+    def selected(self) -> list[Any]:
+        """The columns as they are asked for."""
+        return [
+            kind.selected(self.table.c[name]).label(f"c{self._indexes[name]}")
+            for name, kind in self.types.items()
+        ]
+
+    def raw(self, row: Sequence[Any], name: str) -> Any:
+        """What the driver has returned for a column."""
+        return row[self._indexes[name]]
+
+    def has_new_nulls(self, rows: Sequence[Sequence[Any]]) -> bool:
+        """Whether there is a null where there was none when the table was described."""
+        required = [self._indexes[name] for name, kind in self.schema.fields if not kind.optional]
+        return any(row[index] is None for row in rows for index in required)
+
+    def read(self, row: Sequence[Any]) -> dict[str, Any]:
+        """The values of a row; DataError leads to the first one that has no place."""
+        found = {}
+        for (name, kind), raw in zip(self.types.items(), row, strict=True):
+            try:
+                found[name] = None if raw is None else kind.read(raw)
+            except ValueError as error:
+                place = f"table {self.table.name}, {self._place(row)}: {name}"
+                raise unreadable(place, raw, error) from None
+        return found
+
+    def _place(self, row: Sequence[Any]) -> str:
+        named = self.keys or list(self.types)[:1]
+        return ", ".join(f"{name}={shown(self.raw(row, name))}" for name in named)
+
+
+def _may_be_null(database: Database, column: Any) -> bool:
+    is_required = column.primary_key and database.keys_are_required(column.type)
+    return bool(column.nullable) and not is_required
+
+
+def reflected(sql: Any, connection: Any, name: str) -> Any:
+    """A table as the database describes it."""
+    namespace, _, table = name.rpartition(".")
+    try:
+        with warnings.catch_warnings():  # of types that SQLAlchemy does not know: they are text
+            warnings.simplefilter("ignore", sql.exc.SAWarning)
+            return sql.Table(
+                table, sql.MetaData(), schema=namespace or None, autoload_with=connection
+            )
+    except sql.exc.NoSuchTableError:
+        raise ConfigError(f"table {name}: must be in the database") from None

@@ -25,7 +25,6 @@ side by itself. What types become is in `databases`, how times are compared in `
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -38,7 +37,14 @@ from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
 from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
-from ottla.connect.connectors.column_times import PRECISIONS, SeenTimes, precision_of, unit_of_form
+from ottla.connect.connectors.column_times import (
+    HOUR,
+    PRECISIONS,
+    ZONES_APART,
+    SeenTimes,
+    precision_of,
+    unit_of_form,
+)
 from ottla.connect.connectors.databases import (
     AS_ARRAY,
     AS_DOUBLE,
@@ -49,15 +55,17 @@ from ottla.connect.connectors.databases import (
     PRECISE,
     Database,
     Handling,
-    database_of,
-    unreadable,
+    MySql,
+    Postgres,
+    RowReader,
+    reflected,
 )
+from ottla.connect.connectors.sqlite import Sqlite
 from ottla.connect.data import (
     DataError,
     SinkRecord,
     SourceRecord,
     shown,
-    struct_of,
 )
 from ottla.errors import ConfigError, KafkaError
 
@@ -192,63 +200,6 @@ class SqlSourceSettings(DatabaseSettings):
         values["tables"] = tuple(dict.fromkeys(values["tables"]))
 
 
-class RowReader:
-    """A table as it was described last: how its columns are asked for, and how rows are read."""
-
-    def __init__(self, database: Database, table: Any, columns: Sequence[Any]) -> None:
-        """`columns` is what a cursor says of all columns: it differs when they have changed."""
-        self.table = table
-        self.columns = columns
-        self.types = {str(each.name): database.column_type(each.type) for each in table.columns}
-        self.keys = [str(each.name) for each in table.primary_key.columns]
-        fields = {
-            str(each.name): schema.as_optional() if _may_be_null(database, each) else schema
-            for each, schema in zip(
-                table.columns, (kind.schema for kind in self.types.values()), strict=True
-            )
-        }
-        self.schema = struct_of(str(table.name), fields)
-        self._key_fields = {key: fields[key] for key in self.keys}
-        self.key_schema = struct_of(None, self._key_fields) if self.keys else None
-        self._indexes = {name: index for index, name in enumerate(self.types)}
-
-    def selected(self) -> list[Any]:
-        """The columns as they are asked for."""
-        return [
-            kind.selected(self.table.c[name]).label(f"c{self._indexes[name]}")
-            for name, kind in self.types.items()
-        ]
-
-    def raw(self, row: Sequence[Any], name: str) -> Any:
-        """What the driver has returned for a column."""
-        return row[self._indexes[name]]
-
-    def has_new_nulls(self, rows: Sequence[Sequence[Any]]) -> bool:
-        """Whether there is a null where there was none when the table was described."""
-        required = [self._indexes[name] for name, kind in self.schema.fields if not kind.optional]
-        return any(row[index] is None for row in rows for index in required)
-
-    def read(self, row: Sequence[Any]) -> dict[str, Any]:
-        """The values of a row; DataError leads to the first one that has no place."""
-        found = {}
-        for (name, kind), raw in zip(self.types.items(), row, strict=True):
-            try:
-                found[name] = None if raw is None else kind.read(raw)
-            except ValueError as error:
-                place = f"table {self.table.name}, {self._place(row)}: {name}"
-                raise unreadable(place, raw, error) from None
-        return found
-
-    def _place(self, row: Sequence[Any]) -> str:
-        named = self.keys or list(self.types)[:1]
-        return ", ".join(f"{name}={shown(self.raw(row, name))}" for name in named)
-
-
-def _may_be_null(database: Database, column: Any) -> bool:
-    is_required = column.primary_key and database.keys_are_required(column.type)
-    return bool(column.nullable) and not is_required
-
-
 class SqlSource(SourceConnector):
     """Reads the new and changed rows of tables."""
 
@@ -304,7 +255,7 @@ class SqlSource(SourceConnector):
         """The next rows of the tables; after a wait, if none has some or the database is down."""
         found: list[SourceRecord] = []
         for name in self._own_tables():
-            before = self._offsets.get(name)
+            before = self._offset_of(name)
             try:
                 found += self._rows_of(name)
             except (ConfigError, TryAgainError) as error:
@@ -348,14 +299,12 @@ class SqlSource(SourceConnector):
             raise TryAgainError(f"table {name}: {error.orig}") from error
 
     def _rows_of(self, name: str) -> list[SourceRecord]:
-        if name not in self._offsets:
-            self._offsets[name] = dict(self.context.offset({TABLE: name}) or {})
         was_known = name in self._readers
         try:
             with self._engine.connect() as connection:
                 reader = self._reader(connection, name)
-                rows = self._whole_places(connection, reader, self._offsets[name])
-                if not rows:
+                rows = self._whole_places(connection, reader, self._offset_of(name))
+                if not rows and reader.looks_around():
                     self._note_unordered(connection, name, reader)
                     self._note_mixed(connection, name, reader)
         except self._sql.exc.SQLAlchemyError as error:
@@ -369,6 +318,12 @@ class SqlSource(SourceConnector):
             del self._readers[name]
             return self._rows_of(name)
         return self._records(name, reader, rows)
+
+    def _offset_of(self, name: str) -> Mapping[str, Any]:
+        """Where a table is read on; nothing at its beginning."""
+        if name not in self._offsets:
+            self._offsets[name] = dict(self.context.offset({TABLE: name}) or {})
+        return self._offsets[name]
 
     def _records(
         self, name: str, reader: RowReader, rows: Sequence[Sequence[Any]]
@@ -425,10 +380,11 @@ class SqlSource(SourceConnector):
         if TIMESTAMPED in self.settings.mode:
             late = timedelta(milliseconds=self.settings.delay_ms)
             newest = self._database.now(connection) - late
-        rows = list(connection.execute(self._query(reader, offset, newest)))
         limit = self.settings.batch_rows
+        rows = self._next_rows(connection, reader, offset, newest)
         if self.settings.mode == BULK:
             return rows
+        reader.has_more = len(rows) > limit
         if len(rows) > limit:
             cut = self._place(reader, rows[limit])
             if self._place(reader, rows[limit - 1]) != cut:
@@ -438,6 +394,27 @@ class SqlSource(SourceConnector):
             else:
                 rows = list(connection.execute(self._same_place(reader, rows[0])))
         return self._over(reader, rows, newest)
+
+    def _next_rows(
+        self,
+        connection: Any,
+        reader: RowReader,
+        offset: Mapping[str, Any],
+        newest: datetime | None,
+    ) -> list[Any]:
+        """The rows behind an offset in order, one more than is asked for; all of them for bulk."""
+        near, window, limit = None, None, self.settings.batch_rows
+        if newest is not None:
+            column = reader.table.c[self.settings.timestamp_column]
+            stored = offset.get(column.name)
+            near = None if stored is None else self._database.near(column, stored)
+            if reader.has_more:
+                window = self._database.window(connection, column, stored, limit)
+        if window is not None:
+            query = self._query(reader, offset, newest, near, window)
+            if len(found := list(connection.execute(query))) > limit:
+                return found
+        return list(connection.execute(self._query(reader, offset, newest, near)))
 
     def _over(
         self, reader: RowReader, rows: list[Sequence[Any]], newest: datetime | None
@@ -468,13 +445,28 @@ class SqlSource(SourceConnector):
         known = self._readers.get(name)
         if known is not None and known.columns == self._columns_now(connection, known.table):
             return known
-        table = _reflect(self._sql, connection, name)
+        table = reflected(self._sql, connection, name)
         columns = self._columns_now(connection, table)
         self._check_order(name, table)
         if known is not None:
             logger.info("table %s: its columns have changed", name)
+        self._note_other_zone(name, table)
         found = self._readers[name] = RowReader(self._database, table, columns)
         return found
+
+    def _note_other_zone(self, name: str, table: Any) -> None:
+        """Say that rows come again as their column has got a zone, or has lost it."""
+        key = self.settings.timestamp_column
+        stored = self._offset_of(name).get(key) if self._is_time(key) else None
+        if stored is not None and self._database.has_other_zone(table.c[key].type, stored):
+            logger.warning(
+                "table %s: %s has got a zone, or has lost it: nobody says by which zone its times "
+                "were altered, so the rows of the %d hours before %s are read again",
+                name,
+                key,
+                ZONES_APART // HOUR,
+                stored,
+            )
 
     def _columns_now(self, connection: Any, table: Any) -> list[Any]:
         everything = self._sql.select(self._sql.text("*")).select_from(table).limit(0)
@@ -513,10 +505,18 @@ class SqlSource(SourceConnector):
             for name in self._order_columns()
         ]
 
-    def _query(self, reader: RowReader, offset: Mapping[str, Any], newest: datetime | None) -> Any:
-        """The rows behind an offset in order, one more than is asked for; times if old enough."""
+    def _query(
+        self,
+        reader: RowReader,
+        offset: Mapping[str, Any],
+        newest: datetime | None,
+        *first: Any,
+    ) -> Any:
+        """As above, as a statement; times only if they are old enough. What is to be looked at
+        before times are compared comes first."""
         sql, database, table = self._sql, self._database, reader.table
         query = sql.select(*reader.selected())
+        query = query.where(*(condition for condition in first if condition is not None))
         if self.settings.mode == BULK:
             return query
         places = self._places(table)
@@ -525,9 +525,6 @@ class SqlSource(SourceConnector):
         is_new = any(value is None for value, _ in last)
         if newest is not None:
             column = table.c[self.settings.timestamp_column]
-            near = None if is_new else database.near(column, offset[column.name])
-            if near is not None:
-                query = query.where(near)
             query = query.where(database.is_over(column, newest))
         query = query.where(sql.not_(self._has_no_place(table)))
         if is_new:
@@ -640,6 +637,19 @@ class SqlSource(SourceConnector):
         return getattr(settings, "mode", "") in (INCREMENTING, BOTH)
 
 
+KINDS: Final = {
+    "postgresql": Postgres,
+    "mysql": MySql,
+    "mariadb": MySql,
+    "sqlite": Sqlite,
+}
+
+
+def database_of(sql: Any, dialect: str, handling: Handling) -> Database:
+    """The kind of database that a dialect of SQLAlchemy's speaks to."""
+    return KINDS.get(dialect, Database)(sql, handling)
+
+
 def _opened(
     sql: Any, url: str, handling: Handling, is_writer: bool = False
 ) -> tuple[Any, Database]:
@@ -655,19 +665,6 @@ def _opened(
 
     sql.event.listen(engine, "connect", prepare)
     return engine, database
-
-
-def _reflect(sql: Any, connection: Any, name: str) -> Any:
-    """A table as the database describes it."""
-    namespace, _, table = name.rpartition(".")
-    try:
-        with warnings.catch_warnings():  # of types that SQLAlchemy does not know: they are text
-            warnings.simplefilter("ignore", sql.exc.SAWarning)
-            return sql.Table(
-                table, sql.MetaData(), schema=namespace or None, autoload_with=connection
-            )
-    except sql.exc.NoSuchTableError:
-        raise ConfigError(f"table {name}: must be in the database") from None
 
 
 class SqlSinkSettings(DatabaseSettings):
@@ -901,7 +898,7 @@ class SqlSink(SinkConnector):
         name = self.settings.table.replace("${topic}", record.topic)
         if name not in self._tables:
             try:
-                self._tables[name] = _reflect(self._sql, self._engine, name)
+                self._tables[name] = reflected(self._sql, self._engine, name)
             except ConfigError:
                 if not self.settings.auto_create:
                     raise

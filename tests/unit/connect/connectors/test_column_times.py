@@ -14,6 +14,7 @@ from ottla.connect.connectors.column_times import (
     MICROSECOND,
     MINUTE,
     SECOND,
+    ZONES_APART,
     SeenTimes,
     cut,
     moment_us,
@@ -137,16 +138,30 @@ def test_times_get_all_digits_of_their_column(text, digits, found):
     assert padded(text, digits) == found
 
 
-def test_times_change_between_having_a_zone_and_none():
-    """They stay the same moment."""
+@pytest.mark.parametrize("altered_in", ["Etc/GMT+12", "America/New_York", "Pacific/Kiritimati"])
+@pytest.mark.parametrize("setting", ["Etc/GMT+12", "UTC", "Europe/Berlin", "Pacific/Kiritimati"])
+def test_no_time_is_missed_in_whatever_zone_its_column_is_altered(altered_in, setting):
+    """Whether it gets a zone or loses it: what is read from is no later than the time became."""
+    zone, altered = ZoneInfo(setting), ZoneInfo(altered_in)
+    naive = datetime(2026, 1, 5, 7, 0, 0, 600_000)
+    stored = naive.isoformat(" ", "microseconds")
+    became = naive.replace(tzinfo=altered)
+    got = datetime.fromisoformat(rezoned(stored, zone, is_zoned=True))
+    assert timedelta() <= became - got <= 2 * ZONES_APART
+    became = naive.replace(tzinfo=UTC).astimezone(altered).replace(tzinfo=None)
+    lost = datetime.fromisoformat(rezoned(f"{stored}+00", zone, is_zoned=False))
+    assert timedelta() <= became - lost <= 2 * ZONES_APART
+
+
+def test_times_stay_as_they_are_where_their_zone_does():
+    """Also days, and times of no year that Python has; all digits stay."""
     zone = ZoneInfo("America/New_York")
-    assert (
-        rezoned("2026-01-05 07:00:00.600000", zone, is_zoned=True)
-        == "2026-01-05 12:00:00.600000+00"
-    )
-    assert rezoned("2026-01-05 12:00:00+00", zone, is_zoned=False) == "2026-01-05 07:00:00"
-    for text in ("infinity", "2026-01-05", "0044-03-15 12:00:00 BC"):
+    for text in ("infinity", "0044-03-15 12:00:00 BC", "2026-01-05 07:00:00+00"):
         assert rezoned(text, zone, is_zoned=True) == text
+    for text in ("-infinity", "2026-01-05", "0000-00-00 00:00:00", "2026-01-05 07:00:00.6"):
+        assert rezoned(text, zone, is_zoned=False) == text
+    assert rezoned("2026-01-05 07:00:00.60", zone, is_zoned=True) == "2026-01-04 10:00:00.60+00"
+    assert rezoned("2026-01-05", zone, is_zoned=True) == "2026-01-04 03:00:00+00"
 
 
 def test_times_that_are_coarser_than_their_column_are_noted_once():

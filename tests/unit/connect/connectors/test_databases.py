@@ -22,8 +22,6 @@ from ottla.connect.connectors.databases import (
     Handling,
     MySql,
     Postgres,
-    Sqlite,
-    database_of,
     decimal_reader,
     postgres_array,
     postgres_time,
@@ -37,7 +35,8 @@ from ottla.connect.connectors.databases import (
     read_text,
     read_time,
 )
-from ottla.connect.connectors.sql import SqlSource
+from ottla.connect.connectors.sql import SqlSource, database_of
+from ottla.connect.connectors.sqlite import Sqlite
 from ottla.connect.data import DATE, STRING, TIMESTAMP, DataError, array_of, decimal_of
 
 TEXT = {"decimal.handling.mode": "string", "time.precision.mode": "isostring"}
