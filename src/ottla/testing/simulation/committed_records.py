@@ -42,6 +42,8 @@ class CommittedRecords:
         self.end = 0
         """Before this offset everything was read."""
         self._open: defaultdict[int, list[int]] = defaultdict(list)
+        self._unjudged: list[int] = []
+        """Offsets that were shown when no broker was alive that could have their marker."""
 
     def update(self) -> None:
         """Read newly committed records."""
@@ -81,8 +83,10 @@ class CommittedRecords:
             yield f"{self.topic_partition}: a poll showed the offsets {offsets}"
         # A broker that has died may have known more than those that are left.
         known = min(end, self.end)
-        for offset in offsets:
-            if offset < known and not self._may_be_shown(offset):
+        judged = [*self._unjudged, *(offset for offset in offsets if offset < known)]
+        self._unjudged = [] if any(self._replicas()) else judged
+        for offset in () if self._unjudged else judged:
+            if not self._may_be_shown(offset):
                 fate = self.fates[offset]
                 yield f"{self.topic_partition}: offset {offset} was shown; it is {fate.value}"
         missed = [
