@@ -92,6 +92,13 @@ class Topic:
         return json.dumps({self.name: {str(p): number for p, number in numbers.items()}})
 
 
+def topic_ids(*topics: Topic) -> dict[str, str]:
+    """The ids of topics by name, as offsets have them."""
+    with ottla.Admin(topics[0].servers) as admin:
+        described = admin.describe_topics([topic.name for topic in topics])
+    return {name: str(each.topic_id) for name, each in described.items()}
+
+
 @pytest.fixture
 def topic(spark, broker, unique):
     return Topic(spark, broker.bootstrap_servers, unique("spark"))
@@ -253,6 +260,7 @@ def test_stream_reads_each_record_once_over_restarts(topic, tmp_path):
     assert json.loads(source.endOffset) == {
         topic.name: {"0": 60, "1": 30},
         "leader epochs": {topic.name: {"0": 0, "1": 0}},
+        "topic ids": topic_ids(topic),
     }
     assert json.loads(source.latestOffset) == {topic.name: {"0": 60, "1": 30}}
 
@@ -311,7 +319,11 @@ def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, t
     reached = {first.name: {"0": 3, "1": 2}, second.name: {"0": 2}}
     epochs = {first.name: {"0": 0, "1": 0}, second.name: {"0": 0}}
     assert json.loads(source.latestOffset) == reached
-    assert json.loads(source.endOffset) == {**reached, "leader epochs": epochs}
+    assert json.loads(source.endOffset) == {
+        **reached,
+        "leader epochs": epochs,
+        "topic ids": topic_ids(first, second),
+    }
     with ottla.Admin(servers) as admin:
         told = admin.list_group_offsets(stem)
     assert {(*where, each.offset) for where, each in told.items()} == {
