@@ -72,7 +72,7 @@ unit-core: $(READY)
 	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(ABOVE))
 
 unit-above: $(READY)
-	$(LATER) $(VENV)/bin/pytest $(ABOVE) -m "not spark" $(WORKERS)
+	nice -n 3 $(VENV)/bin/pytest $(ABOVE) -m "not spark" $(WORKERS)
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(LATER) $(VENV)/bin/pytest tests/property tests/wire
