@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
-FIRST_VERSION_WITH_IDS = 12
-"""Versions 10 and 11 have the field of the id already, but no answer without a name."""
+VERSIONS_WITH_UNUSED_IDS = (10, 11)
+"""Their requests have the field of the id already, but their answers cannot go without a name."""
 BROKER_ENDPOINT_TYPE = 1
 SLICE_PARTITIONS = 1000
 MAX_CREATIONS_A_SECOND = 50
@@ -399,7 +399,7 @@ class MetadataHandler:
 
 def is_too_old_for_ids(context: RequestContext, body: MetadataRequest) -> bool:
     """Whether a request asks by ids, or without a name, in a version that cannot be answered."""
-    return context.api_version < FIRST_VERSION_WITH_IDS and any(
+    return context.api_version in VERSIONS_WITH_UNUSED_IDS and any(
         topic.name is None or topic.topic_id != NO_UUID for topic in body.topics or ()
     )
 
