@@ -574,10 +574,8 @@ class DelayedOperations:
             committed, self.committed = self.committed, {}
             if self.produces.watched:
                 self.produces.check(committed)
-            if self.fetches.watched:
-                self.fetches.note(committed)
-                if self.fetches.try_due(ENTRIES_AT_ONCE):
-                    self._schedule()
+            if self.fetches.watched and self.fetches.check(committed, ENTRIES_AT_ONCE):
+                self._schedule()
         if self.followers:
             followers, self.followers = self.followers, {}
             self.follower_fetches.check(followers)

@@ -153,13 +153,6 @@ class DelayedOperationPurgatory(Generic[K]):
         self._sweep(key)
         return completed_count
 
-    def note(self, keys: Iterable[K]) -> None:
-        """These keys have changed: each operation that waits for some of them is due, once."""
-        for key in keys:
-            if key in self._watchers:
-                self._sweep(key)
-                self._due.update(dict.fromkeys(self._watchers.get(key, ())))
-
     def try_due(self, most_entries: float = inf) -> bool:
         """Try the operations that are due, until they have had so many entries in the lists.
 
@@ -175,10 +168,18 @@ class DelayedOperationPurgatory(Generic[K]):
                 self._try(operation)
         return bool(self._due)
 
-    def check(self, keys: Iterable[K]) -> None:
-        """Try each operation that waits for some of these keys once."""
-        self.note(keys)
-        self.try_due()
+    def check(self, keys: Iterable[K], most_entries: float = inf) -> bool:
+        """These keys have changed: try each operation that waits for some of them, once.
+
+        Operations that are too many for `most_entries` stay due; whether some do, as `try_due`.
+        """
+        changed = [key for key in keys if key in self._watchers]
+        for key in changed:
+            self._due.update(dict.fromkeys(self._watchers[key]))
+        is_left = self.try_due(most_entries)
+        for key in changed:
+            self._sweep(key)
+        return is_left
 
     def check_all(self) -> None:
         """Try each operation once, whatever it waits for."""

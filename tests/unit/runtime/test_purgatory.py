@@ -244,6 +244,8 @@ def test_operation_is_tried_once_for_all_its_keys_that_changed(
     wide.can_complete = True
     purgatory.check_all()
     assert (wide.events, narrow.events) == (["try", "try", "complete"], ["try", "try"])
+    assert "a" not in purgatory, "what has ended is not watched any longer"
+    assert purgatory.watched == 1
 
 
 def test_operations_that_are_due_are_tried_some_at_a_time(
@@ -253,12 +255,10 @@ def test_operations_that_are_due_are_tried_some_at_a_time(
     waits = [Wait() for _ in range(5)]
     for each in waits:
         purgatory.watch(each, "abc")
-    purgatory.note("ab")
-    assert purgatory.try_due(6)
+    assert purgatory.check("ab", 6)
     assert [each.events for each in waits] == [["try"], ["try"], [], [], []]
     waits[2].force_complete()
-    purgatory.note("c")
-    assert not purgatory.try_due(100)
+    assert not purgatory.check("c", 100)
 
     assert [len(each.events) for each in waits] == [2, 2, 1, 1, 1]
 
