@@ -160,8 +160,6 @@ class TopicHandler(logging.Handler):
                 producer = producer or Producer(self._settings)
                 self._hand_over(producer, line)
                 pause_s = FIRST_PAUSE_S
-            except (TypeError, ValueError):  # it is no key
-                self._drop_first()
             except KafkaError as error:
                 if error.error in NEVER_SENT:
                     self._drop_first()
@@ -169,6 +167,8 @@ class TopicHandler(logging.Handler):
                 with self._changed:
                     self._changed.wait_for(lambda: self._end_ms is not None, pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
+            except Exception:  # such as a key that is none: the others must not wait behind it
+                self._drop_first()
         with self._changed:
             self.dropped_count += len(self._waiting)
             self._waiting.clear()
@@ -185,9 +185,7 @@ class TopicHandler(logging.Handler):
 
     def _hand_over(self, producer: Producer, line: Line) -> None:
         if line.dropped_count:
-            record = logging.makeLogRecord({"msg": DROPPED, "args": (line.dropped_count,)})
-            record.name, record.levelno, record.levelname = __name__, logging.WARNING, "WARNING"
-            producer.send(self.topic, self.format(record).encode())
+            producer.send(self.topic, self._notice(line.dropped_count))
             with self._changed:
                 line = self._waiting[0] = line._replace(dropped_count=0)
         producer.send(
@@ -201,6 +199,14 @@ class TopicHandler(logging.Handler):
             self._waiting.popleft()
             self._taken_count += 1
             self._open_count += 1  # which a delivery may have counted off already
+
+    def _notice(self, count: int) -> bytes:
+        record = logging.makeLogRecord({"msg": DROPPED, "args": (count,)})
+        record.name, record.levelno, record.levelname = __name__, logging.WARNING, "WARNING"
+        try:
+            return self.format(record).encode(errors="replace")
+        except Exception:  # a formatter may want what only the application's records have
+            return record.getMessage().encode()
 
     def _on_delivery(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
         with self._changed:

@@ -116,6 +116,25 @@ def test_lines_wait_for_a_broker_and_say_which_are_missing(app, handle):
     assert found == [*LINES[:3], "7 log records before this one were dropped", "and on"]
 
 
+def test_formatter_that_wants_more_of_a_record_stops_nothing(app, handle):
+    """The line that says how many are missing has no field of the application."""
+    port = free_port("127.0.0.1")
+    handler = handle("logs", f"127.0.0.1:{port}", queue_size=1, max_block_ms=100)
+    formatter = logging.Formatter()
+    formatter.format = lambda record: f"{record.user}: {record.getMessage()}"
+    handler.setFormatter(formatter)
+    for line in LINES[:4]:
+        app.info(line, extra={"user": "u"})
+
+    with InProcessBroker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as broker:
+        wait_until(lambda: handler.sent_count == 1, "the broker to be found")
+        app.info("and on", extra={"user": "u"})
+        found = [record.value.decode() for record in read(broker, "logs", 3)]
+    missing = "3 log records before this one were dropped"
+    assert found == ["u: line 0", missing, "u: and on"]
+    assert handler.dropped_count == 3
+
+
 def test_line_that_is_too_large_is_left_out(broker, unique, app, handle):
     """It can never be sent, and others do not wait behind it."""
     topic = unique("log-large")
