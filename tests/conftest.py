@@ -137,6 +137,7 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
     pytest takes off all alarms at a failure, for those who look around in a debugger then.
     """
     if isinstance(node, pytest.Item):
+        last_resort.cancel()
         limit_time(node)
 
 

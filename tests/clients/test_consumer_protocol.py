@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -72,6 +73,20 @@ class Member:
         self.read.append((*place, message.offset()))
 
 
+@pytest.fixture
+def join(servers) -> Iterator[Callable[..., Member]]:
+    """Makes members, and closes them while their broker is still there, also after a failure."""
+    joined: list[Member] = []
+
+    def join(group: str, *topics: str, **settings: object) -> Member:
+        joined.append(Member(servers, group, *topics, **settings))
+        return joined[-1]
+
+    yield join
+    for member in joined:
+        member.consumer.close()
+
+
 def fill(servers: str, *topics: str, partitions: int = PARTITIONS) -> None:
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics])
@@ -99,11 +114,11 @@ def everything_read(members) -> Counter:
     return Counter(record for member in members for record in member.read)
 
 
-def test_members_share_topics_old_and_new(servers):
+def test_members_share_topics_old_and_new(servers, join):
     """Three join one after another, topics appear, and each record is read once."""
     fill(servers, "first")
     commit_beginnings(servers, "g", "first")
-    members = [Member(servers, "g", "^first$", "^later.*") for _ in range(3)]
+    members = [join("g", "^first$", "^later.*") for _ in range(3)]
     poll_until(members, lambda: shares(members) == [2, 2, 2])
 
     fill(servers, "later-1", partitions=3)
@@ -128,18 +143,17 @@ def test_members_share_topics_old_and_new(servers):
     assert [member.errors for member in members] == [[], [], []]
 
 
-def test_classic_group_goes_on_as_a_consumer_group_when_it_is_empty(servers):
+def test_classic_group_goes_on_as_a_consumer_group_when_it_is_empty(servers, join):
     """Nothing is read twice: the committed offsets stay."""
     fill(servers, "t")
-    classic = Member(servers, "g", "t", **{"group.protocol": "classic"})
+    classic = join("g", "t", **{"group.protocol": "classic"})
     poll_until([classic], lambda: len(classic.read) == RECORDS * PARTITIONS, "all is read")
     classic.consumer.close()
     producer = Producer({"bootstrap.servers": servers})
     producer.produce("t", "new", partition=0)
     producer.flush(LIMIT_SECONDS)
 
-    member = Member(servers, "g", "t")
+    member = join("g", "t")
     poll_until([member], lambda: bool(member.read), "all is read")
 
     assert member.read == [("t", 0, RECORDS)]
-    member.consumer.close()

@@ -179,9 +179,11 @@ def reading(client: Any, read: list[bytes]) -> Iterator[None]:
 
     thread = threading.Thread(target=poll_on)
     thread.start()
-    yield
-    is_over.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def shares(broker: InProcessBroker) -> list[int]:

@@ -42,13 +42,21 @@ WAITS = {
                 except BaseException:
                     pass
         """,
+    "where no alarm arrives, after a test that failed": """
+        def test_fails():
+            assert False
+
+        def test_waits():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            threading.Event().wait()
+        """,
 }
 
 
 @pytest.mark.parametrize("program", WAITS.values(), ids=WAITS)
 def test_test_that_waits_for_ever_is_ended(program: str, tmp_path: Path) -> None:
     """A test that never ends fails at its limit, or ends its process and shows all threads."""
-    lines = ["import asyncio, pytest, threading", *program.splitlines()]
+    lines = ["import asyncio, pytest, signal, threading", *program.splitlines()]
     file = tmp_path / "test_waiting.py"
     file.write_text("\n".join(line.removeprefix(" " * 8) for line in lines), encoding="utf-8")
     command = ["-m", "pytest", "-c", "pyproject.toml", "-p", "tests.conftest", "--timeout", "1"]
