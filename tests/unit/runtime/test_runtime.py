@@ -6,7 +6,12 @@ import gc
 
 import pytest
 
-from ottla.runtime.runtime import LONG_COLLECTION_NS, THAW_NS, FullCollections
+from ottla.runtime.runtime import (
+    LONG_COLLECTION_NS,
+    MIDDLE_COLLECTIONS,
+    THAW_NS,
+    FullCollections,
+)
 
 
 @pytest.fixture
@@ -36,6 +41,17 @@ def test_what_is_left_of_a_long_collection_is_not_looked_at_again(collected):
     assert not collected(LONG_COLLECTION_NS, generation=1)
     assert collected(LONG_COLLECTION_NS)
     assert collected(0, after_ns=THAW_NS - 1)
+
+
+def test_growth_without_a_full_collection_is_not_looked_at_again(collected):
+    """The full one that comes after thousands of partitions were made would be long at once."""
+    for _ in range(MIDDLE_COLLECTIONS - 1):
+        assert not collected(0, generation=1)
+        assert not collected(0, generation=0)
+    assert not collected(LONG_COLLECTION_NS - 1)  # a full one in between: growth counts anew
+    for _ in range(MIDDLE_COLLECTIONS - 1):
+        assert not collected(0, generation=1)
+    assert collected(0, generation=1)
 
 
 def test_cycles_among_it_are_found_an_hour_later(collected):
