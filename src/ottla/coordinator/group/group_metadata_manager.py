@@ -276,7 +276,6 @@ class GroupMetadataManager:
     ) -> None:
         self.log = log
         self.is_deleted = is_deleted
-        self._has_no_topic = lambda partition: is_deleted(partition, NO_UUID)
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._writer = CoordinatorWriter(runtime, log)
@@ -511,15 +510,18 @@ class GroupMetadataManager:
             return
         for loader in self.partitions.loaders:
             loader.deleted_topics.update(topics)
-        self._remove_deleted(lambda partition: partition.topic in topics)
+        self._remove_deleted(lambda offsets: offsets.in_topics(topics))
 
     def drop_deleted_topics(self) -> None:
         """Delete the offsets of topics that were deleted while no broker coordinated the group."""
-        self._remove_deleted(self._has_no_topic)
+        self._remove_deleted(self._without_topic)
 
-    def _remove_deleted(self, is_deleted: Callable[[TopicPartition], bool]) -> None:
+    def _without_topic(self, offsets: GroupOffsets) -> list[TopicPartition]:
+        return [each for each in offsets.known() if self.is_deleted(each, NO_UUID)]
+
+    def _remove_deleted(self, gone: Callable[[GroupOffsets], list[TopicPartition]]) -> None:
         def remove(group: Group) -> None:
-            group.offsets.remove_deleted(is_deleted)
+            group.offsets.remove_deleted(gone(group.offsets))
             self._pay_tombstones(group)
 
         for_each(self._groups.values(), remove)
@@ -569,8 +571,8 @@ class GroupMetadataManager:
             on_loaded(group)
         except Exception as error:
             loader.report(f"the beginning of group {group.group_id}", error)
-        group.offsets.remove_deleted(lambda p: p.topic in loader.deleted_topics)
-        group.offsets.remove_deleted(self._has_no_topic)
+        group.offsets.remove_deleted(group.offsets.in_topics(loader.deleted_topics))
+        group.offsets.remove_deleted(self._without_topic(group.offsets))
         self._pay_tombstones(group)
 
     def differences(self, partition: int) -> list[str]:

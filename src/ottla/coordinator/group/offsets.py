@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
@@ -140,10 +141,11 @@ class GroupOffsets:
 
     def known(self) -> dict[TopicPartition, None]:
         """Every partition that has an offset, or may get one from what is under way."""
-        known = dict.fromkeys(self._applied)
-        for offsets in (*self._staged.values(), *(write.offsets for write in self._writes)):
-            known.update(dict.fromkeys(offsets))
-        return known
+        return dict.fromkeys(self._places())
+
+    def in_topics(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Those of these topics; of all groups together there may be a million others."""
+        return [partition for partition in self._places() if partition.topic in topics]
 
     def put(self, place: int, partition: TopicPartition, value: CommittedOffset) -> None:
         """The log has a committed offset at this place."""
@@ -233,9 +235,10 @@ class GroupOffsets:
         self._sessions[producer.producer_id] = producer.producer_epoch, producer.session
         return self.begin(OffsetsWrite(offsets, producer.producer_id))
 
-    def remove_deleted(self, is_deleted: Callable[[TopicPartition], bool]) -> None:
-        """Forget all offsets of deleted topics, and what is under way; the log owes tombstones."""
-        gone = list(filter(is_deleted, self.known()))
+    def remove_deleted(self, gone: Collection[TopicPartition]) -> None:
+        """Forget all offsets in deleted topics, and what is under way; the log owes tombstones."""
+        if not gone:
+            return
         self.owed_tombstones.update(dict.fromkeys(gone, -1))
         for write in self._writes:
             write.orphans.update(partition for partition in gone if partition in write.offsets)
@@ -282,6 +285,11 @@ class GroupOffsets:
             and partition not in pending
             and is_expired(applied.value)
         ]
+
+    def _places(self) -> Iterator[TopicPartition]:
+        """Each partition, once for each place that it has an offset in."""
+        under_way = (write.offsets for write in self._writes)
+        return chain(self._applied, *self._staged.values(), *under_way)
 
     def _newest(self, partition: TopicPartition) -> int:
         """The place of the newest record of the partition, as far as one can still be older."""

@@ -288,7 +288,7 @@ def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombston
     offsets = holding({T1: CommittedOffset(1), U0: CommittedOffset(2)})
     offsets.stage(2, 7, T1, CommittedOffset(5))
     write = offsets.begin(OffsetsWrite({T0: CommittedOffset(6)}))
-    offsets.remove_deleted(lambda partition: partition.topic == "t")
+    offsets.remove_deleted(offsets.in_topics({"t"}))
     assert offsets.all() == {U0: CommittedOffset(2)}
     assert offsets.payable_tombstones() == [T1, T0]
     offsets.delete(tombstone, T0)
@@ -305,7 +305,7 @@ def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombston
 def test_no_tombstone_is_owed_where_a_new_topic_has_an_offset():
     """It stands behind that of the old topic; a tombstone now would delete it."""
     offsets = holding({T0: CommittedOffset(1), T1: CommittedOffset(1)})
-    offsets.remove_deleted(lambda partition: partition.topic == "t")
+    offsets.remove_deleted(offsets.in_topics({"t"}))
     offsets.put(5, T0, CommittedOffset(0))
     offsets.stage(6, 7, T1, CommittedOffset(0))
     assert offsets.payable_tombstones() == []
@@ -353,7 +353,7 @@ def test_tombstone_that_stands_at_or_behind_an_orphan_is_enough():
     """None is owed for it then."""
     offsets = GroupOffsets()
     write = offsets.begin(OffsetsWrite({U0: CommittedOffset(1)}))
-    offsets.remove_deleted(lambda partition: partition.topic == "u")
+    offsets.remove_deleted(offsets.in_topics({"u"}))
     offsets.delete(12, U0)
     offsets.settle(write, 12)
 
@@ -393,7 +393,7 @@ def test_connection_is_forgotten_with_the_topics_of_its_transaction():
     write = offsets.begin_in_transaction(producer(session=5), {T0: CommittedOffset(1)})
     offsets.settle(write, 1)
     assert offsets.is_late(producer(session=4))
-    offsets.remove_deleted(lambda partition: partition.topic == "t")
+    offsets.remove_deleted(offsets.in_topics({"t"}))
 
     assert not offsets.is_late(producer(session=4))
 
