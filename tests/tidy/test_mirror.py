@@ -169,7 +169,12 @@ ELSEWHERE = (
         "groups of both types are tested through their coordinator",
         "coordinator/group/group_types",
     ),
-    Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
+    Elsewhere(
+        "tests/unit/log",
+        "the parts of a log are tested by the logs that they make up",
+        "log/flush_job log/index_file log/log_results log/producer_state_entry log/readable_log "
+        "log/segments",
+    ),
     Elsewhere(
         "tests/unit/extensions/rights/test_access_checks.py",
         "the matrix holds what each API answers to those without rights",

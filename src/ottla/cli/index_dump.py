@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.segment_file import base_offset, mapped
-from ottla.log.index_file import (
-    CorruptIndexError,
-    IndexFile,
-    OffsetIndex,
-    OffsetPosition,
-    TimeIndex,
-    TimestampOffset,
-)
-from ottla.record.record_batch import (
-    CorruptRecordError,
-    RecordBatch,
-    batch_at,
-    batches,
-)
+from ottla.log.index_file import CorruptIndexError, IndexFile
+from ottla.log.offset_index import OffsetIndex, OffsetPosition
+from ottla.log.time_index import TimeIndex, TimestampOffset
+from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
 from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cli.segment_file import base_offset
-from ottla.log.index_file import TRANSACTION_INDEX_VERSION, CorruptIndexError, TransactionIndex
-from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
-from ottla.log.producer_state_manager import (
-    CorruptSnapshotError,
-    ProducerStateEntry,
-    decode_snapshot,
-)
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.leader_epoch_cache import LeaderEpochCache
+from ottla.log.offset_checkpoint import CorruptCheckpointError
+from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from ottla.log.producer_state_entry import ProducerStateEntry
+from ottla.log.transaction_index import TRANSACTION_INDEX_VERSION, TransactionIndex
 from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:

@@ -15,15 +15,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.topic_store import TopicReader
 from ottla.errors import ConfigError
 from ottla.log.log import Log
-from ottla.log.log_dir import (
-    CLUSTER_METADATA_DIR,
-    META_PROPERTIES_FILE,
-    PARTITION_METADATA,
-    MetaProperties,
-    parse_partition_dir,
-    read_owner,
-    read_topic_id,
-)
+from ottla.log.log_dir import META_PROPERTIES_FILE, MetaProperties, read_owner, read_topic_id
+from ottla.log.log_files import CLUSTER_METADATA_DIR, PARTITION_METADATA, parse_partition_dir
 from ottla.registry.embedded import REGISTRY_DIRECTORY
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.tree import NoNodeError, Registry

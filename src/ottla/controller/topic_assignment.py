@@ -19,7 +19,7 @@ from uuid import UUID
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_dir import validate_topic_name
+from ottla.log.log_files import validate_topic_name
 from ottla.structs import (
     BROKER_DEFAULT,
     INTERNAL_TOPICS,

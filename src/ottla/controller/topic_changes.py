@@ -28,7 +28,7 @@ from ottla.controller.topic_assignment import (
 )
 from ottla.controller.topic_store import TOPICS
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_dir import validate_topic_name
+from ottla.log.log_files import validate_topic_name
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, NoNodeError, RegistryFailedError, Watch
 from ottla.registry.znodes import TopicNode

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import MAX_OFFSET
 from ottla.log.log import Log
 from ottla.log.log_segment import LogSegment
+from ottla.log.offset_index import MAX_OFFSET
 from ottla.record.record_batch import CorruptRecordError, RecordBatch, batches
 from ottla.runtime import Buffer
 from ottla.structs import NO_EPOCH

@@ -1,14 +1,13 @@
 """The log of one partition: a sequence of segments, appended to at the end and read anywhere.
 
-In this order: rolling, reading, flushing, appending as a follower, and `Log`, which appends as a
-leader. Recovery, retention and the cleaner have files of their own.
+`Log` appends as a leader; below it, its flushes and the begin of its segments. Readers see the
+half in `readable_log`; recovery, retention and the cleaner have files of their own.
 
 All methods run on the loop's thread; fsync does not.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,591 +16,35 @@ from uuid import UUID
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import (
-    MAX_OFFSET,
-    MAX_RELATIVE_OFFSET,
-    AbortedTxn,
-    CorruptIndexError,
-)
-from ottla.log.log_dir import (
-    LEADER_EPOCH_CHECKPOINT,
-    PARTITION_METADATA,
-    FlushJob,
-    LogDir,
-    write_topic_id,
-)
+from ottla.log.flush_job import FlushJob
+from ottla.log.log_dir import LogDir, write_topic_id
+from ottla.log.log_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
-from ottla.log.log_segment import (
-    LogSegment,
-    Segments,
-    TimedOffset,
-    delete_directory,
-    delete_segments,
-)
+from ottla.log.log_segment import LogSegment
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
-from ottla.log.recovery import LoadedLog, rebuild_txn_indexes
-from ottla.record.record_batch import (
-    BATCH_OVERHEAD,
-    RecordBatch,
-    assign_offset,
-)
-from ottla.runtime import File, FileRegion, Runtime, Timer
-from ottla.runtime.scheduler import Work
-from ottla.structs import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    NO_EPOCH,
-    NO_OFFSET,
-    NO_TIMESTAMP,
-    TopicPartition,
-)
+from ottla.log.offset_index import MAX_OFFSET, MAX_RELATIVE_OFFSET
+from ottla.log.readable_log import ReadableLog
+from ottla.log.recovery import LoadedLog
+from ottla.log.segment_files import delete_directory, delete_segments
+from ottla.log.segments import Segments
+from ottla.log.transaction_index import AbortedTxn
+from ottla.record.record_batch import RecordBatch, assign_offset
+from ottla.runtime import File, Runtime, Timer
+from ottla.structs import NO_EPOCH, NO_OFFSET
 
 __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 
 logger = logging.getLogger(__name__)
 
 
-# Rolling: when the active segment of a log ends and the next one begins.
-#
-# A new segment is begun before a batch that would make the active one larger than segment.bytes,
-# that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
-# topic, since the active segment is never compacted), that does not fit into its index, or whose
-# offset cannot be written relative to its base offset.
-
-
-class LogRoller:
-    """Gives a log the segment that the next batch goes into."""
-
-    __slots__ = ("_log", "_roll_ms", "_runtime", "_segment_bytes")
-
-    def __init__(self, runtime: Runtime, log: Log) -> None:
-        self._runtime = runtime
-        self._log = log
-
-    def update_config(self, config: TopicConfig) -> None:
-        """Follow a changed configuration from the next append on."""
-        self._segment_bytes = config.segment_bytes
-        self._roll_ms = config.segment_ms
-        if "compact" in config.cleanup_policy:
-            self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
-
-    def segment_for(
-        self,
-        added_bytes: int,
-        base_offset: int,
-        last_offset: int,
-        timestamp_ms: int,
-        now_ms: int,
-    ) -> LogSegment:
-        """The active segment, or a new one if the batch is too large, late or far off for it."""
-        log = self._log
-        if last_offset >= MAX_OFFSET:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"{log.topic_partition}: no offset is left"
-            )
-        segment = log.segments.active
-        size = segment.size
-        if size:
-            is_due = (
-                size > self._segment_bytes - added_bytes
-                or segment.offset_index.is_full
-                or segment.time_index.is_full
-                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-                or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
-            )
-        elif base_offset < segment.base_offset and len(log.segments) > 1:
-            # The batch that it was begun for could not be written, and another one comes.
-            self._drop_active()
-            return self.segment_for(added_bytes, base_offset, last_offset, timestamp_ms, now_ms)
-        else:
-            is_due = last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        if is_due:
-            # A compacted log may have a wider gap here than one segment can hold (KAFKA-4451).
-            is_far = last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET
-            self.roll(base_offset if is_far else log.log_end_offset)
-            return log.segments.active
-        return segment
-
-    def has_room(
-        self, segment: LogSegment, added_bytes: int, batch: RecordBatch, now_ms: int
-    ) -> bool:
-        """Whether a segment has room for so many bytes, which end with `batch`, without a roll."""
-        return (
-            segment.size <= self._segment_bytes - added_bytes
-            and segment.fits(batch.last_offset)
-            and not segment.is_due(batch.max_timestamp, now_ms, self._roll_ms)
-        )
-
-    def roll(self, base_offset: int | None = None) -> None:
-        """Close the active segment and begin a new one, unless it is empty.
-
-        It begins at the log's end, or at an offset behind that.
-        """
-        log = self._log
-        log.check_available()
-        active = log.segments.active
-        if base_offset is None:
-            base_offset = log.log_end_offset
-        if not active.size and active.base_offset == base_offset:
-            return
-        segment = self.segment_at(base_offset)
-        try:
-            active.become_inactive()
-            segment.create()
-            log.take_snapshot(base_offset)
-        except OSError as error:
-            self._undo(segment)
-            raise log.log_dir.refused(error, f"roll of {log.topic_partition}") from error
-        log.segments = Segments([*log.segments, segment])
-        log.flush(log.log_end_offset)
-
-    def _drop_active(self) -> None:
-        """Go back to the segment before the active one, which is empty."""
-        log = self._log
-        try:
-            log.segments.active.remove()
-            log.segments = Segments(log.segments.items[:-1])
-            log.producer_state_manager.delete_snapshots(lambda each: each > log.log_end_offset)
-        except OSError as error:
-            raise log.log_dir.failed(error, f"roll of {log.topic_partition}") from error
-
-    def segment_at(self, base_offset: int) -> LogSegment:
-        """A segment with the settings of the topic; its files are not there yet."""
-        runtime, config = self._runtime, self._log.config
-        now_ms = runtime.clock.now_ms()
-        segment = LogSegment(runtime.disk, self._log.dir, base_offset, config, now_ms)
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        segment.roll_jitter_ms = runtime.random.randrange(jitter_ms) if jitter_ms else 0
-        return segment
-
-    def _undo(self, segment: LogSegment) -> None:
-        """Remove the new segment: after a restart it would hide what the old one gets next."""
-        try:
-            segment.remove()
-        except OSError as error:
-            self._log.log_dir.fail(error)
-
-
-# The half of a log that readers see: where it begins and ends, what is stable, and its records.
-#
-#     log start offset          high watermark   log end offset
-#           v                         v                v
-#     ......[  segment  ][  segment  ][ active segment ]
-#           deleted before            written after
-#
-# Invariant: log start <= high watermark <= log end. Offsets below the log start may still be in the
-# first segment; they are not served.
-
-
-# At most so many batches without records are skipped in one read, so that the loop is not held for
-# long. Each segment counts as BATCHES_PER_SEGMENT more, because its file may have to be opened.
-MAX_SKIPPED_BATCHES: Final = 16_384
-BATCHES_PER_SEGMENT: Final = 16
-
-
-class ReadableLog:
-    """One partition on disk, as far as reading goes; `Log` writes to it."""
-
-    __slots__ = (
-        "dir",
-        "high_watermark",
-        "is_deleted",
-        "leader_epoch_cache",
-        "log_dir",
-        "log_end_offset",
-        "log_start_offset",
-        "producer_state_manager",
-        "segments",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(self, log_dir: LogDir, loaded: LoadedLog, topic_id: UUID) -> None:
-        self.log_dir = log_dir
-        self.dir = loaded.source.directory
-        self.topic_partition: TopicPartition = loaded.source.topic_partition
-        self.topic_id = topic_id
-        self.segments = loaded.segments
-        self.leader_epoch_cache = loaded.leader_epoch_cache
-        self.producer_state_manager = loaded.producer_state_manager
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.is_deleted = False
-
-    def __repr__(self) -> str:
-        return f"Log({self.dir}, offsets {self.log_start_offset}-{self.log_end_offset})"
-
-    @property
-    def size_in_bytes(self) -> int:
-        return self.segments.size_in_bytes()
-
-    def update_high_watermark(self, offset: int) -> None:
-        """Set the high watermark, within the bounds of the log."""
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
-        self.high_watermark = offset if offset > self.log_start_offset else self.log_start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """How far committed records can be told from others: before it no transaction is open."""
-        producers = self.producer_state_manager
-        if not producers.ongoing_txns and not producers.unreplicated_txns:
-            return self.high_watermark
-        producers.on_high_watermark(self.high_watermark)
-        unstable = producers.first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        # A transaction whose beginning was deleted has no records before the log's start.
-        return min(max(unstable, self.log_start_offset), self.high_watermark)
-
-    @property
-    def is_available(self) -> bool:
-        return not self.is_deleted and not self.log_dir.is_offline
-
-    def check_available(self) -> None:
-        if self.is_deleted:
-            raise KafkaError.of(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} has been deleted"
-            )
-        if self.log_dir.is_offline:
-            raise self.log_dir.offline_error()
-
-    def read(
-        self,
-        start_offset: int,
-        max_bytes: int,
-        *,
-        max_offset: int,
-        min_one_message: bool,
-        skips_empty: bool = False,
-    ) -> FetchDataInfo:
-        """The batches from `start_offset` on, up to `max_offset`, without touching their bytes.
-
-        They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
-        behind its end; nothing is read at the end itself.
-
-        With `skips_empty`, as for consumers, batches without records are skipped where the answer
-        would hold nothing else: librdkafka takes such an answer for a record that did not fit.
-        Where no records follow, the last of these batches comes alone and takes the reader to the
-        end.
-        """
-        if self.is_deleted or self.log_dir.is_offline:
-            self.check_available()
-        if not self.log_start_offset <= start_offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition}: offset {start_offset} is not within "
-                f"{self.log_start_offset} and {self.log_end_offset}",
-            )
-        max_offset = min(max_offset, self.log_end_offset)
-        if start_offset >= max_offset or (max_bytes <= 0 and not min_one_message):
-            return FetchDataInfo(start_offset)
-        try:
-            return self._read(start_offset, max_bytes, max_offset, min_one_message, skips_empty)
-        except OSError as error:
-            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
-
-    def _read(
-        self,
-        start_offset: int,
-        max_bytes: int,
-        max_offset: int,
-        min_one_message: bool,
-        skips_empty: bool,
-    ) -> FetchDataInfo:
-        segments = self.segments
-        index = len(segments) - 1
-        if start_offset < segments.active.base_offset:
-            index = segments.index_of(start_offset)
-        last_empty: FileRegion | None = None
-        room = MAX_SKIPPED_BATCHES
-        while index < len(segments) and segments.base_offsets[index] < max_offset and room > 0:
-            segment = segments.items[index]
-            end_position = segment.size
-            if end_position and max_offset < segments.end_offset(index, self.log_end_offset):
-                border = segment.position_of(max_offset)
-                end_position = segment.size if border is None else border
-            index += 1
-            if not end_position:
-                continue  # compaction has left nothing of this segment
-            records, is_incomplete = segment.read(
-                start_offset, max_bytes, end_position, min_one_message
-            )
-            if records is None and not is_incomplete:
-                continue
-            if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
-                is_cut = (
-                    records is None
-                    or records.position + records.size < end_position
-                    or (index < len(segments) and segments.base_offsets[index] < max_offset)
-                )
-                return FetchDataInfo(start_offset, records, is_cut)
-            # The size is that of bare headers: maybe none of these batches has records.
-            position, batch = segment.skip_empty(records.position, end_position, room)
-            if position == records.position and batch.record_count:
-                return FetchDataInfo(start_offset, records)
-            if batch.record_count:
-                found = segment.read(batch.base_offset, max_bytes, end_position, min_one_message)
-                return FetchDataInfo(start_offset, *found)
-            last_empty = FileRegion(records.file, position, BATCH_OVERHEAD)
-            room -= (position - records.position) // BATCH_OVERHEAD + BATCHES_PER_SEGMENT
-        return FetchDataInfo(start_offset, last_empty)
-
-    def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that have records in what was read, up to an offset."""
-        segments, start_offset = self.segments, data.fetch_offset
-        try:
-            try:
-                return segments.aborted_transactions(start_offset, data.records, max_offset)
-            except CorruptIndexError:
-                producers = self.producer_state_manager
-                rebuild_txn_indexes(self.log_dir, segments, producers, start_offset)
-                return segments.aborted_transactions(start_offset, data.records, max_offset)
-        except OSError as error:
-            raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
-
-    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> Work[TimedOffset | None]:
-        """The first record at or after a time; None if none is. It may take work in slices.
-
-        -1 asks for the log's end, -2 for its start (both with timestamp -1), -3 for the first of
-        the records with the largest timestamp.
-        """
-        self.check_available()
-        epochs = self.leader_epoch_cache
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return TimedOffset(NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch)
-        if timestamp_ms == EARLIEST_TIMESTAMP:
-            start = self.log_start_offset
-            return TimedOffset(NO_TIMESTAMP, start, epochs.epoch_for(start))
-        if timestamp_ms == MAX_TIMESTAMP:
-            return (yield from self._search(self.segments.latest_record(self.log_start_offset)))
-        if timestamp_ms < 0:
-            return None
-        search = self.segments.search_time(timestamp_ms, self.log_start_offset)
-        return (yield from self._search(search))
-
-    def _search(self, search: Work[TimedOffset | None]) -> Work[TimedOffset | None]:
-        """Search in slices; a log that others have moved, cleaned or cut meanwhile ends it."""
-        while True:
-            try:
-                next(search)
-            except StopIteration as end:
-                found: TimedOffset | None = end.value
-                return found
-            except OSError as error:
-                if error.errno == errno.EBADF:  # closed in a pause, as its segment was replaced
-                    raise self._changed() from error
-                raise self.log_dir.refused(error, f"read of {self.topic_partition}") from error
-            before = self.dir, self.segments.first, self.log_end_offset
-            yield
-            self.check_available()
-            if before[:2] != (self.dir, self.segments.first) or self.log_end_offset < before[2]:
-                raise self._changed()
-
-    def _changed(self) -> KafkaError:
-        text = f"{self.topic_partition} has changed while it was searched"
-        return KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
-
-
-# Bringing a log to disk without making the loop wait for the disk.
-
-
 class CleaningAbortedError(Exception):
-    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
+    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned.
 
-
-FLUSH_RETRY_MS: Final = 1_000
-
-
-class LogFlusher:
-    """Flushes one log, one job at a time; what is asked for meanwhile goes into the next one.
-
-    `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
-    fsync has succeeded and not before. An fsync that fails takes the log directory offline.
-    `closed_point` is the base offset of a segment before which the indexes are on disk, too.
+    A new segment is begun before a batch that would make the active one larger than segment.bytes,
+    that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
+    topic, since the active segment is never compacted), that does not fit into its index, or whose
+    offset cannot be written relative to its base offset.
     """
-
-    __slots__ = (
-        "_generation",
-        "_has_new_names",
-        "_is_busy",
-        "_log",
-        "_retry_timer",
-        "_runtime",
-        "_timer",
-        "_unsynced_paths",
-        "closed_point",
-        "recovery_point",
-        "wanted",
-    )
-
-    def __init__(
-        self, runtime: Runtime, log: Log, recovery_point: int, has_new_names: bool = True
-    ) -> None:
-        self._runtime = runtime
-        self._log = log
-        self._timer: Timer | None = None
-        self._retry_timer: Timer | None = None
-        self._is_busy = False
-        self._generation = 0
-        self.wanted = recovery_point
-        """What was asked to be brought to disk ends here."""
-        self._has_new_names = has_new_names
-        self._unsynced_paths: list[str] = []
-        self.recovery_point = recovery_point
-        self.closed_point = log.segments.active.base_offset
-
-    def note_new_file(self, path: str) -> None:
-        """A file was made that the next flush has to sync as well."""
-        self._unsynced_paths.append(path)
-        self._has_new_names = True
-
-    def flush_if_due(self) -> None:
-        """After an append: apply flush.messages, which its answer waits for, and flush.ms."""
-        log = self._log
-        config = log.config
-        if log.log_end_offset - self.recovery_point >= config.flush_messages:
-            self.flush(log.log_end_offset)
-        elif config.flush_ms < LONG_MAX and self._timer is None:
-            self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
-
-    def flush(self, up_to: int) -> None:
-        """Bring everything before `up_to` to disk soon."""
-        self.wanted = max(self.wanted, up_to)
-        if not self._is_busy and self._is_wanted and self._log.is_available:
-            self._begin()
-
-    @property
-    def _is_wanted(self) -> bool:
-        """Whether batches were asked for, or the indexes of segments that are closed now."""
-        if self.wanted > self.recovery_point:
-            return True
-        return self.closed_point < self._log.segments.active.base_offset <= self.wanted
-
-    @property
-    def safe_end_offset(self) -> int:
-        """While a flush is awaited: before this all is as safe as flush.messages asks for."""
-        if self._log.config.flush_messages < LONG_MAX:
-            return self.recovery_point
-        return self._log.log_end_offset  # flushes for other reasons are not waited for
-
-    def awaits(self, offset: int) -> bool:
-        """Whether a flush of the record at `offset` was asked for and is not done yet."""
-        return self.recovery_point <= offset < self.wanted
-
-    def truncate(self, offset: int) -> None:
-        """The log was cut: what is written in its place has not been flushed."""
-        self._generation += 1
-        self.wanted = min(self.wanted, offset)
-        self.recovery_point = min(self.recovery_point, offset)
-        self.closed_point = min(self.closed_point, offset)
-
-    def relocate(self, offset: int) -> None:
-        """The log has other files now, and what they hold before an offset is on disk."""
-        self._generation += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self.closed_point = min(self.closed_point, offset)
-        self._unsynced_paths = []
-        self._has_new_names = True
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything that is not known to be on disk."""
-        return (
-            self.recovery_point < self._log.log_end_offset
-            or self.closed_point < self._log.segments.active.base_offset
-            or (
-                self._log.log_end_offset > 0
-                and (self._has_new_names or self._log.leader_epoch_cache.is_dirty)
-            )
-        )
-
-    def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
-        """The work that brings everything before an offset to disk.
-
-        The indexes of the active segment are left out unless this is the last flush of a clean
-        stop: after a crash they are rebuilt.
-        """
-        log = self._log
-        epochs = log.leader_epoch_cache
-        first = min(self.recovery_point, self.closed_point)
-        segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
-        paths = list(self._unsynced_paths)
-        for segment in segments:
-            segment.write_indexes()
-            if is_last or segment is not log.segments.active:
-                paths += segment.files()[1:]
-            elif self._runtime.disk.exists(segment.txn_index.path):
-                paths.append(segment.txn_index.path)  # a clean start takes it as it is
-        directories = [log.dir, log.log_dir.path] if self._has_new_names else []
-        replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
-        files = [segment.file for segment in segments]
-        self._unsynced_paths = []
-        self._has_new_names = epochs.is_dirty = False
-        return FlushJob(self._runtime.disk, replacements, files, paths, directories)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.flush(self._log.log_end_offset)
-
-    def _begin(self) -> None:
-        up_to, generation = self.wanted, self._generation
-        log_dir = self._log.log_dir
-        segments = self._log.segments
-        closed_point = segments.base_offsets[segments.index_of(up_to)]
-        clock = self._runtime.clock
-        began_ms = clock.monotonic_ms()
-
-        def on_done(_: None) -> None:
-            self._is_busy = False
-            if log_dir.on_flush is not None:
-                log_dir.on_flush(clock.monotonic_ms() - began_ms)
-            if generation == self._generation:
-                self.recovery_point = max(self.recovery_point, up_to)
-                self.closed_point = max(self.closed_point, closed_point)
-            self.flush(self.wanted)
-            self._log.on_flushed()
-
-        def on_error(error: BaseException) -> None:
-            self._is_busy = False
-            self._fail(error, job, log_dir)
-
-        job = None
-        try:
-            job = self.job(up_to)
-        except OSError as error:
-            self._fail(error, job, log_dir)
-            return
-        self._is_busy = True
-        self._runtime.background.submit(job, on_done, on_error)
-
-    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
-        """Count nothing of the job as on disk; a full disk may have room at the next flush.
-
-        That comes by itself: who waits for this one need not append anything before it is done.
-        """
-        log = self._log
-        if isinstance(error, OSError):
-            logger.warning("%s", log_dir.refused(error, f"flush of {log.topic_partition}"))
-        else:
-            log_dir.fail(error)
-        self._has_new_names = log.leader_epoch_cache.is_dirty = True
-        if log.log_dir is not log_dir:  # the log has moved meanwhile
-            self.flush(self.wanted)
-        else:
-            self._unsynced_paths += job.paths if job is not None else []
-            self._retry_later()
-        log.on_flushed()
-
-    def _retry_later(self) -> None:
-        if self._retry_timer is None and self._log.is_available:
-            call_later = self._runtime.scheduler.call_later
-            self._retry_timer = call_later(FLUSH_RETRY_MS, self._retry)
-
-    def _retry(self) -> None:
-        self._retry_timer = None
-        self.flush(self.wanted)
 
 
 CLIENT: Final = AppendOrigin.CLIENT
@@ -862,3 +305,309 @@ class Log(ReadableLog):
         except OSError as error:
             raise self.log_dir.failed(error, f"deletion of {self.topic_partition}") from error
         self.is_deleted = True
+
+
+FLUSH_RETRY_MS: Final = 1_000
+
+
+class LogFlusher:
+    """Flushes one log, one job at a time; what is asked for meanwhile goes into the next one.
+
+    `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
+    fsync has succeeded and not before. An fsync that fails takes the log directory offline.
+    `closed_point` is the base offset of a segment before which the indexes are on disk, too.
+    """
+
+    __slots__ = (
+        "_generation",
+        "_has_new_names",
+        "_is_busy",
+        "_log",
+        "_retry_timer",
+        "_runtime",
+        "_timer",
+        "_unsynced_paths",
+        "closed_point",
+        "recovery_point",
+        "wanted",
+    )
+
+    def __init__(
+        self, runtime: Runtime, log: Log, recovery_point: int, has_new_names: bool = True
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._timer: Timer | None = None
+        self._retry_timer: Timer | None = None
+        self._is_busy = False
+        self._generation = 0
+        self.wanted = recovery_point
+        """What was asked to be brought to disk ends here."""
+        self._has_new_names = has_new_names
+        self._unsynced_paths: list[str] = []
+        self.recovery_point = recovery_point
+        self.closed_point = log.segments.active.base_offset
+
+    def note_new_file(self, path: str) -> None:
+        """A file was made that the next flush has to sync as well."""
+        self._unsynced_paths.append(path)
+        self._has_new_names = True
+
+    def flush_if_due(self) -> None:
+        """After an append: apply flush.messages, which its answer waits for, and flush.ms."""
+        log = self._log
+        config = log.config
+        if log.log_end_offset - self.recovery_point >= config.flush_messages:
+            self.flush(log.log_end_offset)
+        elif config.flush_ms < LONG_MAX and self._timer is None:
+            self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
+
+    def flush(self, up_to: int) -> None:
+        """Bring everything before `up_to` to disk soon."""
+        self.wanted = max(self.wanted, up_to)
+        if not self._is_busy and self._is_wanted and self._log.is_available:
+            self._begin()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether batches were asked for, or the indexes of segments that are closed now."""
+        if self.wanted > self.recovery_point:
+            return True
+        return self.closed_point < self._log.segments.active.base_offset <= self.wanted
+
+    @property
+    def safe_end_offset(self) -> int:
+        """While a flush is awaited: before this all is as safe as flush.messages asks for."""
+        if self._log.config.flush_messages < LONG_MAX:
+            return self.recovery_point
+        return self._log.log_end_offset  # flushes for other reasons are not waited for
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a flush of the record at `offset` was asked for and is not done yet."""
+        return self.recovery_point <= offset < self.wanted
+
+    def truncate(self, offset: int) -> None:
+        """The log was cut: what is written in its place has not been flushed."""
+        self._generation += 1
+        self.wanted = min(self.wanted, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
+
+    def relocate(self, offset: int) -> None:
+        """The log has other files now, and what they hold before an offset is on disk."""
+        self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
+        self._unsynced_paths = []
+        self._has_new_names = True
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything that is not known to be on disk."""
+        return (
+            self.recovery_point < self._log.log_end_offset
+            or self.closed_point < self._log.segments.active.base_offset
+            or (
+                self._log.log_end_offset > 0
+                and (self._has_new_names or self._log.leader_epoch_cache.is_dirty)
+            )
+        )
+
+    def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
+        """The work that brings everything before an offset to disk.
+
+        The indexes of the active segment are left out unless this is the last flush of a clean
+        stop: after a crash they are rebuilt.
+        """
+        log = self._log
+        epochs = log.leader_epoch_cache
+        first = min(self.recovery_point, self.closed_point)
+        segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
+        paths = list(self._unsynced_paths)
+        for segment in segments:
+            segment.write_indexes()
+            if is_last or segment is not log.segments.active:
+                paths += segment.files()[1:]
+            elif self._runtime.disk.exists(segment.txn_index.path):
+                paths.append(segment.txn_index.path)  # a clean start takes it as it is
+        directories = [log.dir, log.log_dir.path] if self._has_new_names else []
+        replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
+        files = [segment.file for segment in segments]
+        self._unsynced_paths = []
+        self._has_new_names = epochs.is_dirty = False
+        return FlushJob(self._runtime.disk, replacements, files, paths, directories)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.flush(self._log.log_end_offset)
+
+    def _begin(self) -> None:
+        up_to, generation = self.wanted, self._generation
+        log_dir = self._log.log_dir
+        segments = self._log.segments
+        closed_point = segments.base_offsets[segments.index_of(up_to)]
+        clock = self._runtime.clock
+        began_ms = clock.monotonic_ms()
+
+        def on_done(_: None) -> None:
+            self._is_busy = False
+            if log_dir.on_flush is not None:
+                log_dir.on_flush(clock.monotonic_ms() - began_ms)
+            if generation == self._generation:
+                self.recovery_point = max(self.recovery_point, up_to)
+                self.closed_point = max(self.closed_point, closed_point)
+            self.flush(self.wanted)
+            self._log.on_flushed()
+
+        def on_error(error: BaseException) -> None:
+            self._is_busy = False
+            self._fail(error, job, log_dir)
+
+        job = None
+        try:
+            job = self.job(up_to)
+        except OSError as error:
+            self._fail(error, job, log_dir)
+            return
+        self._is_busy = True
+        self._runtime.background.submit(job, on_done, on_error)
+
+    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
+        """Count nothing of the job as on disk; a full disk may have room at the next flush.
+
+        That comes by itself: who waits for this one need not append anything before it is done.
+        """
+        log = self._log
+        if isinstance(error, OSError):
+            logger.warning("%s", log_dir.refused(error, f"flush of {log.topic_partition}"))
+        else:
+            log_dir.fail(error)
+        self._has_new_names = log.leader_epoch_cache.is_dirty = True
+        if log.log_dir is not log_dir:  # the log has moved meanwhile
+            self.flush(self.wanted)
+        else:
+            self._unsynced_paths += job.paths if job is not None else []
+            self._retry_later()
+        log.on_flushed()
+
+    def _retry_later(self) -> None:
+        if self._retry_timer is None and self._log.is_available:
+            call_later = self._runtime.scheduler.call_later
+            self._retry_timer = call_later(FLUSH_RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.flush(self.wanted)
+
+
+class LogRoller:
+    """Gives a log the segment that the next batch goes into."""
+
+    __slots__ = ("_log", "_roll_ms", "_runtime", "_segment_bytes")
+
+    def __init__(self, runtime: Runtime, log: Log) -> None:
+        self._runtime = runtime
+        self._log = log
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Follow a changed configuration from the next append on."""
+        self._segment_bytes = config.segment_bytes
+        self._roll_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
+
+    def segment_for(
+        self,
+        added_bytes: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> LogSegment:
+        """The active segment, or a new one if the batch is too large, late or far off for it."""
+        log = self._log
+        if last_offset >= MAX_OFFSET:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{log.topic_partition}: no offset is left"
+            )
+        segment = log.segments.active
+        size = segment.size
+        if size:
+            is_due = (
+                size > self._segment_bytes - added_bytes
+                or segment.offset_index.is_full
+                or segment.time_index.is_full
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
+            )
+        elif base_offset < segment.base_offset and len(log.segments) > 1:
+            # The batch that it was begun for could not be written, and another one comes.
+            self._drop_active()
+            return self.segment_for(added_bytes, base_offset, last_offset, timestamp_ms, now_ms)
+        else:
+            is_due = last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        if is_due:
+            # A compacted log may have a wider gap here than one segment can hold (KAFKA-4451).
+            is_far = last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET
+            self.roll(base_offset if is_far else log.log_end_offset)
+            return log.segments.active
+        return segment
+
+    def has_room(
+        self, segment: LogSegment, added_bytes: int, batch: RecordBatch, now_ms: int
+    ) -> bool:
+        """Whether a segment has room for so many bytes, which end with `batch`, without a roll."""
+        return (
+            segment.size <= self._segment_bytes - added_bytes
+            and segment.fits(batch.last_offset)
+            and not segment.is_due(batch.max_timestamp, now_ms, self._roll_ms)
+        )
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Close the active segment and begin a new one, unless it is empty.
+
+        It begins at the log's end, or at an offset behind that.
+        """
+        log = self._log
+        log.check_available()
+        active = log.segments.active
+        if base_offset is None:
+            base_offset = log.log_end_offset
+        if not active.size and active.base_offset == base_offset:
+            return
+        segment = self.segment_at(base_offset)
+        try:
+            active.become_inactive()
+            segment.create()
+            log.take_snapshot(base_offset)
+        except OSError as error:
+            self._undo(segment)
+            raise log.log_dir.refused(error, f"roll of {log.topic_partition}") from error
+        log.segments = Segments([*log.segments, segment])
+        log.flush(log.log_end_offset)
+
+    def _drop_active(self) -> None:
+        """Go back to the segment before the active one, which is empty."""
+        log = self._log
+        try:
+            log.segments.active.remove()
+            log.segments = Segments(log.segments.items[:-1])
+            log.producer_state_manager.delete_snapshots(lambda each: each > log.log_end_offset)
+        except OSError as error:
+            raise log.log_dir.failed(error, f"roll of {log.topic_partition}") from error
+
+    def segment_at(self, base_offset: int) -> LogSegment:
+        """A segment with the settings of the topic; its files are not there yet."""
+        runtime, config = self._runtime, self._log.config
+        now_ms = runtime.clock.now_ms()
+        segment = LogSegment(runtime.disk, self._log.dir, base_offset, config, now_ms)
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        segment.roll_jitter_ms = runtime.random.randrange(jitter_ms) if jitter_ms else 0
+        return segment
+
+    def _undo(self, segment: LogSegment) -> None:
+        """Remove the new segment: after a restart it would hide what the old one gets next."""
+        try:
+            segment.remove()
+        except OSError as error:
+            self._log.log_dir.fail(error)

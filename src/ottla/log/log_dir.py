@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log.leader_epoch_cache import (
+from ottla.log.offset_checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -27,8 +26,8 @@ from ottla.log.leader_epoch_cache import (
     CorruptCheckpointError,
     OffsetCheckpoint,
 )
-from ottla.runtime import Disk, DiskLock, File
-from ottla.structs import NO_UUID, TopicPartition, Value, decode_uuid, encode_uuid
+from ottla.runtime import Disk, DiskLock
+from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -193,178 +192,6 @@ def with_fewest_logs(live_dirs: Sequence[LogDir]) -> LogDir:
     if not live_dirs:
         raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
     return min(live_dirs, key=lambda log_dir: log_dir.log_count)
-
-
-# Forcing files to disk without making the loop wait for it.
-
-
-class FsyncError(Exception):
-    """The kernel could not bring data to disk; it may have dropped them."""
-
-
-class FlushJob(Value):
-    """What must be forced to disk, as values for a background thread.
-
-    The call raises FsyncError if that failed, OSError if it could not be tried.
-    """
-
-    disk: Disk
-    replacements: list[tuple[str, bytes]]
-    files: list[File]
-    paths: list[str]
-    directories: list[str]
-
-    def __call__(self) -> None:
-        for path, data in self.replacements:
-            _unless_gone(self.disk.replace, path, data)
-        for file in self.files:
-            _unless_gone(_fsync, file)
-        for path in self.paths:
-            _unless_gone(self._sync_path, path)
-        for directory in self.directories:
-            _unless_gone(_fsync_dir, self.disk, directory)
-
-    def _sync_path(self, path: str) -> None:
-        file = self.disk.open(path)
-        try:
-            _fsync(file)
-        finally:
-            file.close()
-
-
-def _fsync(file: File) -> None:
-    try:
-        file.fsync()
-    except OSError as error:
-        if error.errno == errno.EBADF:
-            raise
-        raise FsyncError(f"fsync of {file.path}: {error}") from error
-
-
-def _fsync_dir(disk: Disk, directory: str) -> None:
-    try:
-        disk.fsync_dir(directory)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EMFILE, errno.ENFILE):  # it could not be opened
-            raise
-        raise FsyncError(f"fsync of {directory}: {error}") from error
-
-
-def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
-    """What was deleted while the job waited needs no flush: its file is closed or not there."""
-    try:
-        action(*arguments)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
-
-
-# The names of the files and directories of a log, which are Kafka's.
-#
-# A partition lives in `<topic>-<partition>/`. Each segment has files named by its base offset in 20
-# digits; a suffix behind that says that the file is on its way in or out.
-
-
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-TIME_INDEX_SUFFIX: Final = ".timeindex"
-TXN_INDEX_SUFFIX: Final = ".txnindex"
-SNAPSHOT_SUFFIX: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-
-DELETED_SUFFIX: Final = ".deleted"
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
-TEMPORARY_SUFFIX: Final = ".tmp"
-DELETE_DIR_SUFFIX: Final = "-delete"
-FUTURE_DIR_SUFFIX: Final = "-future"
-STRAY_DIR_SUFFIX: Final = "-stray"
-
-LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
-PARTITION_METADATA: Final = "partition.metadata"
-MOVE_MARK: Final = "replica-move"
-"""Marks a directory that was copied from another log directory, until the original is gone."""
-
-CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
-"""Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
-
-MAX_NAME_BYTES: Final = 255
-MAX_TOPIC_NAME_LENGTH: Final = 249
-"""A directory name of 255 holds the name, a dash, and the digits of a partition."""
-_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]+"
-_SHOWN_LENGTH: Final = 64
-_PARTITION_DIR: Final = rf"([a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}})-(0|[1-9][0-9]{{0,9}})"
-_FUTURE_DIR: Final = rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}"
-_OFFSET_NAME: Final = r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?"
-
-
-def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """Where a file of the segment is: `<directory>/<20 digits><suffix>`."""
-    return f"{directory}/{base_offset:020d}{suffix}"
-
-
-def parse_segment_name(name: str) -> tuple[int, str, str] | None:
-    """Base offset, suffix and further suffix ("" if none) of a file name; None if it is no such."""
-    match = re.fullmatch(_OFFSET_NAME, name)
-    if match is None:
-        return None
-    return int(match[1]), match[2], match[3] or ""
-
-
-def parse_partition_dir(name: str) -> TopicPartition | None:
-    """The partition that lives in a directory of this name; None if none can."""
-    match = re.fullmatch(_PARTITION_DIR, name)
-    if match is None or match[1] in (".", ".."):
-        return None
-    return TopicPartition(match[1], int(match[2]))
-
-
-def deleted_dir_name(topic_partition: TopicPartition, unique: str) -> str:
-    """The name that a partition's directory gets while it waits to be deleted."""
-    return _passing_name(topic_partition, f"{unique}{DELETE_DIR_SUFFIX}")
-
-
-def stray_dir_name(topic_partition: TopicPartition, unique: str) -> str:
-    """The name of a directory whose topic is gone, and whose contents are nevertheless kept."""
-    return _passing_name(topic_partition, f"{unique}{STRAY_DIR_SUFFIX}")
-
-
-def future_dir_name(topic_partition: TopicPartition, unique: str) -> str:
-    """The name of a partition's directory as long as the partition is only about to move there."""
-    return _passing_name(topic_partition, f"{unique}{FUTURE_DIR_SUFFIX}")
-
-
-def parse_future_dir(name: str) -> TopicPartition | None:
-    """The partition that was about to move into a directory of this name; None if none was."""
-    match = re.fullmatch(_FUTURE_DIR, name)
-    return None if match is None else parse_partition_dir(match[1])
-
-
-def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
-    """A long topic is cut so that a file system takes the name."""
-    ending = f"-{topic_partition.partition}.{ending}"
-    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
-
-
-def validate_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION for a name that no topic, and so no directory, may have."""
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        reason = f"it has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
-    elif name in (".", ".."):
-        reason = "it would be a directory of its own"
-    elif re.fullmatch(_TOPIC_NAME, name) is None:
-        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    shown = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "..."
-    raise KafkaError(
-        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown!r} cannot be a topic's name: {reason}"
-    )
-
-
-# The file `partition.metadata`: the id of the topic that a partition's directory belongs to.
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_state_manager import BatchMetadata
+from ottla.log.producer_state_entry import BatchMetadata
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import FileRegion
 from ottla.structs import NO_TIMESTAMP, TopicPartition, Value

@@ -7,12 +7,10 @@ watermark; what follows the last one that goes is the log's new start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ottla.log.log_segment import LogSegment, Segments
-from ottla.log.recovery import restore_producers
+from ottla.log.log_segment import LogSegment
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-# Given a segment and the offset behind it, whether it may go.
 Predicate = Callable[[LogSegment, int], bool]
+"""Given a segment and the offset behind it, whether it may go."""
 
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
@@ -121,91 +118,13 @@ def _oldest(log: Log, may_go: Predicate) -> list[LogSegment]:
     return found
 
 
-# Cutting a log back, as a follower does where it diverges from its leader, or emptying it.
-
-
-def truncate_to(log: Log, offset: int) -> None:
-    """Drop everything from an offset on; a batch that holds it goes as a whole."""
-    log.check_available()
-    if offset >= log.log_end_offset:
-        # An epoch without records is dropped all the same: its leader may be of the past.
-        log.leader_epoch_cache.truncate_from_end(offset)
-        return
-    logger.info("%s: truncating to offset %d", log.topic_partition, offset)
-    with _all_or_offline(log):
-        _cut(log, offset)
-        log.log_end_offset = offset
-        log.log_start_offset = min(log.log_start_offset, offset)
-        log.cleaned_offset = min(log.cleaned_offset, offset)
-        log.update_high_watermark(log.high_watermark)
-        log.lower_recovery_point(offset)
-        log.leader_epoch_cache.truncate_from_end(offset)
-        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
-        restore_producers(log.producer_state_manager, log.segments, offset)
-
-
-def truncate_fully_and_start_at(log: Log, offset: int) -> None:
-    """Leave only an empty segment at an offset: the leader no longer has anything older."""
-    log.check_available()
-    logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
-    with _all_or_offline(log):
-        _replace_all(log, offset)
-        log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
-        log.update_high_watermark(offset)
-        log.lower_recovery_point(offset)
-        log.leader_epoch_cache.clear()
-        log.producer_state_manager.delete_snapshots(lambda _: True)
-        log.producer_state_manager.clear(offset)
-
-
-@contextmanager
-def _all_or_offline(log: Log) -> Iterator[None]:
-    """After an error of any kind neither the old state nor the new one can be trusted."""
-    try:
-        yield
-    except Exception as error:
-        log.log_dir.fail(error)
-        raise log.log_dir.offline_error() from error
-
-
-def _cut(log: Log, offset: int) -> None:
-    if offset < log.segments.first.base_offset:
-        _replace_all(log, offset)
-        return
-    _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
-    if gone:
-        log.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
-        log.sync_directory()
-    log.segments.active.truncate_to(offset)
-
-
-def _replace_all(log: Log, offset: int) -> None:
-    gone = [segment for segment in log.segments if segment.base_offset != offset]
-    if len(gone) < len(log.segments):
-        kept = next(segment for segment in log.segments if segment.base_offset == offset)
-        if gone:
-            log.remove_segments(gone[::-1])
-        kept.truncate_bytes(0)
-        kept.reset()
-        kept.txn_index.reset()
-    else:
-        segment = log.roller.segment_at(offset)
-        segment.create()
-        log.segments = Segments([*gone, segment])
-        log.remove_segments(gone[::-1])
-    log.sync_directory()
-
-
-# The offsets where segments begin, by time: what ListOffsets v0 asks for.
-#
-# Before records had timestamps (KIP-33), only a segment as a whole had a time.
-
-
 def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:
     """Base offsets of at most `max_count` segments last written by a time, newest first.
 
     -1 asks for all of them and the log's end, -2 for its start. A segment's time is that of its
     newest record. No offset above the high watermark is returned.
+
+    Before records had timestamps (KIP-33), only a segment as a whole had a time.
     """
     try:
         starts = [

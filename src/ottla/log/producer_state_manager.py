@@ -30,175 +30,25 @@ the offsets from its beginning on are not stable.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable
-from struct import Struct, error
-from typing import Final, NamedTuple
+from collections.abc import Callable
 
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.log.index_file import AbortedTxn
-from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
-from ottla.record.kernel import crc32c
+from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
+from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from ottla.log.producer_state_entry import (
+    NOT_YET,
+    BatchMetadata,
+    ProducerStateEntry,
+    is_behind,
+    next_sequence,
+)
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import RecordBatch, end_of_transaction
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, TopicPartition, Value, field
+from ottla.structs import NO_OFFSET, NO_SEQUENCE, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
-
-
-# What a partition knows of one producer: its epoch, its last batches, its open transaction.
-
-
-MAX_SEQUENCE: Final = 2**31 - 1
-# As many as a producer may have in flight, so that any of them can be recognised when sent again.
-RETAINED_BATCHES: Final = 5
-
-
-def next_sequence(sequence: int) -> int:
-    """Sequence numbers wrap from 2^31-1 to 0."""
-    return 0 if sequence == MAX_SEQUENCE else sequence + 1
-
-
-def is_behind(sequence: int, later: int) -> bool:
-    """Whether `later` comes after a sequence number, by less than half of all there are."""
-    return 0 < (later - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
-
-
-class BatchMetadata(NamedTuple):
-    """Sequence and place of a batch that was appended."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @classmethod
-    def of(cls, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> BatchMetadata:
-        """What is remembered of a batch that was appended at an offset."""
-        delta = batch.last_offset_delta
-        return cls(batch.last_sequence, base_offset + delta, delta, max_timestamp_ms)
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-NOT_YET: Final = -1
-
-
-class ProducerStateEntry(Value):
-    """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
-
-    producer_id: int
-    producer_epoch: int = NO_EPOCH
-    coordinator_epoch: int = NO_EPOCH
-    last_timestamp_ms: int = -1
-    current_txn_first_offset: int = NO_OFFSET
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
-    seen_ms: int = field(default=NOT_YET, compare=False)
-    """When it has last written here, by this broker's clock; for one that was loaded, when it was
-    first looked for expired ones after that."""
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The retained batch that this one repeats, if it does."""
-        if batch.producer_epoch != self.producer_epoch:
-            return None
-        first, last = batch.base_sequence, batch.last_sequence
-        for known in self.batches:
-            if known.last_sequence == last and known.first_sequence == first:
-                return known
-        return None
-
-    def add_batch(self, producer_epoch: int, metadata: BatchMetadata) -> None:
-        """Note a batch behind all others; those of an older epoch can no longer be repeated."""
-        if producer_epoch != self.producer_epoch:
-            self.producer_epoch = producer_epoch
-            self.batches.clear()
-        self.batches.append(metadata)
-        self.last_timestamp_ms = metadata.timestamp_ms
-
-
-# Snapshots of the producer state: `<20 digits>.snapshot`, the state before that offset.
-#
-# version        int16   1
-# CRC-32C        uint32  of everything behind it
-# count          int32
-# each producer  id int64, epoch int16, last sequence int32, last offset int64, offset delta
-#                int32, timestamp int64, coordinator epoch int32, first offset of its open
-#                transaction int64 (-1: none)
-
-
-VERSION: Final = 1
-HEAD: Final = Struct(">hI")
-COUNT: Final = Struct(">i")
-ENTRY: Final = Struct(">qhiqiqiq")
-NO_BATCH: Final = BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
-
-
-class CorruptSnapshotError(Exception):
-    """A snapshot that does not match its CRC; the state can be read from the log."""
-
-
-def encode_snapshot(producers: Iterable[ProducerStateEntry]) -> bytes:
-    """The file for these producers; of each one the last batch is kept, as in Kafka."""
-    entries = [_encode_entry(producer) for producer in producers]
-    body = COUNT.pack(len(entries)) + b"".join(entries)
-    return HEAD.pack(VERSION, crc32c(body)) + body
-
-
-def decode_snapshot(path: str, raw: bytes) -> dict[int, ProducerStateEntry]:
-    """The producers of a snapshot by their ids, or CorruptSnapshotError."""
-    try:
-        version, crc = HEAD.unpack_from(raw)
-        (count,) = COUNT.unpack_from(raw, HEAD.size)
-    except error:
-        raise CorruptSnapshotError(f"{path}: {len(raw)} bytes are too few") from None
-    if version != VERSION or crc != crc32c(memoryview(raw)[HEAD.size :]):
-        raise CorruptSnapshotError(f"{path}: wrong version or CRC")
-    start = HEAD.size + COUNT.size
-    if len(raw) != start + count * ENTRY.size:
-        raise CorruptSnapshotError(f"{path}: {count} producers do not fit {len(raw)} bytes")
-    states = (_decode_entry(*numbers) for numbers in ENTRY.iter_unpack(raw[start:]))
-    return {state.producer_id: state for state in states}
-
-
-def _encode_entry(producer: ProducerStateEntry) -> bytes:
-    last = producer.batches[-1] if producer.batches else NO_BATCH
-    return ENTRY.pack(
-        producer.producer_id,
-        producer.producer_epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        producer.last_timestamp_ms,
-        producer.coordinator_epoch,
-        producer.current_txn_first_offset,
-    )
-
-
-def _decode_entry(
-    producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, *rest: int
-) -> ProducerStateEntry:
-    offset_delta, timestamp_ms, coordinator_epoch, txn_first_offset = rest
-    state = ProducerStateEntry(
-        producer_id, producer_epoch, coordinator_epoch, timestamp_ms, txn_first_offset
-    )
-    if last_sequence != NO_SEQUENCE:
-        state.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
-    return state
 
 
 class Verification(Value):

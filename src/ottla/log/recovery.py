@@ -24,9 +24,11 @@ from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import MAX_OFFSET, MAX_RELATIVE_OFFSET, CorruptIndexError
-from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
-from ottla.log.log_dir import (
+from ottla.log.file_batches import read_batch, read_batches, read_headers
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.leader_epoch_cache import LeaderEpochCache
+from ottla.log.log_dir import LogDir
+from ottla.log.log_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -34,23 +36,16 @@ from ottla.log.log_dir import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
-    LogDir,
     parse_segment_name,
     segment_path,
 )
-from ottla.log.log_segment import (
-    LogSegment,
-    Segments,
-    read_batch,
-    read_batches,
-    read_headers,
-    sync_files,
-)
-from ottla.log.producer_state_manager import (
-    RETAINED_BATCHES,
-    BatchMetadata,
-    ProducerStateManager,
-)
+from ottla.log.log_segment import LogSegment
+from ottla.log.offset_checkpoint import CorruptCheckpointError
+from ottla.log.offset_index import MAX_OFFSET, MAX_RELATIVE_OFFSET
+from ottla.log.producer_state_entry import RETAINED_BATCHES, BatchMetadata
+from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.segment_files import sync_files
+from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import NO_EPOCH, TopicPartition, Value, field
@@ -63,11 +58,8 @@ WIDEST_LOSS: Final = MAX_RELATIVE_OFFSET // 2
 left it, and a follower has begun a segment behind it, because its own could not reach so far."""
 
 
-# Reading the producer state of a log out of its last snapshot and the batches behind it.
-
-
-# Each index entry stands for at least one batch and for index.interval.bytes of log.
 WINDOW_INDEX_ENTRIES: Final = 128
+"""Each index entry stands for at least one batch and for index.interval.bytes of log."""
 
 
 def restore_producers(manager: ProducerStateManager, segments: Segments, end_offset: int) -> None:
@@ -533,9 +525,6 @@ class _LogLoader:
         wanted = {segment.base_offset for segment in self.segments}
         wanted.add(self.producers.latest_snapshot_offset or 0)
         self.producers.delete_snapshots(lambda offset: offset not in wanted)
-
-
-# Rebuilding transaction indexes that a read has found damaged.
 
 
 def rebuild_txn_indexes(

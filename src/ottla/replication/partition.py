@@ -14,7 +14,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
-from ottla.log.producer_state_manager import ProducerStateEntry, Verification
+from ottla.log.producer_state_entry import ProducerStateEntry
+from ottla.log.producer_state_manager import Verification
 from ottla.replication.partition_leader import ClusterView, PartitionLeader
 from ottla.replication.replica_requests import (
     ACKS_ALL,

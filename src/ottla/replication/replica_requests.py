@@ -13,10 +13,10 @@ from uuid import UUID
 
 from ottla.config.config_type import LONG_MAX
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
-from ottla.log.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin
+from ottla.log.transaction_index import AbortedTxn
 from ottla.runtime import Clock, FileRegion
 from ottla.structs import (
     CONSUMER_REPLICA_ID,

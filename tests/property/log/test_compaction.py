@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ottla.log.log_dir import PARTITION_METADATA
+from ottla.log.log_files import PARTITION_METADATA
 from ottla.record.compression import CompressionType
 
 PRODUCERS = (1, 2)

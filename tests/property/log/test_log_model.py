@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_world import NOW_MS, LogWorld, read_all
 
-from ottla.log.log_retention import delete_old_segments, truncate_to
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches

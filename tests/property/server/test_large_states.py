@@ -13,7 +13,7 @@ import pytest
 from request_fuzzer import Watch, calls, memory_of, steps_measured
 
 from ottla.extensions.rights.rights import Rights
-from ottla.log.producer_state_manager import ProducerStateEntry
+from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.protocol.acls import (
     AclCreation,
     CreateAclsRequest,

@@ -1,11 +1,8 @@
 """`ottla dump-log` on snapshots, checkpoints and transaction indexes."""
 
-from ottla.log.index_file import AbortedTxn, TransactionIndex
-from ottla.log.producer_state_manager import (
-    BatchMetadata,
-    ProducerStateEntry,
-    encode_snapshot,
-)
+from ottla.log.producer_snapshot import encode_snapshot
+from ottla.log.producer_state_entry import BatchMetadata, ProducerStateEntry
+from ottla.log.transaction_index import AbortedTxn, TransactionIndex
 from ottla.runtime.local_disk import LocalDisk
 
 

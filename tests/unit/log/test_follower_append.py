@@ -9,7 +9,7 @@ from log_world import NOW_MS, parts_of_live, read_all
 
 from ottla.errors import KafkaError
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
-from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
+from ottla.log.leader_epoch_cache import LeaderEpochCache
+from ottla.log.offset_checkpoint import CorruptCheckpointError
 from ottla.testing import MemoryDisk
 
 PATH = "/leader-epoch-checkpoint"

@@ -9,7 +9,8 @@ from log_world import DIR, NOW_MS, LogWorld, new_batch, numbers, read_all, value
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import log_segment
-from ottla.log.log_retention import delete_old_segments, truncate_to
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches

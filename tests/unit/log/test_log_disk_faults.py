@@ -16,10 +16,10 @@ from breadth import rounds
 from log_world import NOW_MS, PARTITION, LogWorld, new_batch, read_all, values
 
 from ottla.errors import KafkaError
-from ottla.log import log_manager
+from ottla.log import log_loader
 from ottla.log.follower_append import append_as_follower
 from ottla.log.log import Log
-from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
@@ -552,14 +552,14 @@ def test_log_that_cannot_be_loaded_at_all_does_not_stop_the_others(monkeypatch):
     """Whatever its files make the code raise."""
     world = begin()
     world.log(1)
-    load = log_manager.load_log
+    load = log_loader.load_log
 
     def fail_for_one(source):
         if source.topic_partition == PARTITION:
             raise struct.error("planted")
         return load(source)
 
-    monkeypatch.setattr(log_manager, "load_log", fail_for_one)
+    monkeypatch.setattr(log_loader, "load_log", fail_for_one)
     world = another_life(world, copy_of(world.disk))
 
     assert world.log(1).log_end_offset == 0

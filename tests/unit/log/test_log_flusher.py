@@ -9,7 +9,8 @@ import pytest
 from log_world import LogWorld, numbers, read_all, values
 
 from ottla.errors import KafkaError
-from ottla.log.log_retention import delete_old_segments, truncate_to
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 
 
 def test_appends_alone_are_not_flushed(world: LogWorld):

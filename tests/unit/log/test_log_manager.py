@@ -10,10 +10,11 @@ import pytest
 from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log import log_manager
-from ottla.log.leader_epoch_cache import OffsetCheckpoint
-from ottla.log.log_dir import DELETE_DIR_SUFFIX, MetaProperties
+from ottla.log import log_loader
+from ottla.log.log_dir import MetaProperties
+from ottla.log.log_files import DELETE_DIR_SUFFIX
 from ottla.log.log_manager import LogManager
+from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
 from ottla.testing.memory_disk import MemoryDisk
@@ -182,9 +183,9 @@ def test_many_logs_are_loaded_by_several_jobs(world: LogWorld, monkeypatch, thre
         log.append_as_leader(memoryview(new_batch(b"%d" % partition)), 0, now_ms=NOW_MS)
     world.broker_settings["num.recovery.threads.per.data.dir"] = str(threads)
     sizes = []
-    load_logs = log_manager._load_logs
+    load_logs = log_loader._load_logs
     monkeypatch.setattr(
-        log_manager, "_load_logs", lambda share: sizes.append(len(share)) or load_logs(share)
+        log_loader, "_load_logs", lambda share: sizes.append(len(share)) or load_logs(share)
     )
     world.restart()
 
@@ -198,7 +199,7 @@ def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
     for partition in range(4):
         log = world.log(partition)
         log.append_as_leader(memoryview(new_batch(b"x" * 400_000)), 0, now_ms=NOW_MS)
-    caplog.set_level("INFO", "ottla.log.log_manager")
+    caplog.set_level("INFO", "ottla.log.log_loader")
     world.restart()
     world.restart(clean=True)
 

@@ -11,9 +11,9 @@ import pytest
 from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import log_manager
-from ottla.log.leader_epoch_cache import OffsetCheckpoint
+from ottla.log import log_loader
 from ottla.log.log_manager import CHECKPOINT_RETRY_MS, LogAttachment
+from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
 
 CHECKPOINTS = (
@@ -370,14 +370,14 @@ def test_log_that_cannot_be_loaded_keeps_no_other_back(monkeypatch, error, is_of
     world.append_many(3)
     world.log(1)
     world.stop()
-    load = log_manager.load_log
+    load = log_loader.load_log
 
     def load_but_one(source):
         if source.topic_partition == PARTITION:
             raise error
         return load(source)
 
-    monkeypatch.setattr(log_manager, "load_log", load_but_one)
+    monkeypatch.setattr(log_loader, "load_log", load_but_one)
     if is_offline:
         with pytest.raises(Exception, match="none can be used"):
             world.start()

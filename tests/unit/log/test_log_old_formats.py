@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from log_world import NOW_MS, LogWorld
 
-from ottla.log.log_dir import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from ottla.log.log_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record

@@ -7,8 +7,11 @@ from log_world import NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.index_file import AbortedTxn, CorruptIndexError
-from ottla.log.log_segment import MAX_READ_HINTS, LogSegment, Segments, sync_files
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.log_segment import MAX_READ_HINTS, LogSegment
+from ottla.log.segment_files import sync_files
+from ottla.log.segments import Segments
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set

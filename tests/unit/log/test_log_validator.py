@@ -13,7 +13,7 @@ from log_world import NOW_MS, new_batch
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
-from ottla.log import log_validator
+from ottla.log import batch_validation, log_validator
 from ottla.log.log_validator import (
     INLINE_BYTES,
     INLINE_MESSAGE_SET_BYTES,
@@ -382,7 +382,8 @@ def test_old_record_beside_one_without_a_timestamp_is_refused():
 
 def test_records_at_fault_are_named_up_to_a_number_of_records(monkeypatch):
     """A batch with just so many still has its records named."""
-    monkeypatch.setattr(log_validator, "MAX_NAMED_RECORDS", 2)
+    for module in (batch_validation, log_validator):
+        monkeypatch.setattr(module, "MAX_NAMED_RECORDS", 2)
     for count, named in ((2, [0, 1]), (3, [])):
         assert list(refused([(NOW_MS, None, b"v", ())] * count, cleanup_policy="compact")) == named
         late = [(NOW_MS + 2000, b"k", b"v", ())] * count

@@ -8,13 +8,9 @@ import pytest
 from log_world import NOW_MS, PARTITION, new_batch
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import AbortedTxn
-from ottla.log.producer_state_manager import (
-    NO_SEQUENCE,
-    BatchMetadata,
-    ProducerStateManager,
-    is_behind,
-)
+from ottla.log.producer_state_entry import BatchMetadata, is_behind
+from ottla.log.producer_state_manager import NO_SEQUENCE, ProducerStateManager
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 from ottla.testing import MemoryDisk

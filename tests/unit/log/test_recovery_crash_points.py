@@ -8,7 +8,7 @@ import pytest
 from log_world import LogWorld, numbers, read_all, values
 
 from ottla.errors import KafkaError
-from ottla.log.log_retention import truncate_to
+from ottla.log.log_truncation import truncate_to
 
 OPERATIONS = ["open", "pwrite", "truncate", "rename", "unlink", "replace", "fsync", "fsync_dir"]
 

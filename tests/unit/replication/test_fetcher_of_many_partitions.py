@@ -8,7 +8,7 @@ import pytest
 from replica_world import LAG_MS, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.log.leader_epoch_cache import OffsetCheckpoint
+from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.replication import fetcher, follower_partition
 from ottla.replication.delayed_produce import DelayedProduce

@@ -6,7 +6,7 @@ import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.log.log_dir import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.replication.partition_leader import InSyncReplicas
 from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.structs import LeaderAndIsr

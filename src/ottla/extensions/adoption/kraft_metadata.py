@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ottla.log.log_dir import CLUSTER_METADATA_DIR, LOG_SUFFIX, parse_segment_name
+from ottla.log.log_files import CLUSTER_METADATA_DIR, LOG_SUFFIX, parse_segment_name
 from ottla.protocol.message import Message, decode
 from ottla.protocol.metadata_records import (
     FRAME_VERSION,

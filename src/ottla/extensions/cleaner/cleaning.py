@@ -32,25 +32,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
-from ottla.log.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
+from ottla.log.file_batches import read_batches
+from ottla.log.flush_job import FlushJob
 from ottla.log.log import CleaningAbortedError, Log
-from ottla.log.log_dir import (
+from ottla.log.log_files import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
-    FlushJob,
     segment_path,
 )
-from ottla.log.log_segment import (
-    LogSegment,
-    Segments,
-    delete_segments,
-    read_batches,
-    rename_files,
-    set_suffix,
-    sync_files,
-)
+from ottla.log.log_segment import LogSegment
+from ottla.log.offset_index import MAX_RELATIVE_OFFSET
+from ottla.log.segment_files import delete_segments, rename_files, set_suffix, sync_files
+from ottla.log.segments import Segments
+from ottla.log.transaction_index import AbortedTxn, TransactionIndex
 from ottla.record import kernel
 from ottla.record.batch_builder import with_records
 from ottla.record.conversion import modernised

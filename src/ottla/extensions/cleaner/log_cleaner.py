@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
 from ottla.errors import KafkaError
+from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log import CleaningAbortedError, Log
-from ottla.log.log_dir import FlushJob, FsyncError
-from ottla.log.log_manager import DirContents, LogAttachment, LogManager
+from ottla.log.log_loader import DirContents
+from ottla.log.log_manager import LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
 from ottla.log.throttler import Throttler
 from ottla.runtime import Timer

@@ -32,23 +32,21 @@ from ottla.extensions.moves.segment_copy import (
     blaming,
     piece_of,
 )
+from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log import Log
-from ottla.log.log_dir import (
+from ottla.log.log_dir import LogDir, write_topic_id
+from ottla.log.log_files import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     MOVE_MARK,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
-    FlushJob,
-    FsyncError,
-    LogDir,
     deleted_dir_name,
     future_dir_name,
     segment_path,
-    write_topic_id,
 )
 from ottla.log.log_manager import LogManager
-from ottla.log.log_segment import delete_directory
+from ottla.log.segment_files import delete_directory
 from ottla.log.throttler import Throttler
 from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition

@@ -16,10 +16,9 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.replica_move import ReplicaMove
 from ottla.log.log import Log
-from ottla.log.log_dir import (
-    LogDir,
-)
-from ottla.log.log_manager import DirContents, FutureReplica, LogAttachment, LogManager
+from ottla.log.log_dir import LogDir
+from ottla.log.log_loader import DirContents
+from ottla.log.log_manager import FutureReplica, LogAttachment, LogManager
 from ottla.log.throttler import Throttler
 from ottla.structs import TopicPartition
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ottla.log.log_dir import (
+from ottla.log.log_dir import LogDir
+from ottla.log.log_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    LogDir,
     segment_path,
 )
 from ottla.log.log_segment import LogSegment

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.log.log_dir import validate_topic_name
+from ottla.log.log_files import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.server.apis import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler

@@ -26,7 +26,7 @@ from ottla.controller.topic_assignment import (
     refuse_internal,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.log.log_dir import validate_topic_name
+from ottla.log.log_files import validate_topic_name
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.topics import (

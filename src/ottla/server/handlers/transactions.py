@@ -32,7 +32,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 )
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_state_manager import ProducerStateEntry
+from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from ottla.clients.producer import transaction_manager
 from ottla.coordinator.transaction import transaction_coordinator, transaction_metadata
-from ottla.log.log_dir import LOG_SUFFIX, PARTITION_METADATA, segment_path, write_topic_id
+from ottla.log.log_dir import write_topic_id
+from ottla.log.log_files import LOG_SUFFIX, PARTITION_METADATA, segment_path
 from ottla.registry import paths
 from ottla.registry.tree import Create
 from ottla.registry.znodes import ProducerIdBlock, TopicNode, encode_partition_state

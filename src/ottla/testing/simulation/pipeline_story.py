@@ -26,7 +26,7 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_state_manager import MAX_SEQUENCE
+from ottla.log.producer_state_entry import MAX_SEQUENCE
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData

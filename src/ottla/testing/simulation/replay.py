@@ -13,10 +13,11 @@ from typing import Final
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.transaction.transaction_metadata import IDLE
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
-from ottla.log.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log
-from ottla.log.producer_state_manager import ProducerStateEntry, ProducerStateManager
+from ottla.log.producer_state_entry import ProducerStateEntry
+from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch
 from ottla.testing.simulation.cluster import Host
 from ottla.testing.simulation.invariants import batches_in, partitions_of

@@ -14,7 +14,7 @@ from ottla.extensions.cleaner.cleaning import (
     SourceSegment,
     group_segments,
 )
-from ottla.log.index_file import AbortedTxn
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker, with_records
 from ottla.record.record_batch import (
     ControlRecordType,

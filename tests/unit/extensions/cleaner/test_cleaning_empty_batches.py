@@ -6,7 +6,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
-from ottla.log import log as log_module
+from ottla.log import readable_log
 from ottla.log.log import Log
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_segment import LogSegment
@@ -218,7 +218,7 @@ def test_consumer_gets_to_the_end_by_the_last_empty_batch(compacted, end):
 
 def test_one_read_passes_over_a_bounded_number_of_batches(compacted, monkeypatch):
     """The loop is not held for long; the reader goes on from the last batch that was passed."""
-    monkeypatch.setattr(log_module, "MAX_SKIPPED_BATCHES", 40)
+    monkeypatch.setattr(readable_log, "MAX_SKIPPED_BATCHES", 40)
     log = overwrite_one_key(compacted)
     for segment in log.segments.items[:-1]:
         leave_empty_batches(segment, keep=3)

@@ -10,8 +10,8 @@ from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.cleaner.log_cleaner import LogToClean
-from ottla.log.index_file import AbortedTxn
-from ottla.log.log_retention import truncate_to
+from ottla.log.log_truncation import truncate_to
+from ottla.log.transaction_index import AbortedTxn
 from ottla.record.compression import CompressionType
 from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition

@@ -6,7 +6,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
-from ottla.log.log_retention import truncate_to
+from ottla.log.log_truncation import truncate_to
 from ottla.structs import TopicPartition
 
 SLOW = {"log.cleaner.io.max.bytes.per.second": "100"}

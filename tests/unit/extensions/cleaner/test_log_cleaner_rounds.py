@@ -9,7 +9,7 @@ from cleaner_world import CleanerWorld
 from log_world import new_batch
 
 from ottla.extensions.cleaner.log_cleaner import LastRound, LogCleaner
-from ottla.log.log_retention import truncate_to
+from ottla.log.log_truncation import truncate_to
 from ottla.structs import TopicPartition
 
 SLOW = {"log.cleaner.io.max.bytes.per.second": "100"}

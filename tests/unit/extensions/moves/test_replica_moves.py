@@ -12,9 +12,9 @@ from log_world import PARTITION, LogWorld, numbers, read_all, values
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.segment_copy import Paths, Piece, SourceCutError
-from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.log.log_dir import LogDir
 from ottla.log.log_retention import delete_old_segments
+from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import MemoryDisk
 

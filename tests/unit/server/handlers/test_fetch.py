@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.log.transaction_index import AbortedTxn
 from ottla.network.connection import NO_QUOTA
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,

@@ -10,7 +10,7 @@ import pytest
 from counting_slices import CountingSlices
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_dir import validate_topic_name
+from ottla.log.log_files import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.describe_cluster import DescribeClusterRequest
 from ottla.protocol.message import encode
@@ -22,11 +22,7 @@ from ottla.protocol.metadata import (
     TopicRequest,
 )
 from ottla.runtime import Slices
-from ottla.server.handlers.metadata import (
-    MAX_CREATIONS_A_SECOND,
-    SLICE_PARTITIONS,
-    MetadataHandler,
-)
+from ottla.server.handlers.metadata import MAX_CREATIONS_A_SECOND, SLICE_PARTITIONS, MetadataHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import BrokerEndPoints, EndPoint, LeaderAndIsr, PartitionState, TopicPartition
 

@@ -4,7 +4,7 @@ import pytest
 from handmade import TWO_RECORDS, sealed
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_validator import validate_batch, validate_records
+from ottla.log.batch_validation import validate_batch, validate_records
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from log_world import new_batch
 
-from ottla.log.log_segment import read_batch, read_batches, read_headers
+from ottla.log.file_batches import read_batch, read_batches, read_headers
 from ottla.record.record_batch import CorruptRecordError
 from ottla.testing import MemoryDisk
 

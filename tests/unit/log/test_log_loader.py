@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.log_manager import LoadingProgress
+from ottla.log.log_loader import LoadingProgress
 from ottla.log.recovery import LogSource
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime

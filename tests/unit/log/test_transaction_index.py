@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.index_file import AbortedTxn, CorruptIndexError, TransactionIndex
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.transaction_index import AbortedTxn, TransactionIndex
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000010.txnindex"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.log_segment import CAPACITY, RecentBatches
+from ottla.log.recent_batches import CAPACITY, RecentBatches
 
 
 def three_batches() -> RecentBatches:

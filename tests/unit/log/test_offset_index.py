@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.log.index_file import CorruptIndexError, OffsetIndex, OffsetPosition
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000100.index"

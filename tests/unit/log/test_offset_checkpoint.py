@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.leader_epoch_cache import CorruptCheckpointError, OffsetCheckpoint
+from ottla.log.offset_checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk
 

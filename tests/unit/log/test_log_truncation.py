@@ -7,7 +7,7 @@ from log_world import LogWorld, parts_of_live, read_all, values, write_eventfull
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.log_retention import truncate_fully_and_start_at, truncate_to
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 
 
 def parts_without_empty_end(log: Log) -> dict[str, object]:

@@ -7,14 +7,13 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_dir import (
+from ottla.log.log_dir import read_topic_id, write_topic_id
+from ottla.log.log_files import (
     deleted_dir_name,
     parse_partition_dir,
     parse_segment_name,
-    read_topic_id,
     segment_path,
     validate_topic_name,
-    write_topic_id,
 )
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk

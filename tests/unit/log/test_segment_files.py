@@ -8,9 +8,9 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.log.log_segment import (
+from ottla.log.log_segment import LogSegment
+from ottla.log.segment_files import (
     REMOVAL_RETRY_MS,
-    LogSegment,
     delete_directory,
     delete_segments,
     remove_later,

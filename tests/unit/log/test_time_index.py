@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.index_file import (
-    ENTRIES_IN_A_SLICE,
-    CorruptIndexError,
-    TimeIndex,
-    TimestampOffset,
-)
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.time_index import ENTRIES_IN_A_SLICE, TimeIndex, TimestampOffset
 from ottla.runtime.scheduler import at_once
 from ottla.testing import MemoryDisk
 

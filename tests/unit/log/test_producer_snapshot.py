@@ -7,13 +7,8 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from ottla.log.producer_state_manager import (
-    BatchMetadata,
-    CorruptSnapshotError,
-    ProducerStateEntry,
-    decode_snapshot,
-    encode_snapshot,
-)
+from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from ottla.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 
 
 def two_producers() -> list[ProducerStateEntry]:

@@ -1,0 +1,89 @@
+"""Cutting a log back, as a follower does where it diverges from its leader, or emptying it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ottla.log.recovery import restore_producers
+from ottla.log.segments import Segments
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+
+logger = logging.getLogger(__name__)
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop everything from an offset on; a batch that holds it goes as a whole."""
+    log.check_available()
+    if offset >= log.log_end_offset:
+        # An epoch without records is dropped all the same: its leader may be of the past.
+        log.leader_epoch_cache.truncate_from_end(offset)
+        return
+    logger.info("%s: truncating to offset %d", log.topic_partition, offset)
+    with _all_or_offline(log):
+        _cut(log, offset)
+        log.log_end_offset = offset
+        log.log_start_offset = min(log.log_start_offset, offset)
+        log.cleaned_offset = min(log.cleaned_offset, offset)
+        log.update_high_watermark(log.high_watermark)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.truncate_from_end(offset)
+        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
+        restore_producers(log.producer_state_manager, log.segments, offset)
+
+
+def truncate_fully_and_start_at(log: Log, offset: int) -> None:
+    """Leave only an empty segment at an offset: the leader no longer has anything older."""
+    log.check_available()
+    logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
+    with _all_or_offline(log):
+        _replace_all(log, offset)
+        log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
+        log.update_high_watermark(offset)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.clear()
+        log.producer_state_manager.delete_snapshots(lambda _: True)
+        log.producer_state_manager.clear(offset)
+
+
+@contextmanager
+def _all_or_offline(log: Log) -> Iterator[None]:
+    """After an error of any kind neither the old state nor the new one can be trusted."""
+    try:
+        yield
+    except Exception as error:
+        log.log_dir.fail(error)
+        raise log.log_dir.offline_error() from error
+
+
+def _cut(log: Log, offset: int) -> None:
+    if offset < log.segments.first.base_offset:
+        _replace_all(log, offset)
+        return
+    _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
+    if gone:
+        log.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
+        log.sync_directory()
+    log.segments.active.truncate_to(offset)
+
+
+def _replace_all(log: Log, offset: int) -> None:
+    gone = [segment for segment in log.segments if segment.base_offset != offset]
+    if len(gone) < len(log.segments):
+        kept = next(segment for segment in log.segments if segment.base_offset == offset)
+        if gone:
+            log.remove_segments(gone[::-1])
+        kept.truncate_bytes(0)
+        kept.reset()
+        kept.txn_index.reset()
+    else:
+        segment = log.roller.segment_at(offset)
+        segment.create()
+        log.segments = Segments([*gone, segment])
+        log.remove_segments(gone[::-1])
+    log.sync_directory()

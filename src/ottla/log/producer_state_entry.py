@@ -1,0 +1,89 @@
+"""The state of one producer in a partition: its epoch, its last batches, its open transaction."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from ottla.record.record_batch import RecordBatch
+from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, Value, field
+
+MAX_SEQUENCE: Final = 2**31 - 1
+# As many as a producer may have in flight, so that any of them can be recognised when sent again.
+RETAINED_BATCHES: Final = 5
+
+
+def next_sequence(sequence: int) -> int:
+    """Sequence numbers wrap from 2^31-1 to 0."""
+    return 0 if sequence == MAX_SEQUENCE else sequence + 1
+
+
+def is_behind(sequence: int, later: int) -> bool:
+    """Whether `later` comes after a sequence number, by less than half of all there are."""
+    return 0 < (later - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
+
+
+class BatchMetadata(NamedTuple):
+    """Sequence and place of a batch that was appended."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @classmethod
+    def of(cls, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> BatchMetadata:
+        """What is remembered of a batch that was appended at an offset."""
+        delta = batch.last_offset_delta
+        return cls(batch.last_sequence, base_offset + delta, delta, max_timestamp_ms)
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+NOT_YET: Final = -1
+
+
+class ProducerStateEntry(Value):
+    """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
+
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    coordinator_epoch: int = NO_EPOCH
+    last_timestamp_ms: int = -1
+    current_txn_first_offset: int = NO_OFFSET
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    seen_ms: int = field(default=NOT_YET, compare=False)
+    """When it has last written here, by this broker's clock; for one that was loaded, when it was
+    first looked for expired ones after that."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        """The retained batch that this one repeats, if it does."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        for known in self.batches:
+            if known.last_sequence == last and known.first_sequence == first:
+                return known
+        return None
+
+    def add_batch(self, producer_epoch: int, metadata: BatchMetadata) -> None:
+        """Note a batch behind all others; those of an older epoch can no longer be repeated."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+        self.batches.append(metadata)
+        self.last_timestamp_ms = metadata.timestamp_ms
