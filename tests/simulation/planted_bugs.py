@@ -22,7 +22,7 @@ from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkerWrit
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
-from ottla.extensions.cleaner.cleaning import OffsetMap
+from ottla.extensions.cleaner.offset_map import OffsetMap
 from ottla.extensions.rights import access_checks
 from ottla.log import producer_state_manager, recovery
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower

@@ -170,6 +170,12 @@ ELSEWHERE = (
         "coordinator/group/group_types",
     ),
     Elsewhere(
+        "tests/unit/extensions/cleaner/test_cleaning.py",
+        "the parts of a round are tested by what it leaves of a log",
+        "extensions/cleaner/batch_filter extensions/cleaner/cleaned_segment "
+        "extensions/cleaner/cleaned_transactions extensions/cleaner/offset_map",
+    ),
+    Elsewhere(
         "tests/unit/log",
         "the parts of a log are tested by the logs that they make up",
         "log/flush_job log/index_file log/log_results log/producer_state_entry log/readable_log "

@@ -53,8 +53,8 @@ class SourceCutError(OSError):
     """A file has become shorter than it was when it was decided what to copy of it."""
 
 
-# What a truncation or a deletion does to a file that is being copied.
 SOURCE_CHANGED: Final = (FileNotFoundError, SourceCutError)
+"""What a truncation or a deletion does to a file that is being copied."""
 
 
 class SegmentCopy:

@@ -7,13 +7,10 @@ from log_world import DIR, NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.extensions.cleaner.cleaning import (
-    CleanedSegment,
-    CleanedTransactions,
-    OffsetMap,
-    SourceSegment,
-    group_segments,
-)
+from ottla.extensions.cleaner.cleaned_segment import CleanedSegment
+from ottla.extensions.cleaner.cleaned_transactions import CleanedTransactions
+from ottla.extensions.cleaner.cleaning import SourceSegment, group_segments
+from ottla.extensions.cleaner.offset_map import OffsetMap
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker, with_records
 from ottla.record.record_batch import (

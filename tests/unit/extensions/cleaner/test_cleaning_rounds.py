@@ -10,7 +10,7 @@ from cleaner_world import CleanerWorld
 from log_world import values
 
 from ottla.extensions.cleaner.cleaning import Cleaning
-from ottla.extensions.cleaner.log_cleaner import LogToClean
+from ottla.extensions.cleaner.log_to_clean import LogToClean
 from ottla.log.log_retention import delete_old_segments
 from ottla.structs import NO_TIMESTAMP, TopicPartition
 

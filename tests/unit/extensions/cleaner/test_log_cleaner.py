@@ -9,7 +9,7 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.extensions.cleaner.log_cleaner import LogToClean
+from ottla.extensions.cleaner.log_to_clean import LogToClean
 from ottla.log.log_truncation import truncate_to
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.compression import CompressionType

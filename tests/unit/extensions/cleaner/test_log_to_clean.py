@@ -6,7 +6,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
-from ottla.extensions.cleaner.log_cleaner import examine, filthiest
+from ottla.extensions.cleaner.log_to_clean import examine, filthiest
 
 
 def look(compacted: CleanerWorld, next_horizon_ms: int = 1 << 62):
