@@ -35,9 +35,12 @@ from ottla.record.plain_compaction import KeptRecords
 from ottla.record.record_batch import assign_offset, batches
 from ottla.registry.tree import Set
 from ottla.replication import follower_partition, replica_requests
-from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
+from ottla.replication.follower_partition import FollowerPartition
+from ottla.replication.follower_session import FollowerSession
+from ottla.replication.in_sync_replicas import InSyncReplicas
+from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import InSyncReplicas, PartitionLeader
+from ottla.replication.partition_leader import PartitionLeader
 from ottla.security.acls import AclTable
 from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders

@@ -316,9 +316,15 @@ ELSEWHERE = (
         "replication/fetcher_manager",
     ),
     Elsewhere(
+        "tests/unit/replication/test_partition_reads.py",
+        "the values of requests, and reads, by partitions that are read",
+        "replication/fetch_reads replication/replica_requests",
+    ),
+    Elsewhere(
         "tests/unit/replication/test_replica_manager_waits.py",
         "requests that wait, by what ends the wait",
-        "replication/delayed_produce replication/delayed_fetch replication/delayed_delete_records",
+        "replication/delayed_produce replication/delayed_fetch replication/delayed_delete_records "
+        "replication/delayed_operations",
     ),
     Elsewhere(
         "tests/unit/testing/test_memory_disk.py",

@@ -26,21 +26,15 @@ from ottla.protocol.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.replication.follower_partition import (
-    NAMED_AT_ONCE,
-    FollowerPartition,
-    FollowerPhase,
-    FollowerSession,
-    LeaderQuestions,
-    PartitionFetchState,
-    is_damage,
-)
+from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, is_damage
+from ottla.replication.follower_session import NAMED_AT_ONCE, FollowerSession, PartitionFetchState
+from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.partition_leader import ClusterView
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.replication.replica_requests import ReplicationQuota
+    from ottla.replication.replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.follower_partition import FollowerPartition
     from ottla.replication.partition import Partition
     from ottla.replication.partition_leader import ClusterView
-    from ottla.replication.replica_requests import ReplicationQuota
+    from ottla.replication.replication_quota import ReplicationQuota
     from ottla.runtime import Runtime
     from ottla.structs import Node, TopicPartition
 

@@ -23,8 +23,8 @@ from ottla.replication.replica_requests import (
     FetchPartitionResult,
     OffsetResult,
     PartitionFetch,
-    TopicStats,
 )
+from ottla.replication.replica_stats import TopicStats
 from ottla.runtime import Clock
 from ottla.runtime.scheduler import Work
 from ottla.structs import (

@@ -13,13 +13,11 @@ watermark, and to where the leader's epoch begins, is proposed for addition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.replication.replica_requests import ReplicaStats
 from ottla.runtime import Clock
 from ottla.structs import (
     NO_EPOCH,
@@ -33,14 +31,10 @@ from ottla.structs import (
 
 if TYPE_CHECKING:
     from ottla.network.node_connection import NodeConnection
+from ottla.replication.follower_state import FollowerState
+from ottla.replication.in_sync_replicas import AlterIsr, InSyncReplicas
 
 logger = logging.getLogger(__name__)
-
-
-# What a leader knows of one follower, from the fetches that the follower sends.
-
-
-LONG_AGO_MS: Final = -(2**62)
 
 
 class PartitionLeader:
@@ -315,152 +309,6 @@ class PartitionLeader:
         self._on_progress(self.topic_partition)
 
 
-class FollowerState:
-    """One follower of a partition, as its leader last heard from it.
-
-    A follower has caught up when it asks for the leader's end; one that is a little behind all the
-    time counts as caught up at the time of the fetch before, if it now has all that the leader had
-    then. Invariant: `last_caught_up_ms` never falls within a leader's epoch.
-    """
-
-    __slots__ = (
-        "broker_epoch",
-        "broker_id",
-        "last_caught_up_ms",
-        "last_fetch_leader_end_offset",
-        "last_fetch_ms",
-        "log_end_offset",
-        "log_start_offset",
-    )
-
-    def __init__(self, broker_id: int, now_ms: int, is_in_sync: bool) -> None:
-        self.broker_id = broker_id
-        self.log_end_offset = NO_OFFSET
-        self.log_start_offset = NO_OFFSET
-        self.last_fetch_leader_end_offset = NO_OFFSET
-        self.last_fetch_ms = LONG_AGO_MS
-        # A new leader gives the in-sync replicas that it begins with time to show themselves.
-        self.last_caught_up_ms = now_ms if is_in_sync else LONG_AGO_MS
-        self.broker_epoch = NO_EPOCH
-
-    def __repr__(self) -> str:
-        return f"ReplicaState({self.broker_id}, end {self.log_end_offset})"
-
-    def on_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
-        """The follower has everything before `offset`, because it asks for what comes there."""
-        if offset >= leader_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif offset >= self.last_fetch_leader_end_offset > NO_OFFSET:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
-        self.log_end_offset = offset
-        self.log_start_offset = log_start_offset
-        self.last_fetch_leader_end_offset = leader_end
-        self.last_fetch_ms = now_ms
-
-    def is_caught_up(self, leader_end: int, now_ms: int, lag_ms: int) -> bool:
-        """Whether it has everything, or had so not longer than `lag_ms` ago."""
-        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms
-
-
-# The in-sync replicas of a partition, as its leader has to count them (KIP-497).
-#
-# Only the controller changes them. While a change is asked for, and as long as it is not known
-# whether it was made, both the old and the new replicas may be elected: the leader then reckons
-# with the maximal set, and a record is committed when all of that have it.
-
-
-# The controller says for sure that the partition is as it was.
-UNCHANGED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-
-
-class InSyncReplicas:
-    """Which replicas are in sync.
-
-    Invariant: `maximal` holds `committed` and all that was proposed since.
-    """
-
-    __slots__ = ("committed", "is_in_flight", "maximal", "version")
-
-    def __init__(self, state: LeaderAndIsr) -> None:
-        self.committed = state.isr
-        self.maximal = frozenset(state.isr)
-        self.version = state.version
-        self.is_in_flight = False
-
-    @property
-    def is_uncertain(self) -> bool:
-        """Whether the outcome of a change that was asked for is unknown."""
-        return not self.is_in_flight and len(self.maximal) > len(self.committed)
-
-    def propose(self, isr: Collection[int]) -> None:
-        """A change is on its way to the controller."""
-        assert not self.is_in_flight, "one change at a time: each replaces a version"
-        self.is_in_flight = True
-        self.maximal |= frozenset(isr)
-
-    def accept(self, state: LeaderAndIsr) -> bool:
-        """What the controller has written; False if something newer is known already."""
-        self.is_in_flight = False
-        if state.version < self.version:
-            return False
-        self.committed = state.isr
-        self.maximal = frozenset(state.isr)
-        self.version = state.version
-        return True
-
-    def refuse(self, error: ErrorCode) -> None:
-        """The change was not made, or it is not known that it was."""
-        self.is_in_flight = False
-        if error in UNCHANGED:
-            self.maximal = frozenset(self.committed)
-
-
-# How a leader has the in-sync replicas of its partition changed: only the controller can.
-
-
-OnIsrChanged = Callable[[LeaderAndIsr | ErrorCode], object]
-
-
-AlterIsr = Callable[[TopicPartition, UUID, LeaderAndIsr, Mapping[int, int], OnIsrChanged], None]
-"""Asks the controller, whichever broker that is, for in-sync replicas (KIP-497).
-
-It gets the partition, the id of its topic, the state that is asked for, whose version is the one
-that it replaces, and the registration of each proposed replica, -1 where it is not known (KIP-903).
-`OnIsrChanged` is called once: with the state that the controller has written, its version
-included, or with the reason why it did not. Errors that a retry may mend are retried below.
-"""
-
-
-def counted(
-    alter_isr: AlterIsr, stats: ReplicaStats, in_sync: Callable[[TopicPartition], Collection[int]]
-) -> AlterIsr:
-    """The same, with its outcomes counted: in-sync replicas that shrink, expand, or cannot."""
-
-    def alter(
-        topic_partition: TopicPartition,
-        topic_id: UUID,
-        state: LeaderAndIsr,
-        broker_epochs: Mapping[int, int],
-        on_changed: OnIsrChanged,
-    ) -> None:
-        before = len(in_sync(topic_partition))
-
-        def on_answer(answer: LeaderAndIsr | ErrorCode) -> None:
-            if isinstance(answer, ErrorCode):
-                stats.failed_isr_updates += 1
-            else:
-                stats.isr_expands += len(answer.isr) > before
-                stats.isr_shrinks += len(answer.isr) < before
-            on_changed(answer)
-
-        alter_isr(topic_partition, topic_id, state, broker_epochs, on_answer)
-
-    return alter
-
-
-# What replication needs to know of the other brokers, and its ways to reach them.
-
-
 class ClusterView(NamedTuple):
     """The rest of the cluster as one broker's replicas see it.
 
@@ -474,14 +322,11 @@ class ClusterView(NamedTuple):
     broker_epoch: Callable[[], int]
 
 
-# The controller has refused a change: it is not asked again with every fetch.
 RETRY_BACKOFF_MS: Final = 1_000
+"""The controller has refused a change: it is not asked again with every fetch."""
 # What a client had sent before it heard of a refusal is answered, or given up, within its
 # request.timeout.ms, which is 30 s by default.
 PIPELINE_MS: Final = 30_000
-
-
-# Which replica a consumer should read from (KIP-392): the leader, or one in its own rack.
 
 
 def replica_in_rack(

@@ -8,9 +8,8 @@ controller says which partitions this broker leads and which it follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
@@ -33,35 +32,35 @@ from ottla.replication.delayed_fetch import (
     is_satisfied,
     unknown_to_consumer,
 )
+from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.delayed_produce import AppendResults, DelayedProduce, Hold, Respond
+from ottla.replication.fetch_reads import FetchReads
 from ottla.replication.fetcher_manager import FetcherManager
+from ottla.replication.in_sync_replicas import counted
 from ottla.replication.partition import Partition, in_sync_replicas
-from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
+from ottla.replication.partition_leader import ClusterView
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_NONE,
-    NOT_COUNTED_AS_FAILED,
     DeleteRecordsResult,
     FetchParams,
-    FetchPartitionResult,
     OffsetResult,
     PartitionAppendResult,
     PartitionFetch,
     Refusals,
-    ReplicaStats,
-    ReplicationQuota,
     acceptance,
     check_may_write,
     refusal,
 )
-from ottla.runtime import DelayedOperationPurgatory, Runtime, Scheduler, Timer
+from ottla.replication.replica_stats import ReplicaStats
+from ottla.replication.replication_quota import ReplicationQuota
+from ottla.runtime import Runtime, Timer
 from ottla.runtime.scheduler import Work
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     NO_OFFSET,
-    NO_REPLICA,
     NO_UUID,
     IsolationLevel,
     Node,
@@ -71,18 +70,6 @@ from ottla.structs import (
 )
 
 logger = logging.getLogger(__name__)
-
-
-# Everything that waits for a partition: produces, fetches of consumers and followers, deletions.
-#
-# What happens to a partition is noted, and the operations that wait for it are served once per turn
-# of the event loop, after all requests of the turn were handled. So one answer to a long poll
-# carries all that arrived, and no handler runs inside another.
-
-Purgatory = DelayedOperationPurgatory[TopicPartition]
-
-ENTRIES_AT_ONCE: Final = 4000
-"""Fetches that wait are tried until they have named so many partitions; the others come next."""
 
 
 class ReplicaManager:
@@ -522,250 +509,6 @@ class ReplicaManager:
             logs.delete_log(topic_partition)
             self.offline_partitions.discard(topic_partition)
         return ErrorCode.NONE
-
-
-class DelayedOperations:
-    """The purgatories of one replica manager, and what has happened since they were checked.
-
-    `followers` are the brokers that copy a partition to which something was appended; `committed`
-    are partitions whose high watermark has risen, or whose delayed operations can end for another
-    reason. A follower's fetch is watched by broker id: it asks for all partitions that the broker
-    copies from here.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.produces = Purgatory("Produce", scheduler)
-        self.fetches = Purgatory("Fetch", scheduler)
-        self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
-        self.delete_records = Purgatory("DeleteRecords", scheduler)
-        # Dicts, for their order: a simulation with the same seed must run the same way again.
-        self.followers: dict[int, None] = {}
-        self.committed: dict[TopicPartition, None] = {}
-        self._scheduler = scheduler
-        self._is_scheduled = False
-
-    def note_progress(self, topic_partition: TopicPartition) -> None:
-        """Note a high watermark that rose outside of a request; what waits is served soon.
-
-        This happens with every batch that a follower copies, and hardly ever does anything wait.
-        """
-        if topic_partition not in self.produces and topic_partition not in self.fetches:
-            return
-        self.committed[topic_partition] = None
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._scheduler.call_soon(self._complete_scheduled)
-
-    def _complete_scheduled(self) -> None:
-        self._is_scheduled = False
-        self.complete_noted()
-        if self.fetches.try_due(ENTRIES_AT_ONCE):
-            self._schedule()
-
-    def complete_noted(self) -> None:
-        """Serve what waits for the partitions that were noted since the last call.
-
-        Fetches of very many partitions are served some at a time.
-        """
-        if self.committed:
-            committed, self.committed = self.committed, {}
-            if self.produces.watched:
-                self.produces.check(committed)
-            if self.fetches.watched and self.fetches.check(committed, ENTRIES_AT_ONCE):
-                self._schedule()
-        if self.followers:
-            followers, self.followers = self.followers, {}
-            self.follower_fetches.check(followers)
-
-    def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Check what waits for these partitions, which changed leader or are gone."""
-        changed = list(partitions)
-        self.produces.check(changed)
-        self.fetches.check(changed)
-        self.delete_records.check(changed)
-        self.follower_fetches.check_all()
-
-    def complete_all(self) -> None:
-        """Answer everything that waits, with what there is."""
-        self.produces.complete_all()
-        self.fetches.complete_all()
-        self.follower_fetches.complete_all()
-        self.delete_records.complete_all()
-
-
-# Reading for fetches: within the limits of a request, for consumers and for followers.
-
-
-class FetchReads:
-    """Decides how much of each partition a reader gets, or if it reads elsewhere (KIP-392).
-
-    A follower with a fetch session asks for all its partitions with each fetch. Only those are read
-    that have something new for it, or whose request has changed.
-    """
-
-    def __init__(
-        self,
-        partitions: Mapping[TopicPartition, Partition],
-        why_missing: Callable[[TopicPartition], ErrorCode],
-        quota: ReplicationQuota,
-        is_rack_aware: bool,
-        stats: ReplicaStats,
-    ) -> None:
-        self.partitions = partitions
-        self.why_missing = why_missing
-        self.quota = quota
-        self.is_rack_aware = is_rack_aware
-        self.stats = stats
-        self.cluster: ClusterView | None = None
-
-    def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
-        """Read each partition in the order asked for, within the limits of the request.
-
-        The first partition with data gives at least one whole batch, of any size (KIP-74).
-        A follower's partition without news has no result.
-        """
-        if params.is_from_follower:
-            requests = self._with_news(params.replica_id, requests)
-        results: FetchResults = {}
-        left = params.max_bytes
-        for request in requests:
-            partition = self.partitions.get(request.topic_partition)
-            if partition is not None:
-                max_bytes = min(request.max_bytes, left)
-                is_first = left == params.max_bytes
-                result = self._read(request, partition, params, max_bytes, is_first)
-                left = max(0, left - result.size_in_bytes)
-            else:
-                result = FetchPartitionResult(self.why_missing(request.topic_partition))
-            results[request.key] = result
-        return results
-
-    def _with_news(
-        self, replica_id: int, requests: Iterable[PartitionFetch]
-    ) -> list[PartitionFetch]:
-        """The requests with news for the follower; the others are skipped until then."""
-        found = []
-        for request in requests:
-            partition = self.partitions.get(request.topic_partition)
-            if partition is None or not self._is_idle(replica_id, request, partition):
-                found.append(request)
-        return found
-
-    def _is_idle(self, replica_id: int, request: PartitionFetch, partition: Partition) -> bool:
-        """Whether there is no news; then the request is skipped until the partition wakes it."""
-        if partition.has_news_for(request):
-            return False
-        if request.session is not None:
-            request.session.awake.pop(request.key, None)
-            partition.idle_fetches[replica_id] = request
-        return True
-
-    def _read(
-        self,
-        request: PartitionFetch,
-        partition: Partition,
-        params: FetchParams,
-        max_bytes: int,
-        is_first: bool,
-    ) -> FetchPartitionResult:
-        partition.stats.fetches += 1
-        try:
-            if params.is_from_follower:
-                if self._is_held_up(partition, params.replica_id):
-                    max_bytes, is_first = 0, False
-            elif self.is_rack_aware and params.client_rack:
-                replica = self._nearest(request, partition, params)
-                if replica != NO_REPLICA:
-                    return FetchPartitionResult(
-                        ErrorCode.NONE,
-                        partition.high_watermark,
-                        partition.last_stable_offset,
-                        partition.log.log_start_offset,
-                        preferred_read_replica=replica,
-                    )
-            return partition.read_records(request, params, max_bytes, is_first)
-        except KafkaError as error:
-            if error.error not in NOT_COUNTED_AS_FAILED:
-                partition.stats.failed_fetches += 1
-            return FetchPartitionResult(error.error)
-
-    def note_follower(
-        self,
-        params: FetchParams,
-        requests: Collection[PartitionFetch],
-        results: FetchResults,
-        delayed: DelayedOperations,
-    ) -> None:
-        """Note the offsets that the follower fetches from, wherever it could be served."""
-        moved: list[TopicPartition] = []
-        for request in requests:
-            result = results.get(request.key)
-            if result is None or result.is_urgent:
-                continue
-            partition = self.partitions[request.topic_partition]
-            try:
-                rises, moves = partition.on_follower_fetch(request, params)
-            except KafkaError as error:
-                results[request.key] = FetchPartitionResult(error.error)
-                continue
-            request.noted_by = partition.leadership
-            if rises:
-                partition.wake_followers()
-                delayed.committed[request.topic_partition] = None
-                result.high_watermark = partition.high_watermark
-            if moves:
-                moved.append(request.topic_partition)
-            self._is_idle(params.replica_id, request, partition)
-        if moved:
-            delayed.delete_records.check(moved)
-
-    def answer(
-        self,
-        params: FetchParams,
-        requests: Iterable[PartitionFetch],
-        respond: Callable[[FetchResults], object],
-        results: FetchResults,
-    ) -> None:
-        """Count what is sent, for a follower also against the leader's rate, and send it."""
-        is_from_follower = params.is_from_follower
-        for request in requests:
-            result = results.get(request.key)
-            if result is None or result.records is None:
-                continue
-            size = result.records.size
-            partition = self.partitions.get(request.topic_partition)
-            if is_from_follower:
-                self.stats.replication_bytes_out += size
-                if partition is not None and self._counts(partition):
-                    self.quota.record(size)
-            elif partition is not None:
-                partition.stats.bytes_out += size
-        respond(results)
-
-    def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
-        """Whether a follower has to wait, because the leader's rate of replication is used up."""
-        return (
-            self.quota.is_exceeded
-            and self._counts(partition)
-            and partition.leadership is not None
-            and replica_id not in partition.leadership.in_sync.committed
-        )
-
-    def _counts(self, partition: Partition) -> bool:
-        throttled = partition.log.config.leader_replication_throttled_replicas
-        return self.quota.applies(throttled, partition.topic_partition.partition)
-
-    def _nearest(self, request: PartitionFetch, partition: Partition, params: FetchParams) -> int:
-        if partition.leadership is None or self.cluster is None:
-            return NO_REPLICA
-        partition.check_known_epoch(request.current_leader_epoch)
-        brokers = self.cluster.live_brokers()
-        return replica_in_rack(
-            partition.leadership, params.client_rack, request.fetch_offset, brokers
-        )
 
 
 def outcome(done: str, topic_partition: TopicPartition, step: Callable[[], ErrorCode]) -> ErrorCode:

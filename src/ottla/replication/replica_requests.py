@@ -6,18 +6,16 @@ These values pass between the request handlers and the logs; they know no protoc
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.config.config_type import LONG_MAX
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin
 from ottla.log.transaction_index import AbortedTxn
-from ottla.runtime import Clock, FileRegion
+from ottla.runtime import FileRegion
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     INTERNAL_TOPICS,
@@ -187,113 +185,11 @@ class OffsetResult(Value):
     leader_epoch: int = NO_EPOCH
 
 
-# What was written to partitions and read of them: plain numbers, which metrics read.
-
-
-NOT_COUNTED_AS_FAILED: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-"""Kafka's own list: with these a broker has done what it should."""
-
-
-class TopicStats:
-    """What has happened to the partitions of one topic on this broker, since it has some."""
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetches",
-        "failed_produces",
-        "fetches",
-        "messages_in",
-        "produces",
-    )
-
-    def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
-
-    bytes_in: int
-    """Of batches that clients and coordinators have produced."""
-    bytes_out: int
-    """Sent to consumers, not to followers."""
-    bytes_rejected: int
-    """Of batches that were too large."""
-    messages_in: int
-    produces: int
-    """Partitions that were produced to, once in each request."""
-    fetches: int
-    failed_produces: int
-    failed_fetches: int
-
-    def note_append(self, info: LogAppendInfo) -> None:
-        """A batch was appended; one that came again was appended before."""
-        self.produces += 1
-        if not info.is_duplicate:
-            self.messages_in += info.record_count
-            self.bytes_in += info.size_in_bytes
-
-    def note_refusal(self, error: ErrorCode, size: int) -> None:
-        """A batch was not appended."""
-        self.produces += 1
-        if error is ErrorCode.MESSAGE_TOO_LARGE:
-            self.bytes_rejected += size
-        if error not in NOT_COUNTED_AS_FAILED:
-            self.failed_produces += 1
-
-    def add(self, other: TopicStats) -> None:
-        """Count what has happened to another topic as well."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class ReplicaStats:
-    """The same of all topics of a broker, and of its replicas' changes and copies."""
-
-    def __init__(self) -> None:
-        self.topics: dict[str, TopicStats] = {}
-        self._partition_counts: Counter[str] = Counter()
-        self.gone = TopicStats()
-        """Of the topics that had partitions here and have none now."""
-        self.isr_shrinks = self.isr_expands = self.failed_isr_updates = 0
-        self.replication_bytes_out = 0
-
-    def join(self, topic: str) -> TopicStats:
-        """A partition of a topic is here now: it shares the numbers of the others."""
-        self._partition_counts[topic] += 1
-        return self.topics.setdefault(topic, TopicStats())
-
-    def leave(self, topic: str) -> None:
-        """A partition has gone; the numbers of a topic go with the last one."""
-        self._partition_counts[topic] -= 1
-        if not self._partition_counts[topic]:
-            del self._partition_counts[topic]
-            self.gone.add(self.topics.pop(topic))
-
-    def total(self) -> TopicStats:
-        """The sums over all topics, also over those that are gone."""
-        total = TopicStats()
-        for each in (self.gone, *self.topics.values()):
-            total.add(each)
-        return total
-
-
 class DeleteRecordsResult(NamedTuple):
     """The log start offset after records were deleted, or why they were not."""
 
     low_watermark: int
     error: ErrorCode
-
-
-# What a producer is answered.
 
 
 def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
@@ -344,70 +240,3 @@ def refusal(error: KafkaError) -> PartitionAppendResult:
     """The answer to a producer for a batch that was refused."""
     refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
     return PartitionAppendResult(error.error, error_message=error.message, record_errors=refused)
-
-
-# How many bytes a second of replication a broker allows itself, so that moves do no harm.
-#
-# Only the replicas count that `leader.replication.throttled.replicas` and its counterpart name, and
-# only those that are behind are held up: a replica in sync must stay so.
-
-
-ALL_REPLICAS: Final = "*"
-
-
-class ReplicationQuota:
-    """Bytes over a window of samples, against a limit. Without a limit nothing is counted."""
-
-    def __init__(
-        self, clock: Clock, broker_id: int, window_count: int, window_size_seconds: int
-    ) -> None:
-        self.bytes_per_second = LONG_MAX
-        self._clock = clock
-        self._broker_id = broker_id
-        self._window_count = window_count
-        self._window_size_ms = window_size_seconds * 1000
-        self._samples: deque[tuple[int, int, int]] = deque()
-        """Window, when it got its first bytes, and how many it got."""
-
-    def applies(self, throttled_replicas: Sequence[str], partition: int) -> bool:
-        """Whether this broker's replica of a partition is among those that a topic throttles."""
-        if not throttled_replicas:
-            return False
-        return (
-            throttled_replicas[0] == ALL_REPLICAS
-            or f"{partition}:{self._broker_id}" in throttled_replicas
-        )
-
-    def record(self, size: int) -> None:
-        """So many bytes of a throttled replica were sent or received."""
-        if self.bytes_per_second >= LONG_MAX:
-            return
-        began_ms = self._clock.monotonic_ms()
-        window = began_ms // self._window_size_ms
-        if self._samples and self._samples[-1][0] == window:
-            _, began_ms, before = self._samples.pop()
-            size += before
-        self._samples.append((window, began_ms, size))
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-        return self.bytes_per_second < LONG_MAX
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether the rate over the last windows is above the limit."""
-        samples = self._samples
-        if not samples or self.bytes_per_second >= LONG_MAX:
-            return False
-        now_ms = self._clock.monotonic_ms()
-        oldest = now_ms // self._window_size_ms - self._window_count + 1
-        while samples and samples[0][0] < oldest:
-            samples.popleft()
-        if not samples:
-            return False
-        total = sum(size for _, _, size in samples)
-        # Since the first sample, not over all windows: or a move would begin with a burst of all
-        # that was not sent before it.
-        elapsed_ms = max(now_ms - samples[0][1], self._window_size_ms)
-        return total * 1000 / elapsed_ms > self.bytes_per_second

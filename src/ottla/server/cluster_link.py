@@ -37,7 +37,8 @@ from ottla.protocol.topics import (
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
-from ottla.replication.partition_leader import ClusterView, OnIsrChanged
+from ottla.replication.in_sync_replicas import OnIsrChanged
+from ottla.replication.partition_leader import ClusterView
 from ottla.runtime.scheduler import pause, within
 from ottla.server.broker_connections import (
     FIRST_BACKOFF_MS,
@@ -45,9 +46,7 @@ from ottla.server.broker_connections import (
     BrokerConnections,
     Purpose,
 )
-from ottla.server.handlers.controller_orders import (
-    ControllerRequestsHandler,
-)
+from ottla.server.handlers.controller_orders import ControllerRequestsHandler
 from ottla.server.orders_to_cluster import OrdersToCluster
 from ottla.structs import (
     BROKER_DEFAULT,

@@ -10,7 +10,7 @@ from replica_world import LAG_MS, ReplicaWorld
 from ottla.errors import ErrorCode
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
-from ottla.replication import fetcher, follower_partition
+from ottla.replication import fetcher, follower_session
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
@@ -102,7 +102,7 @@ def test_produce_to_one_of_many_partitions_reads_no_others(world, calls):
 
 def test_followers_of_more_partitions_than_a_request_may_name_copy_all(settings, monkeypatch):
     """After a start, and after an election, when they ask where epochs end."""
-    for module in (fetcher, follower_partition):
+    for module in (fetcher, follower_session):
         monkeypatch.setattr(module, "NAMED_AT_ONCE", 7)
     world = ReplicaWorld(settings=settings)
     try:

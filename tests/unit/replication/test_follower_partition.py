@@ -15,7 +15,8 @@ from ottla.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, LeaderQuestions
+from ottla.replication.follower_partition import FollowerPartition, FollowerPhase
+from ottla.replication.leader_questions import LeaderQuestions
 from ottla.structs import TopicPartition
 
 ASKED = FollowerPhase.TRUNCATING

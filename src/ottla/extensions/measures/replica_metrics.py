@@ -8,20 +8,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.extensions.measures.domains import LOG, SERVER
-from ottla.metrics.metrics_registry import (
-    Family,
-    FamilyName,
-    Kind,
-    MetricsRegistry,
-    Series,
-    Tags,
-)
+from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series, Tags
 from ottla.metrics.sensors import Meter
 from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.replication.replica_manager import DelayedOperations, ReplicaManager
+    from ottla.replication.delayed_operations import DelayedOperations
+    from ottla.replication.replica_manager import ReplicaManager
     from ottla.server.fetch_session import FetchSessionCache
 
 

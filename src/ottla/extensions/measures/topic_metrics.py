@@ -16,7 +16,7 @@ from ottla.metrics.metrics_registry import (
     Series,
 )
 from ottla.metrics.sensors import Meter
-from ottla.replication.replica_requests import TopicStats
+from ottla.replication.replica_stats import TopicStats
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager import ReplicaManager

@@ -18,7 +18,7 @@ from ottla.log.log_files import LOG_SUFFIX, PARTITION_METADATA, segment_path
 from ottla.registry import paths
 from ottla.registry.tree import Create
 from ottla.registry.znodes import ProducerIdBlock, TopicNode, encode_partition_state
-from ottla.replication import follower_partition
+from ottla.replication import follower_session
 from ottla.server import fetch_session
 from ottla.structs import NO_LEADER, LeaderAndIsr, TopicPartition
 
@@ -101,7 +101,7 @@ EPOCH_EDGES: Final = (2**15, 2**16, 2**31 - 2**10)
 PRODUCER_ID_EDGES: Final = (2**31, 2**32, 2**53, 2**62)
 ENDS: Final = (
     (fetch_session, "MAX_EPOCH", 40),
-    (follower_partition, "MAX_EPOCH", 40),
+    (follower_session, "MAX_EPOCH", 40),
     (transaction_metadata, "LAST_EPOCH", 9),
     (transaction_coordinator, "LAST_EPOCH", 9),
     (transaction_manager, "MAX_EPOCH", 3),

@@ -24,7 +24,7 @@ from ottla.metrics.sensors import TICK_MS
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
-from ottla.replication.replica_requests import TopicStats
+from ottla.replication.replica_stats import TopicStats
 from ottla.structs import Node, TopicPartition
 from ottla.testing import mock_runtime
 

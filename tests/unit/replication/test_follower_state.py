@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.replication.partition_leader import FollowerState
+from ottla.replication.follower_state import FollowerState
 
 
 def test_follower_a_little_behind_all_the_time_is_caught_up():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication.replica_requests import ReplicationQuota
+from ottla.replication.replication_quota import ReplicationQuota
 from ottla.testing import mock_runtime
 
 

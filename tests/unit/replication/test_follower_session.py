@@ -14,8 +14,8 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.replication import follower_partition
-from ottla.replication.follower_partition import FollowerSession, PartitionFetchState
+from ottla.replication import follower_session
+from ottla.replication.follower_session import FollowerSession, PartitionFetchState
 from ottla.structs import TopicPartition
 
 ID, NEW_ID = UUID(int=1), UUID(int=2)
@@ -47,7 +47,7 @@ def test_session_names_only_what_has_changed():
 
 def test_session_of_very_many_partitions_is_told_of_some_at_a_time(monkeypatch):
     """A leader takes no request of any size; what is left comes with the next one."""
-    monkeypatch.setattr(follower_partition, "NAMED_AT_ONCE", 2)
+    monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 2)
     partitions = {TopicPartition("t", number): wanted() for number in range(5)}
     session, left, named = FollowerSession(), (), []
     for _ in range(3):

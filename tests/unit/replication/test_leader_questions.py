@@ -14,7 +14,7 @@ from ottla.protocol.leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from ottla.replication.follower_partition import LeaderQuestions
+from ottla.replication.leader_questions import LeaderQuestions
 from ottla.structs import NO_EPOCH, TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -1,0 +1,156 @@
+"""The follower's side of a fetch session (KIP-227): only what has changed is named again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from ottla.structs import NO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+MAX_EPOCH: Final = 2**31 - 1
+
+
+class PartitionFetchState(NamedTuple):
+    """Where to fetch a partition from."""
+
+    topic_id: UUID
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+NAMED_AT_ONCE: Final = 5_000
+"""Partitions in one request; with a topic for each they are fifteen thousand elements."""
+
+
+class FollowerSession:
+    """What the leader knows that we want. Invariant: `known` is what it has in our session.
+
+    `names` has the topics of the partitions that were named, by id.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[TopicPartition, PartitionFetchState] = {}
+        self.names: dict[UUID, str] = {}
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+
+    def reset(self) -> None:
+        """Have the next request close the session, if there is one, and begin another."""
+        self.known = {}
+        self.names = {}
+        self._epoch = FIRST_EPOCH
+
+    def fill(
+        self,
+        request: FetchRequest,
+        wanted: Mapping[TopicPartition, PartitionFetchState],
+        touched: Iterable[TopicPartition],
+        version: int,
+    ) -> Sequence[TopicPartition]:
+        """Have the request ask for all that is wanted, by naming what is new in it.
+
+        Only what is `touched` may have changed since the request before. Where the request names
+        topics by id, an older topic of the same name is forgotten: by name, it is replaced.
+        Returns what is left for the next request, since a leader takes no request of any size.
+        """
+        request.session_id, request.session_epoch = self._id, self._epoch
+        known = self.known
+        looked_at = touched if known else wanted
+        news = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        changed, left = news[:NAMED_AT_ONCE], news[NAMED_AT_ONCE:]
+        gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
+        if version > LAST_VERSION_WITH_NAMES:
+            gone.update(
+                (tp, known[tp])
+                for tp in changed
+                if tp in known and known[tp].topic_id != wanted[tp].topic_id
+            )
+        known.update((tp, wanted[tp]) for tp in changed)
+        request.topics = _grouped(wanted, changed)
+        self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
+        if self._epoch != FIRST_EPOCH:
+            request.forgotten_topics_data = _forgotten(gone)
+        return left
+
+    def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
+        """What the leader answers, by partition; KafkaError where the session cannot continue.
+
+        A leader that names what it was not asked for, or was told to forget, would answer with
+        that at once, again and again.
+        """
+        if response.error_code:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = NO_SESSION
+            raise KafkaError.of(response.error_code, f"fetch session {self._id}")
+        answered: list[tuple[TopicPartition, PartitionData]] = []
+        for topic in response.responses:
+            name = topic.topic or self.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                asked = self.known.get(topic_partition)
+                if asked is None or topic.topic_id not in (asked.topic_id, NO_UUID):
+                    raise KafkaError.of(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"fetch session {self._id} answers for partition {data.partition_index} "
+                        f"of topic {name or topic.topic_id}, which it was not asked for",
+                    )
+                answered.append((topic_partition, data))
+        self._id = response.session_id
+        if self._id == NO_SESSION:
+            self.reset()
+        else:
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        return answered
+
+
+def _grouped(
+    wanted: Mapping[TopicPartition, PartitionFetchState], changed: list[TopicPartition]
+) -> list[FetchTopic]:
+    topics: dict[tuple[str, UUID], FetchTopic] = {}
+    for topic_partition in changed:
+        each = wanted[topic_partition]
+        key = topic_partition.topic, each.topic_id
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = FetchTopic(topic=key[0], topic_id=each.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=topic_partition.partition,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.fetch_offset,
+                last_fetched_epoch=each.last_fetched_epoch,
+                log_start_offset=each.log_start_offset,
+                partition_max_bytes=each.max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(gone: Mapping[TopicPartition, PartitionFetchState]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, UUID], ForgottenTopic] = {}
+    for (name, index), each in gone.items():
+        key = name, each.topic_id
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = ForgottenTopic(topic=name, topic_id=each.topic_id, partitions=[])
+        topic.partitions.append(index)
+    return list(topics.values())
