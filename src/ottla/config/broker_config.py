@@ -9,6 +9,7 @@ from ottla.config.cluster_config import ClusterConfig, ControllerConfig
 from ottla.config.config_def import HIGH, LOW, config_key, dotted
 from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.coordinator_config import GroupConfig, TransactionConfig
+from ottla.config.first_design_config import FirstDesignConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
 from ottla.config.log_config import CleanerConfig, LogConfig
 from ottla.config.metrics_config import MetricsConfig
@@ -32,6 +33,7 @@ class BrokerConfig(
     ListenerSaslConfig,
     AuthorizerConfig,
     MetricsConfig,
+    FirstDesignConfig,
     CleanerConfig,
     LogConfig,
 ):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -120,12 +121,14 @@ class LogDir:
         above: list[str] = []
         path = self.path
         while not self.disk.is_dir(path):
-            head, slash, _ = path.rpartition("/")
-            path = head or slash or "."
+            path = parent_of(path)
             above.append(path)
         self.disk.make_dirs(self.path)
         for path in above:
             self.disk.fsync_dir(path)
+        if not above:  # a process that was killed may have made it and not come so far
+            with suppress(OSError):
+                self.disk.fsync_dir(parent_of(self.path))
         try:
             self._lock = self.disk.lock(self.file(LOCK_FILE))
         except BlockingIOError:
@@ -170,6 +173,12 @@ class LogDir:
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.disk, self.file(name))
+
+
+def parent_of(path: str) -> str:
+    """The directory that a path is in; of a name alone it is the working directory."""
+    head, slash, _ = path.rpartition("/")
+    return head or slash or "."
 
 
 def read_owner(disk: Disk, path: str) -> MetaProperties | None:

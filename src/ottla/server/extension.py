@@ -43,6 +43,7 @@ EXTENSIONS: Final[dict[str, str]] = {
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
     "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
     "ottla.audit.topic": "ottla.extensions.audit.audit:Audit",
+    "first.design.listener": "ottla.extensions.first_design.first_design:FirstDesign",
     "zookeeper.connect": "ottla.extensions.remote_transactions.remote:RemoteTransactions",
 }
 """The setting that wants a feature, and its class."""

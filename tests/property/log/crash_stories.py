@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from byte_log_story import ByteLogStory
 from cleaner_world import CleanerWorld
 from crash_notes import Notes, OneLogStory, at_now, recording_runtime
 from log_story import LogStory, check_producers
@@ -147,13 +148,14 @@ class RegistryStory:
         run(registry.close())
 
 
-Story = LogStory | CompactionStory | TransactionStory | MoveStory | RegistryStory
+Story = LogStory | CompactionStory | TransactionStory | MoveStory | RegistryStory | ByteLogStory
 
 
 def stories(seeds: range) -> dict[str, Story]:
-    """One life for each seed, and one each of compaction, transactions, moves and registry."""
+    """One life for each seed, and one each of the other kinds."""
     found: dict[str, Story] = {f"log {seed}": LogStory(seed, steps=80) for seed in seeds}
     found |= {"compaction": CompactionStory(), "transactions": TransactionStory()}
+    found |= {"first design": ByteLogStory(1, steps=60)}
     return found | {"moves": MoveStory(), "registry": RegistryStory(1, steps=60)}
 
 

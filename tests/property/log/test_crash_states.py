@@ -11,7 +11,10 @@ SEEDS = range(3)
 
 @pytest.mark.parametrize(
     "name",
-    [*(f"log {seed}" for seed in SEEDS), "compaction", "transactions", "moves", "registry"],
+    [
+        *(f"log {seed}" for seed in SEEDS),
+        *("compaction", "transactions", "moves", "registry", "first design"),
+    ],
 )
 def test_crash_states_are_recovered(name):
     """Whatever was not synced is kept, lost or torn: nothing promised is lost, nothing is wrong."""

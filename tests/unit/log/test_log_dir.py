@@ -30,6 +30,19 @@ def test_second_broker_cannot_use_the_directory():
     new_dir(disk).acquire()
 
 
+def test_directory_made_by_a_process_that_was_killed_is_on_disk_as_well():
+    """It may have been killed before it had forced the name to disk; then comes a power loss."""
+    disk = MemoryDisk()
+    disk.make_dirs("/var")
+    disk.sync_all()
+    disk.make_dirs("/var/data")
+    disk.end_process()
+    new_dir(disk).acquire()
+    disk.crash()
+
+    assert disk.is_dir("/var/data")
+
+
 def test_meta_properties_are_those_of_kafka():
     """Version 0 names broker and cluster."""
     log_dir = new_dir()

@@ -22,6 +22,7 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.protocol.fetch import FetchRequest as ProtocolFetchRequest
+from ottla.protocol.first_design import RANDOM_PARTITION
 from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -277,7 +278,6 @@ def message_set(request: FetchRequest, data: PartitionData | None) -> MessageSet
     return MessageSet(data.records or b"", request.offset, response_error(data.error_code, what))
 
 
-RANDOM_PARTITION: Final = -1
 RECORD_OVERHEAD: Final = 36
 
 

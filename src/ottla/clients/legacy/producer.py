@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.broker_clients import (
-    RANDOM_PARTITION,
     BrokerLink,
     LinkSettings,
     MessageSets,
@@ -34,6 +33,7 @@ from ottla.clients.legacy.message import (
 )
 from ottla.config.legacy_config import LegacyProducerConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.first_design import RANDOM_PARTITION
 from ottla.record.compression import CompressionType
 from ottla.registry import paths
 from ottla.registry.tree import Registry, SessionState, Watch

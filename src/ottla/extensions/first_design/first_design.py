@@ -1,0 +1,62 @@
+"""Attaches Kafka's first design (0.7) to a broker: its logs, its protocol, its nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.extensions.first_design.broker_nodes import BrokerNodes
+from ottla.extensions.first_design.byte_logs import ByteLogs
+from ottla.extensions.first_design.first_design_listener import FirstDesignListener
+from ottla.runtime.host_name import canonical_host_name
+from ottla.server.extension import Extension
+
+if TYPE_CHECKING:
+    from ottla.server.parts import Parts
+
+
+class FirstDesign(Extension):
+    """A broker of 0.7 in the process of one of today; they share settings, disk and ZooKeeper."""
+
+    nodes: BrokerNodes
+    listener: FirstDesignListener
+
+    def __init__(self, broker: Parts) -> None:
+        super().__init__(broker)
+        self.logs = ByteLogs(broker.runtime, broker.config)
+        self._has_logs = self._listens = False
+
+    async def after_logs(self) -> None:
+        await self.logs.start()
+        self._has_logs = True
+
+    def begin(self) -> None:
+        broker, config = self.broker, self.broker.config
+        runtime, logs = broker.runtime, self.logs
+        self.listener = FirstDesignListener(runtime, config, logs)
+        chroot = config.first_design_zookeeper_chroot
+        self.nodes = BrokerNodes(runtime, broker.registry, chroot, broker.broker_id)
+        host, port = self.listener.start()
+        self._listens = True
+        logs.on_created = lambda name: self.nodes.add_topic(name, logs.partition_count(name))
+        counts = {topic: logs.partition_count(topic) for topic in logs.topics}
+        self.nodes.start(advertised(host), port, counts)
+
+    async def leave(self) -> None:
+        if self._listens:
+            self._listens = False
+            await self.listener.stop()
+
+    def stop(self) -> None:
+        self.nodes.stop()
+
+    async def close(self) -> None:
+        """Force the logs to disk; where the start has failed, stop listening as well."""
+        await self.leave()
+        if self._has_logs:
+            self._has_logs = False
+            await self.logs.close()
+
+
+def advertised(host: str) -> str:
+    """The host that clients find in ZooKeeper: no address that stands for all."""
+    return canonical_host_name() if host in ("0.0.0.0", "::") else host
