@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_dir import FlushJob
+from ottla.log.flush_job import FlushJob
 from ottla.record.legacy_positional import LENGTH, positional_messages
 from ottla.record.record import CorruptRecordError
 from ottla.runtime import Buffer, Disk, File, FileRegion

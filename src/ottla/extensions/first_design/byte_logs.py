@@ -22,7 +22,9 @@ from ottla.extensions.first_design.byte_log import (
     load_log,
     parse_directory,
 )
-from ottla.log.log_dir import MAX_NAME_BYTES, FlushJob, FsyncError, LogDir, validate_topic_name
+from ottla.log.flush_job import FlushJob, FsyncError
+from ottla.log.log_dir import LogDir
+from ottla.log.log_files import MAX_NAME_BYTES, validate_topic_name
 from ottla.runtime import Buffer, FileRegion, Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work
