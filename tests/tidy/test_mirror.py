@@ -150,6 +150,11 @@ ELSEWHERE = (
         "extensions/measures/request_log_switch",
     ),
     Elsewhere(
+        "tests/unit/extensions/logins/test_own_principals.py",
+        "builders are called by what has loaded them",
+        "security/principal_builder",
+    ),
+    Elsewhere(
         "tests/unit/extensions/measures/test_metric_reporters.py",
         "reporters are called by what has loaded them",
         "metrics/metrics_reporter",

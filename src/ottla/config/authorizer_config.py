@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, STRING
+from ottla.config.known_keys import DEFAULT_PRINCIPAL_BUILDER
 from ottla.config.rule import one_of
 from ottla.errors import ConfigError
 
@@ -24,7 +25,16 @@ LOG: Final = "log"
 
 
 class AuthorizerConfig(ConfigTable, group=True):
-    """The authorizer of a broker."""
+    """The authorizer of a broker, and what names its clients."""
+
+    principal_builder_class: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="A Python class that says who a client is, by its certificate, login, listener and "
+        "address: the name of an entry point in ottla.principal_builders, module:Class, or a file "
+        "and a class in it, names.py:Class. Unset, or by Kafka's own class: the name in the "
+        "certificate or of the login. Other classes of Java cannot be run.",
+    )
 
     authorizer_class_name: str = config_key(
         default="",
@@ -70,6 +80,9 @@ class AuthorizerConfig(ConfigTable, group=True):
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
+        builder = (values["principal_builder_class"] or "").strip()
+        is_own = builder not in ("", DEFAULT_PRINCIPAL_BUILDER)
+        values["principal_builder_class"] = builder if is_own else None
         topic = values["ottla_audit_topic"] = values["ottla_audit_topic"].strip()
         if topic and (topic.startswith("__") or not re.fullmatch(_TOPIC, topic)):
             raise ConfigError(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
-from ottla.config.config_type import ConfigType
+from ottla.config.config_type import PASSWORD, ConfigType
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
 from ottla.config.rule import Rule
 from ottla.errors import ConfigError
@@ -220,6 +220,11 @@ class ConfigTable(metaclass=ConfigTableType):
         """The setting as a properties file would hold it; None where it has no value."""
         row = type(self).keys[name]
         return row.format(self._raw[row.attribute])
+
+    def open_texts(self) -> dict[str, str]:
+        """The settings that have a value, as a properties file would hold them; no secrets."""
+        names = [name for name, row in type(self).keys.items() if row.type is not PASSWORD]
+        return {name: text for name in names if (text := self.text_of(name)) is not None}
 
     def replace(self, **changes: Any) -> Self:
         """The same settings but for `changes` (by attribute)."""

@@ -252,8 +252,11 @@ _ONE_JAAS_EACH: Final = (
     "each mechanism of a listener has one of its own, "
     "listener.name.<name>.<mechanism>.sasl.jaas.config"
 )
-_NO_JAVA_NAMES: Final = (
-    "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
+DEFAULT_PRINCIPAL_BUILDER: Final = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+)
+_ONE_BUILDER: Final = (
+    "all listeners have one builder, principal.builder.class, which gets the listener's name"
 )
 _NO_POLICY: Final = "a class of Java cannot be run here, and what it refuses would be done"
 _NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper have nothing of this, and it would not be used"
@@ -264,8 +267,8 @@ BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     "sasl.jaas.config": Refusal(_ONE_JAAS_EACH),
     "sasl.": Refusal(_NO_SUCH_SASL),
     "principal.builder.class": Refusal(
-        _NO_JAVA_NAMES,
-        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        _ONE_BUILDER,
+        DEFAULT_PRINCIPAL_BUILDER,
     ),
     "create.topic.policy.class.name": Refusal(_NO_POLICY),
     "alter.config.policy.class.name": Refusal(_NO_POLICY),

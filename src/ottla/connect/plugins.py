@@ -17,7 +17,6 @@ and stops no other.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+from ottla.config.place import load_file
 from ottla.connect.connector import Connector
 from ottla.errors import ConfigError
 from ottla.version import __version__
@@ -229,7 +229,7 @@ class Plugins:
     def _module_of(self, file: Path) -> ModuleType:
         path = str(file.resolve())
         if path not in self._files:
-            self._files[path] = load_file(file)
+            self._files[path] = load_file(SETTING[CONNECTORS], file)
         return self._files[path]
 
     @staticmethod
@@ -246,20 +246,6 @@ class Plugins:
                 f"name one with {word}:<class>"
             )
         return next(iter(found.values()))
-
-
-def load_file(file: Path) -> ModuleType:
-    """The module in a file, which need not be importable by a name."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise ConfigError(f"connector.class={file}: there is no such file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(file.stem, module)  # dataclasses and pickles look their module up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a stranger's file does when it is run
-        raise ConfigError(f"connector.class={file}: cannot be imported: {error!r}") from error
-    return module
 
 
 def _classes(module: ModuleType) -> dict[str, type[Connector]]:

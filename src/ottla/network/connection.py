@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ottla.security.sasl import SaslAuthenticator
 
 T = TypeVar("T")
+LetIn = Callable[[KafkaPrincipal], object]
+Refuse = Callable[[str], object]
+Identify = Callable[["Connection", LetIn, Refuse], object]
+"""Gets a client, and two calls of which it makes one later: let it in, or refuse it."""
 LastOf = Callable[[Iterator[list[Part] | None]], Awaitable[list[Part]]]
 """Does work that gives a None for each slice of it, and then its result."""
 
@@ -243,6 +247,9 @@ FIRST_BYTE: Final = b"\0"
 class ConnectionOwner(Protocol):
     """The processor, as far as a connection knows it."""
 
+    identify: Identify | None
+    """What names clients that need not log in, where something does."""
+
     def has_output(self, connection: Connection) -> None:
         """Something waits to be sent, or the connection may take requests again."""
         ...
@@ -363,9 +370,22 @@ class Connection:
         self.close_reason = reason
         self.send(parts)
 
-    def authenticated(self, authenticator: SaslAuthenticator) -> None:
+    def accepted(self, principal: KafkaPrincipal) -> None:
+        """A client has come, under the name of its certificate, or of none."""
+        if self.authenticator is None:
+            self.principal = principal
+            if self._owner.identify is not None:
+                self.muted |= IN_FLIGHT
+                self.is_answer_due = False
+                self._owner.identify(self, self._let_in, self.close)
+
+    def _let_in(self, principal: KafkaPrincipal) -> None:
+        self.principal = principal
+        self.no_response()
+
+    def authenticated(self, authenticator: SaslAuthenticator, name: KafkaPrincipal) -> None:
         """The client is known now: it may make requests, of any size that requests may have."""
-        self.principal = authenticator.principal
+        self.principal = name
         self.frames.max_frame_bytes = self._owner.max_request_bytes
         if not authenticator.has_session_end:
             self.authenticator = None

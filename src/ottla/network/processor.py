@@ -49,6 +49,7 @@ from ottla.network.connection import (
     BufferPool,
     Connection,
     FrameBuffer,
+    Identify,
 )
 from ottla.network.handshakes import Handshakes
 from ottla.network.socket_config import SocketConfig
@@ -357,6 +358,7 @@ class Processor:
         self.max_frame_bytes: Callable[[int], int] = lambda api_key: config.socket_request_max_bytes
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
+        self.identify: Identify | None = None
         self._poller = open_poller(config.poller)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._acceptor = Acceptor(runtime, config, self._poller, self.admit, idle.quietest)
@@ -554,12 +556,11 @@ class Processor:
         authenticator = self._config.authenticator(listener.name, self._clock)
         frames = FrameBuffer(self._config.max_frame_bytes(authenticator), self._pool)
         connection = Connection(self, transport, frames, name, listener.name, client, authenticator)
-        if authenticator is None:
-            connection.principal = principal
         connection.interest = IN
         self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)
         self.traffic.begin(connection)
+        connection.accepted(principal)
 
     # Receive
 

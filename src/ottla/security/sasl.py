@@ -166,6 +166,7 @@ class LoginCounts(Value):
 
     succeeded: int = 0
     failed: int = 0
+    """Also those that proved a name, and got no principal for it."""
     renewed: int = 0
     """Sessions that were begun again on their connection (KIP-368)."""
     renewals_failed: int = 0
@@ -251,6 +252,7 @@ class SaslAuthenticator:
         "_clock",
         "_has_other_mechanism",
         "_is_framed",
+        "_last_token",
         "_server",
         "_session_ends_ms",
         "_started_again_ms",
@@ -273,6 +275,7 @@ class SaslAuthenticator:
         self._session_ends_ms: int | None = None  # on the monotonic clock
         self._started_again_ms: int | None = None
         self._has_other_mechanism = ""
+        self._last_token: tuple[RequestHeader | None, bytes] = None, b""
 
     @property
     def is_complete(self) -> bool:
@@ -353,10 +356,10 @@ class SaslAuthenticator:
     def _on_token(self, frame: memoryview) -> Verdict:
         """A bare token, as clients of 0.10 and before send it; its failure is a plain close."""
         try:
-            answer = self._evaluate(bytes(frame))
+            self._last_token = None, self._evaluate(bytes(frame))
         except SaslError as error:
             return self._fail(str(error))
-        return Verdict(Action.ANSWER, [SIZE.pack(len(answer)) + answer])
+        return Verdict(Action.ANSWER, self.welcome())
 
     def _on_framed_token(self, frame: memoryview) -> Verdict:
         try:
@@ -367,16 +370,28 @@ class SaslAuthenticator:
         except RemoteProtocolError as error:
             return self._fail(f"malformed request: {error.message}")
         assert isinstance(body, SaslAuthenticateRequest)
-        answer = SaslAuthenticateResponse()
         try:
-            answer.auth_bytes = self._evaluate(bytes(body.auth_bytes))
+            self._last_token = header, self._evaluate(bytes(body.auth_bytes))
         except SaslError as error:
-            answer.error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
-            answer.error_message = error.shown or self._refusal()
-            return self._fail(str(error), encode_response(header, answer))
+            return self._fail(str(error), self._refusal(header, error.shown))
+        return Verdict(Action.ANSWER, self.welcome())
+
+    def welcome(self) -> list[Part]:
+        """The answer to the last token, with what is left of the session now."""
+        header, token = self._last_token
+        if header is None:
+            return [SIZE.pack(len(token)) + token]
+        answer = SaslAuthenticateResponse(auth_bytes=token)
         if self.state is SaslState.COMPLETE and self._session_ends_ms is not None:
-            answer.session_lifetime_ms = self._session_ends_ms - self._clock.monotonic_ms()
-        return Verdict(Action.ANSWER, encode_response(header, answer))
+            left_ms = self._session_ends_ms - self._clock.monotonic_ms()
+            answer.session_lifetime_ms = max(0, left_ms)
+        return encode_response(header, answer)
+
+    def refuse(self, reason: str) -> Verdict:
+        """Refuse a client whose login is complete, but which gets no principal."""
+        header, _ = self._last_token
+        shown = "Authentication failed: there is no principal for this login"
+        return self._fail(reason, None if header is None else self._refusal(header, shown))
 
     def _evaluate(self, token: bytes) -> bytes:
         """The answer to a token; with the last one the session begins."""
@@ -415,13 +430,15 @@ class SaslAuthenticator:
         self._server = None
         self.state = SaslState.COMPLETE
 
-    def _refusal(self) -> str:
+    def _refusal(self, header: RequestHeader, shown: str | None = None) -> list[Part]:
         """The same for a wrong password, an unknown user and anything else that does not fit."""
         what = "authentication" if self._started_again_ms is None else "re-authentication"
-        return (
+        answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)
+        answer.error_message = shown or (
             f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
             f"{self.mechanism}"
         )
+        return encode_response(header, answer)
 
     # The session
 

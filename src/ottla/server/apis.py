@@ -18,7 +18,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.connection import Connection, RequestContext, RequestWatch, lasting
+from ottla.network.connection import (
+    Connection,
+    Identify,
+    RequestContext,
+    RequestWatch,
+    lasting,
+)
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest
@@ -36,7 +42,7 @@ from ottla.protocol.message import (
     request_class,
     versions_of,
 )
-from ottla.protocol.types import UNLIMITED, Array, Buffer, Part
+from ottla.protocol.types import UNLIMITED, Array, Buffer
 from ottla.protocol.wire import TooLargeError
 from ottla.runtime import DelayedOperation, Runtime, Slices
 from ottla.runtime.scheduler import Work
@@ -44,7 +50,8 @@ from ottla.structs import CONSUMER_REPLICA_ID
 
 if TYPE_CHECKING:
     from ottla.security.acls import AclOperation, Resource
-    from ottla.security.sasl import SaslAuthenticator
+    from ottla.security.principal import KafkaPrincipal
+    from ottla.security.sasl import SaslAuthenticator, Verdict
 
     OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
     """Gets what was denied, and whether it is served all the same."""
@@ -495,6 +502,8 @@ class Apis:
         """Makes the contexts of requests that are charged to somebody, while any are."""
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
+        self.identify: Identify | None = None
+        """Names clients that have logged in, where they do not go by the name of their login."""
         self.on_refused_login: OnRefusedLogin | None = None
         self.on_refused_request: Callable[[RequestContext], object] | None = None
         """Gets a request of brokers that came on another listener than theirs."""
@@ -672,21 +681,38 @@ class Apis:
         if verdict.is_end:
             refuse(connection, verdict.reason)
         elif verdict.is_refusal:
-            self._refuse_login(connection, authenticator, verdict.answer, verdict.reason)
+            self._refuse_login(connection, authenticator, verdict)
+        elif authenticator.is_complete and self.identify is not None:
+            self._identify(self.identify, connection, authenticator)
         else:
             if authenticator.is_complete:
-                connection.authenticated(authenticator)
+                connection.authenticated(authenticator, authenticator.principal)
             connection.send(verdict.answer or ())
         return False
 
+    def _identify(
+        self, identify: Identify, connection: Connection, authenticator: SaslAuthenticator
+    ) -> None:
+        """Answer a login, which is complete, once the client has its name."""
+        before = connection.principal if authenticator.login_count > 1 else None
+
+        def let_in(principal: KafkaPrincipal) -> None:
+            if before in (None, principal):
+                connection.authenticated(authenticator, principal)
+                connection.send(authenticator.welcome())
+            else:
+                turn_away(f"Cannot change principals during re-authentication from {before}")
+
+        def turn_away(reason: str) -> None:
+            self._refuse_login(connection, authenticator, authenticator.refuse(reason))
+
+        identify(connection, let_in, turn_away)
+
     def _refuse_login(
-        self,
-        connection: Connection,
-        authenticator: SaslAuthenticator,
-        answer: list[Part] | None,
-        reason: str,
+        self, connection: Connection, authenticator: SaslAuthenticator, verdict: Verdict
     ) -> None:
         """Answer after a while, and close: passwords are not tried faster than that."""
+        answer, reason = verdict.answer, verdict.reason
         logger.info(
             "Failed authentication with /%s (channelId=%s) (%s)",
             connection.client_host,

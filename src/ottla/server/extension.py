@@ -40,6 +40,7 @@ EXTENSIONS: Final[dict[str, str]] = {
     "log.cleaner.enable": "ottla.extensions.cleaner.cleaner:Cleaner",
     "replica.alter.log.dirs.io.max.bytes.per.second": "ottla.extensions.moves.moves:Moves",
     "authorizer.class.name": "ottla.extensions.rights.rights:Rights",
+    "principal.builder.class": "ottla.extensions.logins.own_principals:OwnPrincipals",
     "delegation.token.secret.key": "ottla.extensions.tokens.tokens:Tokens",
     "delegation.token.master.key": "ottla.extensions.tokens.tokens:Tokens",
     "ottla.audit.topic": "ottla.extensions.audit.audit:Audit",

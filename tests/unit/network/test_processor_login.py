@@ -6,6 +6,7 @@ import pytest
 from network_world import NetworkWorld, frame
 
 from ottla.network.connection import Connection
+from ottla.security.principal import ANONYMOUS
 from ottla.security.sasl import PlainServer, SaslListener
 from ottla.testing import MockClock
 
@@ -52,7 +53,7 @@ def test_client_may_send_much_after_its_login(login_world: NetworkWorld) -> None
 
     def log_in(connection: Connection, request: memoryview) -> None:
         if connection.authenticator is not None:
-            connection.authenticated(connection.authenticator)
+            connection.authenticated(connection.authenticator, ANONYMOUS)
         connection.send([frame(b"ok")])
 
     login_world.answer = log_in

@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.config_type import PASSWORD
+from ottla.config.place import class_named, installed, made
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import MetricsRegistry, attributes
 from ottla.metrics.metrics_reporter import MetricsReporter
@@ -26,43 +24,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+KEY: Final = "metric.reporters"
 GROUP: Final = "ottla.metric_reporters"
 
 
 def load_reporter(word: str) -> MetricsReporter:
     """Make a reporter by what `metric.reporters` says; ConfigError where there is none."""
-    try:
-        return reporter_class(word)()
-    except Exception as error:  # whatever a stranger's constructor does
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"metric.reporters={word}: cannot be made: {error!r}") from error
-
-
-def reporter_class(word: str) -> type[MetricsReporter]:
-    """The class that a word names; nothing but its module is run.
-
-    What is not a MetricsReporter is not called to see what it is: it might end the broker.
-    """
-    found = installed_reporters()
-    module, _, name = found.get(word, word).partition(":")
-    if not name:
-        raise ConfigError(
-            f"metric.reporters={word}: must be module:Class, or one of the entry points of "
-            f"{GROUP}: {', '.join(sorted(found)) or 'none is installed'}"
-        )
-    try:
-        kind = getattr(import_module(module), name)
-    except Exception as error:  # whatever a stranger's module does when it is imported
-        raise ConfigError(f"metric.reporters={word}: cannot be imported: {error!r}") from error
-    if not (isinstance(kind, type) and issubclass(kind, MetricsReporter)):
-        raise ConfigError(f"metric.reporters={word}: must be a subclass of MetricsReporter")
-    return kind
-
-
-def installed_reporters() -> dict[str, str]:
-    """By their names, the reporters that packages have installed, as module:Class."""
-    return {each.name: each.value for each in entry_points(group=GROUP)}
+    return made(KEY, word, GROUP, MetricsReporter)  # type: ignore[type-abstract] # its subclass
 
 
 def check_reporters(words: Iterable[str], in_file: Collection[str]) -> None:
@@ -71,25 +39,15 @@ def check_reporters(words: Iterable[str], in_file: Collection[str]) -> None:
     A client that may alter settings chooses among what the operator has named in the broker's file
     and what packages have installed as reporters; it has no module of its own choice imported.
     """
-    found = installed_reporters()
+    found = installed(GROUP)
     for word in words:
         if word not in found and word not in in_file:
             raise ConfigError(
-                f"metric.reporters={word}: while the broker runs it must be one that its file "
+                f"{KEY}={word}: while the broker runs it must be one that its file "
                 f"names, or one of the entry points of {GROUP}: "
                 f"{', '.join(sorted(found)) or 'none is installed'}"
             )
-        reporter_class(word)
-
-
-def open_settings(config: BrokerConfig) -> dict[str, str]:
-    """The settings as a properties file would hold them, without secrets."""
-    found = {
-        name: config.text_of(name)
-        for name, row in BrokerConfig.keys.items()
-        if row.type is not PASSWORD
-    }
-    return {name: text for name, text in found.items() if text is not None}
+        class_named(KEY, word, GROUP, MetricsReporter)  # type: ignore[type-abstract] # its subclass
 
 
 class MetricReporters:
@@ -112,7 +70,7 @@ class MetricReporters:
     async def start(self) -> None:
         """Give the reporters their settings."""
         for reporter in self._reporters.values():
-            await self._call(reporter, "configure", open_settings(self._config))
+            await self._call(reporter, "configure", self._config.open_texts())
 
     async def follow(self, config: BrokerConfig) -> None:
         """Close the reporters that the settings no longer name, and make those that are new."""
@@ -125,9 +83,7 @@ class MetricReporters:
                 except ConfigError as error:
                     logger.error("%s", error)
                 else:
-                    await self._call(
-                        self._reporters[word], "configure", open_settings(self._config)
-                    )
+                    await self._call(self._reporters[word], "configure", self._config.open_texts())
 
     def measure(self, broker: Parts) -> None:
         """All parts of the broker are there: report from now on."""

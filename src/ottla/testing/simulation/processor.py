@@ -17,6 +17,7 @@ from ottla.network.connection import (
     BufferPool,
     Connection,
     FrameBuffer,
+    Identify,
 )
 from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import send_read
@@ -120,6 +121,7 @@ class SimulatedProcessor:
     ) -> None:
         assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
         self.config = config
+        self.identify: Identify | None = None
         self.max_request_bytes = config.socket_request_max_bytes
         self.pool = BufferPool()
         self.listeners: list[Listener] = []

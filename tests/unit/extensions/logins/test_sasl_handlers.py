@@ -54,7 +54,7 @@ class Connection:
         self.send(parts)
         self.close(reason)
 
-    def authenticated(self, authenticator) -> None:
+    def authenticated(self, authenticator, name) -> None:
         self.principal = authenticator.principal
         if not authenticator.has_session_end:
             self.authenticator = None

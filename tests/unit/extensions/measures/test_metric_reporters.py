@@ -118,7 +118,7 @@ def test_reporters_and_the_listener_read_the_same():
 def test_installed_package_is_found_by_its_entry_point(monkeypatch):
     """As `pip install` of a package with one brings it."""
     entry = EntryPoint("keeper", f"{ME}:Keeper", metric_reporters.GROUP)
-    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
 
     assert isinstance(load_reporter("keeper"), Keeper)
 
@@ -143,7 +143,7 @@ def test_what_is_no_reporter_is_told(word, complaint):
 def test_reporters_that_are_installed_are_named_to_whoever_asks_for_another(monkeypatch):
     """At the start as well as while the broker runs."""
     installed = []
-    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: installed)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: installed)
     for ask in (load_reporter, lambda word: metric_reporters.check_reporters([word], [])):
         installed[:] = []
         with pytest.raises(ConfigError, match="none is installed"):
@@ -162,7 +162,7 @@ def test_broker_does_not_start_without_its_reporter():
 def test_reporters_come_and_go_while_the_broker_runs(monkeypatch):
     """The first one too; what is no installed reporter is refused, and not even imported."""
     entry = EntryPoint("keeper", f"{ME}:Keeper", metric_reporters.GROUP)
-    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
     with InProcessBroker(metric_reporters_interval_ms="100") as broker:
         resource = ConfigResource.broker(broker.broker.broker_id)
         with Admin(broker.bootstrap_servers) as admin:
@@ -291,7 +291,7 @@ def test_registry_of_its_own_is_measured_and_ticked_until_the_end(monkeypatch):
 def test_installed_package_that_is_no_reporter_is_refused_while_the_broker_runs(monkeypatch):
     """Its name alone does not make it one."""
     entry = EntryPoint("silent", f"{ME}:Silent", metric_reporters.GROUP)
-    monkeypatch.setattr(metric_reporters, "entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
 
     with pytest.raises(ConfigError, match="must be a subclass"):
         metric_reporters.check_reporters(["silent"], [])

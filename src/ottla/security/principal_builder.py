@@ -1,0 +1,46 @@
+"""A builder says who a client is: the class that programs of users derive theirs from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from ottla.security.principal import KafkaPrincipal
+from ottla.structs import Value, field
+
+
+class AuthenticationContext(Value, frozen=True):
+    """What a broker knows of a client that has come, and has proved its name where it must."""
+
+    principal: KafkaPrincipal
+    """Who it would be without a builder: by `ssl.principal.mapping.rules`, by its login, or
+    `User:ANONYMOUS`."""
+    listener_name: str
+    security_protocol: str
+    client_address: str
+    """Its address, without the port."""
+    certificate: bytes | None = field(default=None, repr=False)
+    """What it has shown, in DER; None where it has shown none."""
+    subject: str = ""
+    """The name in the certificate, the most specific part first: `CN=alice,OU=Clients`."""
+    sasl_mechanism: str = ""
+    sasl_name: str = ""
+    """The name that a login has proved; empty on listeners without logins."""
+
+
+class PrincipalBuilder(ABC):
+    """What names clients. It is made without arguments, and lives as long as the broker.
+
+    `build` is called for each connection, and again for each login on it, by up to four threads at
+    a time. It may wait, but no longer than ten seconds; an exception refuses the client.
+    """
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Take the broker's settings that have a value, but for secrets."""
+
+    @abstractmethod
+    def build(self, context: AuthenticationContext) -> KafkaPrincipal:
+        """Say who the client is."""
+
+    def close(self) -> None:
+        """The broker stops."""
