@@ -8,8 +8,8 @@ import sys
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.coordinator.transaction.transaction_metadata import transaction_batch
-from ottla.coordinator.transaction.transaction_state_manager import TransactionLoader
+from ottla.coordinator.transaction.transaction_loader import TransactionLoader
+from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.log.log_manager import LogManager
 from ottla.runtime import real_runtime
 from ottla.structs import TopicPartition

@@ -18,7 +18,8 @@ from ottla.controller.partition_state_machine import StoredStates
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkerWriter, TxnMarker
+from ottla.coordinator.transaction.marker_sender import MarkerSender, TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode

@@ -172,7 +172,28 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/coordinator/group",
         "groups of both types are tested through their coordinator",
-        "coordinator/group/group_types",
+        "coordinator/group/classic_group coordinator/group/delayed_join "
+        "coordinator/group/group_types coordinator/group/member_metadata "
+        "coordinator/group/member_requests coordinator/group/subscribed_topics",
+    ),
+    Elsewhere(
+        "tests/unit/coordinator/group/consumer",
+        "the parts of consumer groups are tested by the heartbeats of their members",
+        "coordinator/group/consumer/classic_subscription coordinator/group/consumer/cluster_topics "
+        "coordinator/group/consumer/consumer_member coordinator/group/consumer/heartbeat_checks "
+        "coordinator/group/consumer/target_assignment coordinator/group/consumer/topic_matches",
+    ),
+    Elsewhere(
+        "tests/unit/coordinator/test_coordinator_partitions.py",
+        "writes are answered and read again by the partitions of a coordinator",
+        "coordinator/coordinator_log coordinator/coordinator_writer",
+    ),
+    Elsewhere(
+        "tests/unit/coordinator/transaction",
+        "the states of a transactional id, by the requests that change them",
+        "coordinator/transaction/marker_sender coordinator/transaction/transaction "
+        "coordinator/transaction/transaction_loader "
+        "coordinator/transaction/transaction_metadata",
     ),
     Elsewhere(
         "tests/unit/extensions/cleaner/test_cleaning.py",

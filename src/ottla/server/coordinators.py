@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
     from ottla.coordinator.group.group_coordinator import GroupCoordinator
-    from ottla.coordinator.transaction.marker_sender import MarkersToLeaders, MarkerWriter
-    from ottla.coordinator.transaction.transaction_coordinator import (
-        ProducerIdManager,
-        TransactionCoordinator,
-    )
+    from ottla.coordinator.transaction.marker_sender import MarkersToLeaders
+    from ottla.coordinator.transaction.marker_writer import MarkerWriter
+    from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+    from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from ottla.coordinator.transaction.transaction_verifier import AskCoordinator
     from ottla.registry.tree import Registry
     from ottla.runtime import Runtime
@@ -203,14 +202,14 @@ class Coordinators:
     @cached_property
     def producer_ids(self) -> ProducerIdManager:
         """Gives producers their ids."""
-        from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
+        from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 
         return ProducerIdManager(self._registry, self.replica_manager.broker_id)
 
     @cached_property
     def markers(self) -> MarkerWriter:
         """Writes the ends of transactions into partitions that this broker leads."""
-        from ottla.coordinator.transaction.marker_sender import MarkerWriter
+        from ottla.coordinator.transaction.marker_writer import MarkerWriter
 
         end_transaction = self.groups.manager.end_transaction
         return MarkerWriter(self.runtime.clock, self.replica_manager, end_transaction)

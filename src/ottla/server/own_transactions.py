@@ -8,16 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
-from ottla.coordinator.transaction.transaction_coordinator import (
-    TransactionCoordinator,
-)
+from ottla.coordinator.transaction.marker_sender import OnWritten, TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import (
-    TopicPartition,
-    TxnProducer,
-)
+from ottla.structs import TopicPartition, TxnProducer
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.coordinator.group.group import GroupState
-from ottla.coordinator.group.rebalancer import EMPTY_RETRY_MS, NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinator.group.classic_group import GroupState
+from ottla.coordinator.group.member_sessions import EMPTY_RETRY_MS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.errors import ErrorCode
 
 PARTITIONS = range(6)

@@ -13,7 +13,7 @@ import pytest
 from consumer_group_world import REVOCATION_MS, SESSION_MS, ConsumerWorld, Peer, partitions_of, wire
 from group_world import Reply
 
-from ottla.coordinator.group.consumer import assignors, consumer_rebalancer
+from ottla.coordinator.group.consumer import assignors, consumer_rebalancer, topic_matches
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.errors import ErrorCode, KafkaError
@@ -178,7 +178,7 @@ def turns(monkeypatch):
     """Work pauses wherever it can, and continues when the test says so."""
     turns = Turns()
     monkeypatch.setattr(assignors, "SLICE_STEPS", 1)
-    monkeypatch.setattr(consumer_rebalancer, "SLICE_STEPS", 1)
+    monkeypatch.setattr(topic_matches, "SLICE_STEPS", 1)
     monkeypatch.setattr(consumer_rebalancer, "MANY_PARTITIONS", 1)
     monkeypatch.setattr(ConsumerRebalancer, "do", lambda self, work, refuse: turns.do(work, refuse))
     return turns

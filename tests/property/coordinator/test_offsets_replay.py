@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.coordinator.coordinator_log import SETTLE_MS
+from ottla.coordinator.coordinator_writer import SETTLE_MS
 from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.offsets import CommittedOffset

@@ -13,15 +13,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.coordinator.coordinator_log import SETTLE_MS
-from ottla.coordinator.transaction.transaction_metadata import (
+from ottla.coordinator.coordinator_writer import SETTLE_MS
+from ottla.coordinator.transaction.transaction import (
     EPOCH_BUMP,
     IDLE,
     LAST_EPOCH,
     Transaction,
     TransactionState,
-    transaction_batch,
 )
+from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.errors import ErrorCode
 from ottla.structs import TxnProducer
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from group_world import Reply, World
 
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.group import ClientContext
+from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,

@@ -7,19 +7,11 @@ from typing import Any
 from group_world import MemoryOffsetsLog
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.transaction.transaction_coordinator import (
-    TransactionCoordinator,
-)
-from ottla.coordinator.transaction.transaction_metadata import (
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-)
+from ottla.coordinator.transaction.transaction import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
-from ottla.structs import (
-    TopicPartition,
-    TxnProducer,
-)
+from ottla.structs import TopicPartition, TxnProducer
 from ottla.testing import mock_runtime
 
 TIMEOUT_MS = 60_000

@@ -8,8 +8,10 @@ from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import OnAppended
-from ottla.coordinator.group.group import ClassicGroup, ClientContext, Committer, GroupState
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (

@@ -29,18 +29,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import (
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.group import Committer
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_metadata import (
     UNKNOWN_MEMBER_ID,
-    ClassicGroup,
-    Committer,
-    GroupState,
-    JoinAttempt,
     MemberMetadata,
-    MemberRequests,
     SupportedProtocol,
     SyncCallback,
 )
-from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (

@@ -15,28 +15,22 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
-from ottla.coordinator.group.consumer.consumer_group_coordinator import (
-    BeatCallback,
-)
-from ottla.coordinator.group.consumer.consumer_group_records import ClusterTopics
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
+from ottla.coordinator.group.consumer.consumer_group_coordinator import BeatCallback
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group import (
     NOBODY,
-    ClassicGroup,
-    ClientContext,
     Committer,
     Group,
-    GroupState,
     GroupType,
-    JoinAttempt,
-    JoinCallback,
-    MemberRequests,
-    SyncCallback,
     is_too_long,
     is_valid_group_id,
 )
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.group_types import GroupTypes
+from ottla.coordinator.group.member_metadata import ClientContext, JoinCallback, SyncCallback
+from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
@@ -64,11 +58,7 @@ from ottla.protocol.group import (
 from ottla.runtime import Runtime
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work
-from ottla.structs import (
-    MS_PER_MINUTE,
-    TopicPartition,
-    TxnProducer,
-)
+from ottla.structs import MS_PER_MINUTE, TopicPartition, TxnProducer
 
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 

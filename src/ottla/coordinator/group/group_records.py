@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.coordinator.group.group import (
-    ClassicGroup,
-    GroupState,
-    MemberMetadata,
-    SupportedProtocol,
-)
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
@@ -25,10 +21,7 @@ from ottla.protocol.offsets_topic import (
     OffsetCommitValue,
     StoredMember,
 )
-from ottla.structs import (
-    NO_UUID,
-    TopicPartition,
-)
+from ottla.structs import NO_UUID, TopicPartition
 
 OFFSET_KEY_VERSION: Final = 1
 OFFSET_VALUE_VERSION: Final = 4

@@ -13,12 +13,13 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.classic_group_coordinator import ClassicGroupCoordinator
 from ottla.coordinator.group.consumer.classic_members import ClassicMembers
+from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
-from ottla.coordinator.group.consumer.consumer_group_records import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup, ConsumerRebalancer
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
-from ottla.coordinator.group.group import GroupRebalancer, GroupType, MemberRequests
+from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_requests import GroupRebalancer, MemberRequests
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.runtime import Runtime
 

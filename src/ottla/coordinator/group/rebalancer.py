@@ -8,197 +8,25 @@ CompletingRebalance for the leader's assignment; both waits have a time limit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import (
-    ClassicGroup,
-    Group,
-    GroupRebalancer,
-    GroupState,
-    JoinCallback,
-    MemberMetadata,
-)
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.delayed_join import DelayedJoin, InitialDelayedJoin
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_metadata import JoinCallback, MemberMetadata
+from ottla.coordinator.group.member_requests import GroupRebalancer
+from ottla.coordinator.group.member_sessions import (
+    EMPTY_RETRY_MS,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    MemberSessions,
+    PendingMembers,
+)
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
-from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
+from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime
 
 logger = logging.getLogger(__name__)
-
-
-# The time limits of members: sessions, renewed by heartbeats, and member ids not yet claimed.
-
-
-# A member in its first JoinGroup has no session yet, and a closed connection is not noticed while
-# the request waits. A client that is still there after this long is expected to try again.
-EMPTY_RETRY_MS: Final = 1000
-NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-MAX_PENDING_MEMBERS: Final = 10_000
-
-
-class SessionMember(Protocol):
-    """A member of a group of either protocol."""
-
-    member_id: str
-    session_timeout_ms: int
-    session_deadline_ms: int
-    session_timer: Timer | None
-
-    @property
-    def is_kept_alive(self) -> bool: ...
-
-
-GroupT = TypeVar("GroupT", bound=Group)
-MemberT = TypeVar("MemberT", bound=SessionMember)
-
-
-class MemberSessions(Generic[GroupT, MemberT]):
-    """Calls `on_expired` for a member that was silent for longer than its session timeout.
-
-    A heartbeat only moves the member's deadline; its timer looks at the deadline when it runs, and
-    waits for the rest. Invariant: a member without a timer waits for an answer from us, and its
-    session is started again with that answer.
-    """
-
-    def __init__(self, runtime: Runtime, on_expired: Callable[[GroupT, MemberT], object]) -> None:
-        self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
-        self._on_expired = on_expired
-
-    def restart(self, group: GroupT, member: MemberT, timeout_ms: int | None = None) -> None:
-        """The member is alive: from now on it has its full session timeout again."""
-        if timeout_ms is None:
-            timeout_ms = member.session_timeout_ms
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        comes_sooner = deadline_ms < member.session_deadline_ms
-        member.session_deadline_ms = deadline_ms
-        if comes_sooner and member.session_timer is not None:
-            member.session_timer.cancel()
-            member.session_timer = None
-        if member.session_timer is None:
-            self._arm(group, member, timeout_ms)
-
-    def _arm(self, group: GroupT, member: MemberT, delay_ms: int) -> None:
-        member.session_timer = self._scheduler.call_later(
-            delay_ms, lambda: self._check(group, member)
-        )
-
-    def _check(self, group: GroupT, member: MemberT) -> None:
-        member.session_timer = None
-        if group.members.get(member.member_id) is not member:
-            return
-        remaining_ms = member.session_deadline_ms - self._clock.monotonic_ms()
-        if remaining_ms > 0:
-            self._arm(group, member, remaining_ms)
-        elif not member.is_kept_alive:
-            self._on_expired(group, member)
-
-
-class _Pending(NamedTuple):
-    group: ClassicGroup
-    member_id: str
-
-
-class PendingMembers:
-    """Member ids that were handed out and have not come back yet (KIP-394), of all groups together.
-
-    They expire, and there are never more than `limit`: a client that asks for ids and never joins
-    pushes out the oldest ones, whose owners then have to ask again.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        on_expired: Callable[[ClassicGroup, str], object],
-        limit: int = MAX_PENDING_MEMBERS,
-    ) -> None:
-        self.limit = limit
-        self._scheduler = scheduler
-        self._on_expired = on_expired
-        self._timers: dict[_Pending, Timer] = {}
-
-    def __len__(self) -> int:
-        return len(self._timers)
-
-    def add(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Wait for the member to come back with its id."""
-        if len(self._timers) >= self.limit:
-            self._expire(next(iter(self._timers)))
-        pending = _Pending(group, member_id)
-        group.pending_members.add(member_id)
-        self._timers[pending] = self._scheduler.call_later(
-            timeout_ms, lambda: self._expire(pending)
-        )
-
-    def discard(self, group: ClassicGroup, member_id: str) -> None:
-        """Stop waiting for the id: the member has joined or left."""
-        group.pending_members.discard(member_id)
-        timer = self._timers.pop(_Pending(group, member_id), None)
-        if timer is not None:
-            timer.cancel()
-
-    def _expire(self, pending: _Pending) -> None:
-        timer = self._timers.pop(pending)
-        timer.cancel()
-        if pending.member_id in pending.group.pending_members:
-            pending.group.pending_members.discard(pending.member_id)
-            self._on_expired(pending.group, pending.member_id)
-
-
-# The wait for the members of a group to join, which ends when all have or when time is up.
-
-
-class DelayedJoin(DelayedOperation):
-    """Waits for every known member to send its JoinGroup, at most for the rebalance timeout."""
-
-    def __init__(
-        self, group: ClassicGroup, delay_ms: int, complete_join: Callable[[ClassicGroup], object]
-    ) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.complete_join = complete_join
-
-    def try_complete(self) -> bool:
-        return self.group.has_all_members_joined and self.force_complete()
-
-    def on_complete(self) -> None:
-        self.complete_join(self.group)
-
-
-class InitialDelayedJoin(DelayedJoin):
-    """Holds the first rebalance of an empty group, so that members which start together meet in it.
-
-    It always waits group.initial.rebalance.delay.ms, and repeats that while new members keep
-    coming, but in all waits no longer than the rebalance timeout (KIP-134).
-    """
-
-    def __init__(
-        self,
-        group: ClassicGroup,
-        delay_ms: int,
-        remaining_ms: int,
-        complete_join: Callable[[ClassicGroup], object],
-        wait_on: Callable[[DelayedOperation], object],
-    ) -> None:
-        super().__init__(group, delay_ms, complete_join)
-        self.remaining_ms = remaining_ms
-        self.wait_on = wait_on
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        if not (self.group.new_member_added and self.remaining_ms):
-            super().on_complete()
-            return
-        self.group.new_member_added = False
-        delay_ms = min(self.delay_ms, self.remaining_ms)
-        remaining_ms = max(self.remaining_ms - self.delay_ms, 0)
-        self.wait_on(
-            InitialDelayedJoin(self.group, delay_ms, remaining_ms, self.complete_join, self.wait_on)
-        )
 
 
 class Rebalancer(GroupRebalancer[ClassicGroup]):

@@ -11,24 +11,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ottla.coordinator.coordinator_log import (
-    CoordinatorLog,
-    CoordinatorPartitions,
-    CoordinatorWriter,
-    StepwiseLoader,
-    for_each,
-)
-from ottla.coordinator.transaction.transaction_metadata import (
-    IDLE,
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-    read_transaction,
-    read_transactional_id,
-    transaction_batch,
-)
+from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
+from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
+from ottla.coordinator.coordinator_writer import CoordinatorWriter
+from ottla.coordinator.transaction.transaction import IDLE, Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_loader import IDS_IN_A_STEP, TransactionLoader
+from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
+from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.errors import ErrorCode
-from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
@@ -36,51 +26,9 @@ from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
 logger = logging.getLogger(__name__)
 
 
-# Reads a partition of `__transaction_state` back into transactional ids.
-
-
-IDS_IN_A_STEP: Final = 1000
 STEPS_IN_A_SLICE: Final = 3000
 STEPS_OF_AN_ACT: Final = 20
 """A batch of records takes about so much longer than a look at an id."""
-
-
-class TransactionLoader(StepwiseLoader):
-    """Collects the last value of each id.
-
-    A record that cannot be read is logged and left out: the other ids must not suffer from it.
-    """
-
-    def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
-        super().__init__(partition, source)
-        self._values: dict[str, bytes] = {}
-
-    def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Every id with its last state."""
-        for transactional_id, value in self._values.items():
-            try:
-                yield transactional_id, read_transaction(value)
-            except Exception as error:
-                self.report(f"transactional id {transactional_id!r}", error)
-
-    def read_batch(self, batch: RecordBatch) -> None:
-        batch.verify()
-        records = [] if batch.is_control else list(batch.records())
-        self.record_count += max(1, len(records))
-        for record in records:
-            try:
-                self._apply(record)
-            except Exception as error:
-                self.report(f"record {record.offset}", error)
-
-    def _apply(self, record: Record) -> None:
-        transactional_id = read_transactional_id(record.key or b"")
-        if transactional_id is None:
-            logger.debug("Record %d has a key of another kind", record.offset)
-        elif record.value is None:
-            self._values.pop(transactional_id, None)
-        else:
-            self._values[transactional_id] = record.value
 
 
 OnStored = Callable[[ErrorCode], object]

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
-from ottla.coordinator.transaction.transaction_coordinator import (
-    TransactionCoordinator,
-)
+from ottla.coordinator.transaction.marker_sender import OnWritten, TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.transactions import (
@@ -26,13 +25,7 @@ from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
-from ottla.structs import (
-    NO_LEADER,
-    TRANSACTIONS_TOPIC,
-    TopicPartition,
-    TxnProducer,
-    by_topic,
-)
+from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition, TxnProducer, by_topic
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.coordinator.group.group import ClientContext
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
+from ottla.coordinator.group.group import NOBODY, Committer
+from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import segment_offsets_before

@@ -16,20 +16,16 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
+from ottla.coordinator.group.consumer.name_pattern import compile_regex
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
-from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
-from ottla.coordinator.transaction.transaction_coordinator import (
-    ProducerIdManager,
-    TransactionCoordinator,
-)
-from ottla.coordinator.transaction.transaction_metadata import (
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-)
+from ottla.coordinator.transaction.marker_sender import TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.coordinator.transaction.transaction import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import ProducerStateEntry

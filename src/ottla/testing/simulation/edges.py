@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.clients.producer import transaction_manager
-from ottla.coordinator.transaction import transaction_coordinator, transaction_metadata
+from ottla.coordinator.transaction import transaction, transaction_coordinator
 from ottla.log.log_dir import write_topic_id
 from ottla.log.log_files import LOG_SUFFIX, PARTITION_METADATA, segment_path
 from ottla.registry import paths
@@ -102,7 +102,7 @@ PRODUCER_ID_EDGES: Final = (2**31, 2**32, 2**53, 2**62)
 ENDS: Final = (
     (fetch_session, "MAX_EPOCH", 40),
     (follower_session, "MAX_EPOCH", 40),
-    (transaction_metadata, "LAST_EPOCH", 9),
+    (transaction, "LAST_EPOCH", 9),
     (transaction_coordinator, "LAST_EPOCH", 9),
     (transaction_manager, "MAX_EPOCH", 3),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.transaction.transaction_metadata import IDLE
+from ottla.coordinator.transaction.transaction import IDLE
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log

@@ -13,7 +13,7 @@ from group_world import (
 )
 
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
-from ottla.coordinator.group.rebalancer import PendingMembers
+from ottla.coordinator.group.member_sessions import PendingMembers
 from ottla.errors import ErrorCode
 
 REQUIRED = ErrorCode.MEMBER_ID_REQUIRED

@@ -6,8 +6,9 @@ import pytest
 from group_world import Reply, World
 
 from ottla.coordinator.group import deletion
+from ottla.coordinator.group.classic_group import ClassicGroup
 from ottla.coordinator.group.deletion import TOMBSTONE_BYTES_PER_BATCH, Deletion
-from ottla.coordinator.group.group import NOBODY, ClassicGroup
+from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetsWrite
 from ottla.errors import ErrorCode
 from ottla.protocol.group import DeleteGroupsRequest

@@ -6,22 +6,12 @@ from uuid import UUID
 import pytest
 from group_world import Reply
 
-from ottla.coordinator.group.group import (
-    MAX_SUBSCRIPTION_NAMES,
-    NEXT_STATES,
-    ClassicGroup,
-    ClientContext,
-    Committer,
-    GroupState,
-    JoinAttempt,
-    MemberMetadata,
-    SupportedProtocol,
-    differences,
-    group_key,
-    is_too_long,
-    is_valid_group_id,
-)
+from ottla.coordinator.group.classic_group import NEXT_STATES, ClassicGroup, GroupState, group_key
+from ottla.coordinator.group.group import Committer, differences, is_too_long, is_valid_group_id
+from ottla.coordinator.group.member_metadata import ClientContext, MemberMetadata, SupportedProtocol
+from ottla.coordinator.group.member_requests import JoinAttempt
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.subscribed_topics import MAX_SUBSCRIPTION_NAMES
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.group import JoinGroupRequest

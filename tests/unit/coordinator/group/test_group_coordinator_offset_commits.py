@@ -3,7 +3,7 @@
 import pytest
 from group_world import World
 
-from ottla.coordinator.coordinator_log import SETTLE_MS
+from ottla.coordinator.coordinator_writer import SETTLE_MS
 from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode

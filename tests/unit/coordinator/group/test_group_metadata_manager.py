@@ -5,9 +5,10 @@ from uuid import UUID
 import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
-from ottla.coordinator.coordinator_log import SETTLE_MS
+from ottla.coordinator.coordinator_writer import SETTLE_MS
 from ottla.coordinator.group import group_coordinator
-from ottla.coordinator.group.group import NOBODY, GroupState, group_key
+from ottla.coordinator.group.classic_group import GroupState, group_key
+from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.offsets import CommittedOffset

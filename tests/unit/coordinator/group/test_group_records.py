@@ -5,13 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinator.group.group import (
-    ClassicGroup,
-    GroupState,
-    MemberMetadata,
-    SupportedProtocol,
-    group_key,
-)
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, group_key
 from ottla.coordinator.group.group_records import (
     group_value,
     offset_key,
@@ -19,6 +13,7 @@ from ottla.coordinator.group.group_records import (
     read_group_value,
     read_offset_value,
 )
+from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition

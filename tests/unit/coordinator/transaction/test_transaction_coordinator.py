@@ -5,14 +5,10 @@ import logging
 import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
-from ottla.coordinator.coordinator_log import SETTLE_MS
+from ottla.coordinator.coordinator_writer import SETTLE_MS
 from ottla.coordinator.transaction import transaction_state_manager
 from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP
-from ottla.coordinator.transaction.transaction_metadata import (
-    LAST_EPOCH,
-    NEXT_STATES,
-    TransactionState,
-)
+from ottla.coordinator.transaction.transaction import LAST_EPOCH, NEXT_STATES, TransactionState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition, TxnProducer
 

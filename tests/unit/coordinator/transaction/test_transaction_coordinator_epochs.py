@@ -3,10 +3,7 @@
 import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
-from ottla.coordinator.transaction.transaction_metadata import (
-    EPOCH_BUMP,
-    LAST_EPOCH,
-)
+from ottla.coordinator.transaction.transaction import EPOCH_BUMP, LAST_EPOCH
 from ottla.errors import ErrorCode
 from ottla.structs import TxnProducer
 

@@ -13,7 +13,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.log_dir_contents import reserve_producer_ids
 from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
-from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.extensions.adoption.adoption import Adoption
 from ottla.log.log_manager import LogManager

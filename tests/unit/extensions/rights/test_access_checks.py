@@ -34,7 +34,7 @@ from rights_matrix import (
 from rights_world import acl, call, error_codes
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_rebalancer import NamePattern
+from ottla.coordinator.group.consumer.name_pattern import NamePattern
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
 from ottla.extensions.rights.access_checks import Asking, checks, put_checks
 from ottla.extensions.rights.authorizer import Authorizer

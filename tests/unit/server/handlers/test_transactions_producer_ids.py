@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ErrorCode
 from ottla.protocol.message import encode
 from ottla.protocol.transactions import InitProducerIdRequest

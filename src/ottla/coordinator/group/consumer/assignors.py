@@ -7,7 +7,7 @@ from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.consumer_member import (
     Assignment,
     TopicIdPartition,
     id_number,
@@ -82,14 +82,12 @@ def _frozen(given: Given) -> dict[str, Assignment]:
     return {member: frozenset(partitions) for member, partitions in given.items()}
 
 
-# The range assignor: neighbouring partitions of each topic, the same numbers of every topic.
-#
-# Members that read the same topics get partitions of the same numbers, so that records with equal
-# keys reach the same member. The first members get one more if the division leaves a remainder.
-
-
 def assign_range(group: GroupSpec) -> Work[dict[str, Assignment]]:
-    """Members are sorted by id; static ones by instance id, so they keep their place."""
+    """Members are sorted by id; static ones by instance id, so they keep their place.
+
+    Members that read the same topics get partitions of the same numbers, so that records with equal
+    keys reach the same member. The first members get one more if the division leaves a remainder.
+    """
     order = sorted(group.members, key=lambda member: group.members[member].instance_id or member)
     readers = yield from _readers(group, order)
     given: Given = {member: set() for member in group.members}
@@ -105,9 +103,6 @@ def assign_range(group: GroupSpec) -> Work[dict[str, Assignment]]:
                     yield
             start += size
     return _frozen(given)
-
-
-# The uniform assignor: as even as the subscriptions allow, with as few moves as possible.
 
 
 Given = dict[str, set[TopicIdPartition]]

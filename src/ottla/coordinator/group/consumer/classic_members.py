@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from ottla.coordinator.group.consumer.consumer_group import (
-    ConsumerGroup,
-    GroupChanges,
-    has_unrevoked,
+from ottla.coordinator.group.consumer.classic_subscription import (
+    Subscription,
+    read_subscription,
+    write_assignment,
 )
-from ottla.coordinator.group.consumer.consumer_group_coordinator import find_member
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
+from ottla.coordinator.group.consumer.consumer_member import (
     NO_PARTITIONS,
     ClassicMembership,
     ConsumerMember,
@@ -25,20 +25,13 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     MemberState,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
-from ottla.coordinator.group.consumer.group_migration import (
-    GroupMigration,
-    Subscription,
-    read_subscription,
-    write_assignment,
-)
-from ottla.coordinator.group.group import (
-    UNKNOWN_MEMBER_ID,
-    Committer,
-    JoinAttempt,
-    MemberRequests,
-    SyncCallback,
-)
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.group_migration import GroupMigration
+from ottla.coordinator.group.consumer.heartbeat_checks import find_member
+from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID, SyncCallback
+from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     HeartbeatRequest,

@@ -6,15 +6,22 @@ values of one change are in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import IntEnum
-from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 from uuid import UUID
 
-from ottla.coordinator.group.group import SupportedProtocol
+from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
+from ottla.coordinator.group.consumer.consumer_member import (
+    Assignment,
+    ClassicMembership,
+    CurrentAssignment,
+    MemberDetails,
+    MemberState,
+    TopicIdPartition,
+    numbers_by_topic,
+)
+from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.protocol.message import Message, encode_versioned
 from ottla.protocol.offsets_topic import (
     ClassicMemberMetadata,
@@ -37,187 +44,6 @@ from ottla.protocol.offsets_topic import (
     StoredTopic,
     StoredTopicPartitions,
 )
-from ottla.runtime import Timer
-from ottla.structs import TopicMetadata, TopicPartition, Value, by_topic, field
-
-# The topics of the cluster, as subscriptions are resolved against them.
-
-
-class SubscribedTopic(NamedTuple):
-    """A topic that a group reads, as it was when the group last refreshed its topics."""
-
-    topic_id: UUID
-    partition_count: int
-
-
-class ClusterTopics(Protocol):
-    """All topics of the cluster; `version` grows when one comes, goes, or gets partitions."""
-
-    @property
-    def version(self) -> int: ...
-
-    def topic(self, name: str) -> TopicMetadata | None: ...
-
-    def topics(self) -> Iterable[TopicMetadata]: ...
-
-    def topic_name(self, topic_id: UUID) -> str | None: ...
-
-    def is_deleted(self, topic_partition: TopicPartition, topic_id: UUID) -> bool: ...
-
-
-def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
-    """Those of the topics that exist."""
-    found = {}
-    for name in names:
-        topic = topics.topic(name)
-        if topic is not None and len(topic.partitions):
-            found[name] = SubscribedTopic(topic.topic_id, len(topic.partitions))
-    return found
-
-
-# A member of a consumer group: its identity, and its progress towards its target assignment.
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition, with the id of its topic."""
-
-    topic_id: UUID
-    partition: int
-
-
-Assignment = frozenset[TopicIdPartition]
-NO_PARTITIONS: Final[Assignment] = frozenset()
-
-AssignmentEpochs = Mapping[TopicIdPartition, int]
-NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
-
-
-def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """The partition numbers of each topic, all in order."""
-    found = by_topic(partitions)
-    return {topic_id: sorted(found[topic_id]) for topic_id in sorted(found, key=id_number)}
-
-
-def id_number(topic_id: UUID) -> int:
-    """The id as a number, which compares in the same order, and faster."""
-    return topic_id.int
-
-
-class MemberState(IntEnum):
-    """What a member has to do before it has its target assignment."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    """It must give partitions up first, and keeps its epoch until it has."""
-    UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members have not given up."""
-
-
-class ClassicMembership(NamedTuple):
-    """What only a member of the classic protocol, with JoinGroup and SyncGroup, has."""
-
-    session_timeout_ms: int
-    protocols: tuple[SupportedProtocol, ...]
-
-    @property
-    def protocol_names(self) -> frozenset[str]:
-        return frozenset(protocol.name for protocol in self.protocols)
-
-
-class MemberDetails(NamedTuple):
-    """What a member says about itself. The names are sorted; an empty regex stands for none."""
-
-    client_id: str
-    client_host: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    topic_names: tuple[str, ...] = ()
-    topic_regex: str = ""
-    rebalance_timeout_ms: int = -1
-    assignor: str | None = None
-    classic: ClassicMembership | None = None
-
-    @property
-    def assignment_input(self) -> tuple[object, ...]:
-        """What the assignment depends on."""
-        return self.topic_names, self.topic_regex, self.assignor
-
-
-class CurrentAssignment(NamedTuple):
-    """A member's progress. It still owns the partitions that are pending revocation.
-
-    `assignment_epochs` has the epoch since which the member has had a partition without a break;
-    if it is unknown, as after the member has joined again, the present epoch counts (KIP-1251).
-    """
-
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: MemberState = MemberState.STABLE
-    assigned: Assignment = NO_PARTITIONS
-    pending_revocation: Assignment = NO_PARTITIONS
-    assignment_epochs: AssignmentEpochs = NO_EPOCHS
-
-    @property
-    def owned(self) -> Assignment:
-        """All partitions that no other member may read."""
-        if not self.pending_revocation:
-            return self.assigned
-        return self.assigned | self.pending_revocation
-
-    def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
-        """Whether the member had the partition in the epoch, and has had it ever since."""
-        since = self.assignment_epochs.get(partition, self.member_epoch)
-        return since <= epoch <= self.member_epoch
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has what the target assignment of the epoch gives it."""
-        return self.state is MemberState.STABLE and self.member_epoch == epoch
-
-
-NOWHERE: Final = CurrentAssignment()
-
-
-class ConsumerMember(Value, eq=False):
-    """A member and its time limits. Only the group that it is in changes `current`."""
-
-    member_id: str
-    details: MemberDetails
-    current: CurrentAssignment = NOWHERE
-    session_timeout_ms: int = 0
-    session_deadline_ms: int = 0
-    in_sight: Callable[[str], bool] | None = field(default=None, repr=False)
-    """Whether its client may see a topic: of the last heartbeat, and not kept in the log."""
-    session_timer: Timer | None = field(default=None, repr=False)
-    rebalance_timer: Timer | None = field(default=None, repr=False)
-
-    @property
-    def is_kept_alive(self) -> bool:
-        """Always False: no open request excuses a member from sending heartbeats."""
-        return False
-
-    @property
-    def has_left_for_now(self) -> bool:
-        """Whether a static member has said that its instance will be back."""
-        return self.current.member_epoch == LEAVE_STATIC_EPOCH
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether the member speaks the classic protocol, in a group that does not."""
-        return self.details.classic is not None
-
-    def cancel_rebalance_timer(self) -> None:
-        """The member has done what the rebalance required, or has left for now."""
-        if self.rebalance_timer is not None:
-            self.rebalance_timer.cancel()
-            self.rebalance_timer = None
-
-    def cancel_timers(self) -> None:
-        """The member leaves, or this broker no longer coordinates its group."""
-        self.cancel_rebalance_timer()
-        if self.session_timer is not None:
-            self.session_timer.cancel()
-            self.session_timer = None
-
 
 VALUE_VERSION: Final = 0
 

@@ -9,107 +9,33 @@ becomes a classic one again. (Kafka does not wait for that, and so fences those 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from collections.abc import Iterable
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupState,
-    GroupChanges,
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.classic_subscription import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
 )
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinator.group.consumer.consumer_member import (
     NO_PARTITIONS,
     Assignment,
     ClassicMembership,
-    ClusterTopics,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
-    TopicIdPartition,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
-from ottla.coordinator.group.group import ClassicGroup, GroupState, MemberMetadata
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_metadata import MemberMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
-from ottla.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.consumer_protocol import (
-    ConsumerProtocolTopicPartition,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-)
-from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import CONSUMER_PROTOCOL_TYPE
 
 logger = logging.getLogger(__name__)
-
-
-# Subscriptions and assignments of classic members, as a consumer group understands them.
-#
-# Clients of the classic protocol pack them into bytes that a coordinator passes on unread. For a
-# group that also has members of the consumer protocol it has to read them, and to write its own.
-
-
-KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
-"""Their members need nothing but the partitions, so user data beside them are ignored: librdkafka
-repeats there what the member has said about itself, its generation under cooperative-sticky."""
-
-
-class Subscription(NamedTuple):
-    """What a classic member subscribes to, and the partitions that it says it still has."""
-
-    topic_names: tuple[str, ...]
-    owned: Assignment
-    rack_id: str | None
-
-
-def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
-    """The subscription; INCONSISTENT_GROUP_PROTOCOL if the bytes are of another kind."""
-    with _of_consumers():
-        stored = decode_subscription(metadata)
-    names = tuple(sorted(set(stored.topics)))
-    return Subscription(names, with_ids(stored.owned_partitions, topics), stored.rack_id)
-
-
-def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopics) -> Assignment:
-    """The partitions; user data of a client's own assignor is refused: it would be lost."""
-    with _of_consumers():
-        stored = decode_assignment(assignment)
-    if stored.user_data and protocol not in KAFKA_ASSIGNORS:
-        raise KafkaError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            "the assignment has user data, which only the clients' own assignor understands",
-        )
-    return with_ids(stored.assigned_partitions, topics)
-
-
-def write_assignment(assigned: Assignment, metadata: bytes, topics: ClusterTopics) -> bytes:
-    """The partitions in the version of a subscription; deleted topics are left out."""
-    version = int.from_bytes(metadata[:2], "big", signed=True)
-    named = ((topics.topic_name(topic_id), number) for topic_id, number in sorted(assigned))
-    partitions = [TopicPartition(name, number) for name, number in named if name is not None]
-    return encode_assignment(partitions, version)
-
-
-def with_ids(stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTopics) -> Assignment:
-    """Partitions of topics that exist, by the ids of the topics."""
-    return frozenset(
-        TopicIdPartition(topic.topic_id, partition)
-        for each in stored
-        if (topic := topics.topic(each.topic)) is not None
-        for partition in each.partitions
-    )
-
-
-@contextmanager
-def _of_consumers() -> Iterator[None]:
-    try:
-        yield
-    except ProtocolError as error:
-        raise KafkaError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the embedded protocol is malformed: {error}"
-        ) from error
 
 
 class GroupMigration:

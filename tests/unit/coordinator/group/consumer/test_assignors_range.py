@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.assignors import GroupSpec, MemberSpec, assign_range
-from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS
+from ottla.coordinator.group.consumer.consumer_member import NO_PARTITIONS
 from ottla.runtime.scheduler import at_once
 
 A, B = UUID(int=1), UUID(int=2)

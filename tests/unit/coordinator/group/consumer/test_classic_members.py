@@ -14,7 +14,7 @@ from ottla.coordinator.group.consumer.classic_members import (
     should_rejoin,
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.consumer_member import (
     ClassicMembership,
     ConsumerMember,
     CurrentAssignment,
@@ -22,7 +22,8 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     MemberState,
     TopicIdPartition,
 )
-from ottla.coordinator.group.group import ClientContext, JoinAttempt, SupportedProtocol
+from ottla.coordinator.group.member_metadata import ClientContext, SupportedProtocol
+from ottla.coordinator.group.member_requests import JoinAttempt
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     JoinGroupRequest,

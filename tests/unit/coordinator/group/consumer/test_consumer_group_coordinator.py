@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from consumer_group_world import (
-    REVOCATION_MS,
-    SESSION_MS,
-    ConsumerWorld,
-    Peer,
-    partitions_of,
-    wire,
-)
+from consumer_group_world import REVOCATION_MS, SESSION_MS, ConsumerWorld, Peer, partitions_of, wire
 
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
-from ottla.coordinator.group.consumer.consumer_group_records import MemberState
+from ottla.coordinator.group.consumer.consumer_member import MemberState
 from ottla.errors import ErrorCode
 
 

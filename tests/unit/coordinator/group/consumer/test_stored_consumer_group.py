@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinator.group.consumer.consumer_group import StoredConsumerGroup
+from ottla.coordinator.group.consumer.stored_consumer_group import StoredConsumerGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import (

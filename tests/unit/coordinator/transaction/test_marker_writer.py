@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
+from ottla.coordinator.transaction.marker_sender import TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.record_batch import ControlRecordType, batches, end_of_transaction

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.consumer_member import (
     NO_PARTITIONS,
     CurrentAssignment,
     MemberState,
     TopicIdPartition,
 )
-from ottla.coordinator.group.consumer.consumer_rebalancer import next_assignment
+from ottla.coordinator.group.consumer.member_reconciliation import next_assignment
 
 P0, P1, P2 = (TopicIdPartition(UUID(int=1), number) for number in range(3))
 STABLE, UNREVOKED, UNRELEASED = MemberState

@@ -5,13 +5,10 @@ import logging
 import pytest
 from coordinator_world import T0, T1, S
 
-from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
-from ottla.coordinator.transaction.transaction_metadata import (
-    Transaction,
-    TransactionState,
-    transaction_batch,
-)
-from ottla.coordinator.transaction.transaction_state_manager import TransactionLoader
+from ottla.coordinator.coordinator_partitions import RECORDS_PER_STEP
+from ottla.coordinator.transaction.transaction import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_loader import TransactionLoader
+from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import build_batch

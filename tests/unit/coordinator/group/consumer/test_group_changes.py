@@ -8,21 +8,18 @@ from uuid import UUID
 import pytest
 from consumer_group_world import ConsumerWorld
 
-from ottla.coordinator.group.consumer.consumer_group import (
-    ConsumerGroup,
-    GroupChanges,
-    OnStored,
-    PendingWrites,
-    StoredConsumerGroup,
-)
-from ottla.coordinator.group.consumer.consumer_group_records import (
+from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    SubscribedTopic,
     TopicIdPartition,
 )
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.pending_writes import OnStored, PendingWrites
+from ottla.coordinator.group.consumer.stored_consumer_group import StoredConsumerGroup
 from ottla.coordinator.group.group import differences
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode

@@ -3,8 +3,8 @@
 import pytest
 from group_world import COMPLETING, EMPTY, PREPARING, REBALANCE_MS, SESSION_MS, STABLE, World
 
-from ottla.coordinator.group.group import ClassicGroup
-from ottla.coordinator.group.rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS, PendingMembers
+from ottla.coordinator.group.classic_group import ClassicGroup
+from ottla.coordinator.group.member_sessions import NEW_MEMBER_JOIN_TIMEOUT_MS, PendingMembers
 from ottla.errors import ErrorCode
 from ottla.testing import mock_runtime
 

@@ -2,12 +2,12 @@
 
 import struct
 
-from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
-from ottla.coordinator.group import group_metadata_manager
-from ottla.coordinator.group.group import group_key
-from ottla.coordinator.group.group_metadata_manager import PartitionLoader
+from ottla.coordinator.coordinator_partitions import RECORDS_PER_STEP
+from ottla.coordinator.group import partition_loader
+from ottla.coordinator.group.classic_group import group_key
 from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import assign_offset, batches
 from ottla.structs import TopicPartition
@@ -120,7 +120,7 @@ def test_strange_error_in_a_record_leaves_the_others(monkeypatch, caplog):
     def broken(key, value):
         raise struct.error("not enough bytes")
 
-    monkeypatch.setattr(group_metadata_manager, "read_group_value", broken)
+    monkeypatch.setattr(partition_loader, "read_group_value", broken)
     group = (0, group_key("h"), b"\x00\x03", ())
 
     assert load(batch(group, commit(T0, 1))) == {"g": {T0: 1}, "h": {}}

@@ -10,15 +10,15 @@ import pytest
 from consumer_group_world import CLIENT, ConsumerWorld
 from group_world import Reply
 
-from ottla.coordinator.group.consumer import consumer_rebalancer
-from ottla.coordinator.group.consumer.consumer_rebalancer import (
+from ottla.coordinator.group.consumer import name_pattern, topic_matches
+from ottla.coordinator.group.consumer.name_pattern import (
     MAX_PLACES,
     MAX_STEPS,
     NamePattern,
-    TopicMatches,
     compile_regex,
 )
-from ottla.coordinator.group.group import ClientContext
+from ottla.coordinator.group.consumer.topic_matches import TopicMatches
+from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.runtime.scheduler import at_once
@@ -64,9 +64,9 @@ def test_nested_repeats_take_no_more_places_than_an_automaton_may_have(
 ):
     """No power is computed: the places are counted as they are made."""
     made = []
-    place = consumer_rebalancer.Automaton._place
+    place = name_pattern.Automaton._place
     monkeypatch.setattr(
-        consumer_rebalancer.Automaton,
+        name_pattern.Automaton,
         "_place",
         lambda *arguments: (made.append(1), place(*arguments))[1],
     )
@@ -141,9 +141,9 @@ def expression(chance: random.Random, depth: int) -> str:
 )
 def test_step_is_a_place_or_a_range_that_is_looked_at(monkeypatch, text, name, steps):
     """And each set of places that is made: a search that needs one more is refused."""
-    monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", steps)
+    monkeypatch.setattr(name_pattern, "MAX_STEPS", steps)
     assert NamePattern(text).fullmatch(name)
-    monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", steps - 1)
+    monkeypatch.setattr(name_pattern, "MAX_STEPS", steps - 1)
     pattern = NamePattern(text)
     for _ in range(2):
         with pytest.raises(KafkaError, match="too long to match"):
@@ -183,7 +183,7 @@ def test_sets_of_an_expression_are_forgotten_when_they_are_many():
     for _ in range(30):
         pattern.matching(["".join(chance.choices("ab", k=40)) for _ in range(20)])
 
-    assert pattern._kept_steps <= consumer_rebalancer.MAX_KEPT_STEPS + MAX_STEPS
+    assert pattern._kept_steps <= name_pattern.MAX_KEPT_STEPS + MAX_STEPS
     assert len(pattern._sets) < 1000
 
 
@@ -191,14 +191,14 @@ def test_sets_are_kept_until_they_have_taken_many_steps(monkeypatch):
     """Then the next search begins without any, and its own are kept again."""
 
     def most_steps(count: int) -> None:
-        monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", count)
+        monkeypatch.setattr(name_pattern, "MAX_STEPS", count)
 
     pattern = NamePattern("aaabbb")
-    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_STEPS", 20)
+    monkeypatch.setattr(name_pattern, "MAX_KEPT_STEPS", 20)
     assert pattern.fullmatch("aaabbb")
     most_steps(0)
     assert pattern.fullmatch("aaabbb")
-    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_STEPS", 19)
+    monkeypatch.setattr(name_pattern, "MAX_KEPT_STEPS", 19)
     most_steps(3)
     with pytest.raises(KafkaError):
         pattern.fullmatch("x")
@@ -210,7 +210,7 @@ def test_sets_are_kept_until_they_have_taken_many_steps(monkeypatch):
 
 def test_expression_may_be_as_long_as_the_limit():
     """One character more is too long."""
-    longest = "[" + "a" * (consumer_rebalancer.MAX_LENGTH - 2) + "]"
+    longest = "[" + "a" * (name_pattern.MAX_LENGTH - 2) + "]"
     assert compile_regex(longest).fullmatch("a")
     with pytest.raises(KafkaError, match="it is longer than"):
         compile_regex(longest + "a")
@@ -236,7 +236,7 @@ def test_matches_are_remembered_until_the_topics_change():
 
 def test_matches_that_are_too_many_are_forgotten(monkeypatch):
     """Many expressions do not hold the names of all topics each."""
-    monkeypatch.setattr(consumer_rebalancer, "MAX_KEPT_NAMES", 5)
+    monkeypatch.setattr(topic_matches, "MAX_KEPT_NAMES", 5)
     matches = TopicMatches(ConsumerWorld({"a": 1, "ab": 1}).topics)
     first = at_once(matches.matching("a.*"))
     at_once(matches.matching("a?b?"))
@@ -313,7 +313,7 @@ def test_expression_that_becomes_too_hard_keeps_what_it_has(monkeypatch):
     """Nobody's heartbeat fails for it; one who brings it anew is refused, and changes nothing."""
     world = ConsumerWorld({"t": 1})
     beat(world, CLIENT, "a")
-    monkeypatch.setattr(consumer_rebalancer, "MAX_STEPS", 0)
+    monkeypatch.setattr(name_pattern, "MAX_STEPS", 0)
     compile_regex.cache_clear()
     world.create("u", 1)
 

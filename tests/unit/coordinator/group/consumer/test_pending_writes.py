@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.coordinator.group.consumer.consumer_group import PendingWrites
+from ottla.coordinator.group.consumer.pending_writes import PendingWrites
 from ottla.errors import ErrorCode
 
 NONE, FAILED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ottla.coordinator.transaction.transaction_coordinator import ProducerIdManager
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.tree import (

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.coordinator.coordinator_log import (
+from ottla.coordinator.coordinator_partitions import (
     FIRST_RELOAD_MS,
     LAST_RELOAD_MS,
     REPLICATION_POLL_MS,

@@ -1,0 +1,174 @@
+"""The partitions of a coordinator's topic that this broker leads, read a step at a time."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, Generic, TypeVar
+
+from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.record_batch import RecordBatch, batches
+from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
+
+logger = logging.getLogger(__name__)
+
+RECORDS_PER_STEP: Final = 500
+LOADS_KEPT: Final = 100
+REPLICATION_POLL_MS: Final = 10
+FIRST_RELOAD_MS: Final = 100
+LAST_RELOAD_MS: Final = 30_000
+
+
+class StepwiseLoader(ABC):
+    """Reads a partition in steps, each with so few records that the broker stays responsive.
+
+    A batch that cannot be read is reported and left out: what else lives in the partition must not
+    suffer from it.
+    """
+
+    def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
+        self.partition = partition
+        self.record_count = 0
+        self.began_ms = 0
+        self._batches = (batch for buffer in source for batch in batches(buffer))
+
+    def step(self) -> bool:
+        """Read about RECORDS_PER_STEP records; False when all have been read."""
+        stop_at = self.record_count + RECORDS_PER_STEP
+        for batch in self._batches:
+            try:
+                self.read_batch(batch)
+            except Exception as error:
+                self.report(f"the batch at offset {batch.base_offset}", error)
+            if self.record_count >= stop_at:
+                return True
+        return False
+
+    def report(self, what: str, error: Exception) -> None:
+        """Log that something cannot be read; a bug of ours is logged with its traceback."""
+        is_known = isinstance(error, KafkaError)
+        logger.error(
+            "%s of partition %d: %s is left out: %s",
+            type(self).__name__,
+            self.partition,
+            what,
+            error,
+            exc_info=None if is_known else error,
+        )
+
+    @abstractmethod
+    def read_batch(self, batch: RecordBatch) -> None:
+        """Apply the batch's records, and add their number to `record_count`."""
+
+
+LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
+
+DONE: Final = object()
+
+
+class CoordinatorPartitions(Generic[LoaderT]):
+    """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
+
+    A new leader reads when all in-sync replicas have what its log had when it began to lead. Before
+    that another one may be elected that lacks the end, where a decision may be that this one had
+    acted on: a commit with markers, and no longer in the log.
+
+    A partition that cannot be read is tried again, from its start, for as long as this broker leads
+    it: nobody else would. If a partition is unloaded while it is being loaded, that load never
+    finishes, even if another one begins.
+    """
+
+    def __init__(self, runtime: Runtime, log: CoordinatorLog, topic_name: str) -> None:
+        self._scheduler, self._clock = runtime.scheduler, runtime.clock
+        self._log = log
+        self.last_loads_ms: deque[int] = deque(maxlen=LOADS_KEPT)
+        """How long it took to read the partitions that were loaded last, in ms."""
+        self._topic_name = topic_name
+        self._loaders: dict[int, LoaderT] = {}
+        self._loaded: set[int] = set()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is being read."""
+        return bool(self._loaders)
+
+    @property
+    def loaders(self) -> Collection[LoaderT]:
+        """Those of the partitions that are being read."""
+        return self._loaders.values()
+
+    def availability(self, partition: int) -> ErrorCode:
+        """NONE if the partition is loaded here, else the error for the client."""
+        if partition in self._loaded:
+            return ErrorCode.NONE
+        if partition in self._loaders:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
+
+    def load(
+        self,
+        partition: int,
+        new_loader: Callable[[], LoaderT],
+        finish: Callable[[LoaderT], Work[None]],
+    ) -> None:
+        """Read from the loop's next turn on, and then do the work that `finish` gives, in steps.
+
+        Does nothing if the partition is being loaded, or is loaded.
+        """
+        if partition not in self._loaded and partition not in self._loaders:
+            self._begin(partition, new_loader, finish, FIRST_RELOAD_MS)
+
+    def unload(self, partition: int) -> None:
+        """This broker no longer leads the partition."""
+        self._loaders.pop(partition, None)
+        self._loaded.discard(partition)
+
+    def _begin(
+        self,
+        partition: int,
+        new_loader: Callable[[], LoaderT],
+        finish: Callable[[LoaderT], Work[None]],
+        retry_ms: int,
+    ) -> None:
+        self._loaders[partition] = loader = new_loader()
+        finishing = finish(loader)
+        loader.began_ms = self._clock.monotonic_ms()
+        end_offset: int | None = None
+
+        def try_again() -> None:
+            if self._loaders.get(partition) is loader:
+                following_ms = min(2 * retry_ms, LAST_RELOAD_MS)
+                self._begin(partition, new_loader, finish, following_ms)
+
+        def step() -> None:
+            nonlocal end_offset
+            if self._loaders.get(partition) is not loader:
+                return
+            try:
+                if end_offset is None:
+                    end_offset = self._log.end_offset(partition)
+                if not self._log.is_committed(partition, end_offset - 1):
+                    self._scheduler.call_later(REPLICATION_POLL_MS, step)
+                    return
+                if loader.step() or next(finishing, DONE) is not DONE:
+                    self._scheduler.call_soon(step)
+                    return
+            except Exception:
+                logger.exception(
+                    "Partition %d of %s cannot be read, what lives in it has to wait: "
+                    "it is tried again in %d ms",
+                    partition,
+                    self._topic_name,
+                    retry_ms,
+                )
+                self._scheduler.call_later(retry_ms, try_again)
+                return
+            del self._loaders[partition]
+            self._loaded.add(partition)
+            self.last_loads_ms.append(self._clock.monotonic_ms() - loader.began_ms)
+
+        self._scheduler.call_soon(step)

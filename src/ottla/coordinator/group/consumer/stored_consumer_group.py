@@ -1,0 +1,165 @@
+"""A consumer group as its records describe it, built when all have been read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    read_current_assignment,
+    read_member,
+    read_partition_metadata,
+    read_partitions,
+)
+from ottla.coordinator.group.consumer.consumer_member import (
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberDetails,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message, decode_versioned
+from ottla.protocol.offsets_topic import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+
+class StoredConsumerGroup:
+    """The last value of each key of one group."""
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.assignment_epoch = 0
+        self.topics: dict[str, SubscribedTopic] = {}
+        self.members: dict[str, MemberDetails] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.currents: dict[str, CurrentAssignment] = {}
+        self.regexes: dict[str, frozenset[str]] = {}
+
+    @property
+    def exists(self) -> bool:
+        """Whether the group has not been deleted, or become one of another protocol."""
+        return self.epoch is not None
+
+    def apply(self, key: Message, value: bytes | None) -> None:
+        """Apply a record of the group."""
+        READERS[type(key)](self, key, value)
+
+    def restore(self, group_id: str) -> ConsumerGroup:
+        """The group; CORRUPT_MESSAGE if its records contradict each other."""
+        group = ConsumerGroup(group_id)
+        group.group_epoch = self.epoch or 0
+        group.assignment_epoch = self.assignment_epoch
+        group.topics = self.topics
+        group.regexes = self.regexes
+        for member_id, details in self.members.items():
+            current = self.currents.get(member_id, CurrentAssignment())
+            self._check(group, member_id, details, current)
+            group.target[member_id] = self.targets.get(member_id, NO_PARTITIONS)
+            group.add(ConsumerMember(member_id, details, current))
+        group.subscribed_topics = group.compute_subscribed_topics()
+        return group
+
+    def _check(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        details: MemberDetails,
+        current: CurrentAssignment,
+    ) -> None:
+        """Refuse values that no coordinator writes, before they fail the group's assertions."""
+        if details.instance_id is not None and details.instance_id in group.static_members:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"instance {details.instance_id} is there twice"
+            )
+        if not all(group.is_free_for(partition, member_id) for partition in current.owned):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"member {member_id} owns what another one owns"
+            )
+
+
+def _apply_epoch(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    group.epoch = (
+        None if value is None else decode_versioned(ConsumerGroupMetadataValue, value).epoch
+    )
+
+
+def _apply_topics(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    group.topics = (
+        {}
+        if value is None
+        else read_partition_metadata(decode_versioned(ConsumerGroupPartitionMetadataValue, value))
+    )
+
+
+def _apply_target_epoch(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    group.assignment_epoch = (
+        0
+        if value is None
+        else decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value).assignment_epoch
+    )
+
+
+def _apply_member(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    assert isinstance(key, ConsumerGroupMemberMetadataKey)
+    if value is None:
+        group.members.pop(key.member_id, None)
+    else:
+        stored = decode_versioned(ConsumerGroupMemberMetadataValue, value)
+        group.members[key.member_id] = read_member(stored)
+
+
+def _apply_target(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    assert isinstance(key, ConsumerGroupTargetAssignmentMemberKey)
+    if value is None:
+        group.targets.pop(key.member_id, None)
+    else:
+        stored = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)
+        group.targets[key.member_id] = read_partitions(stored.topic_partitions)
+
+
+def _apply_current(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
+    if value is None:
+        group.currents.pop(key.member_id, None)
+    else:
+        stored = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)
+        group.currents[key.member_id] = read_current_assignment(stored)
+
+
+def _apply_regex(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    assert isinstance(key, ConsumerGroupRegularExpressionKey)
+    if value is None:
+        group.regexes.pop(key.regular_expression, None)
+    else:
+        stored = decode_versioned(ConsumerGroupRegularExpressionValue, value)
+        group.regexes[key.regular_expression] = frozenset(stored.topics)
+
+
+READERS: Final[
+    Mapping[type[Message], Callable[[StoredConsumerGroup, Message, bytes | None], None]]
+] = {
+    ConsumerGroupMetadataKey: _apply_epoch,
+    ConsumerGroupPartitionMetadataKey: _apply_topics,
+    ConsumerGroupMemberMetadataKey: _apply_member,
+    ConsumerGroupTargetAssignmentMetadataKey: _apply_target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey: _apply_target,
+    ConsumerGroupCurrentMemberAssignmentKey: _apply_current,
+    ConsumerGroupRegularExpressionKey: _apply_regex,
+}

@@ -1,0 +1,57 @@
+"""The transactional ids of a partition of `__transaction_state`, read back from its records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.coordinator.coordinator_partitions import StepwiseLoader
+from ottla.coordinator.transaction.transaction import Transaction
+from ottla.coordinator.transaction.transaction_records import (
+    read_transaction,
+    read_transactional_id,
+)
+from ottla.record.record_batch import Record, RecordBatch
+
+logger = logging.getLogger(__name__)
+
+IDS_IN_A_STEP: Final = 1000
+
+
+class TransactionLoader(StepwiseLoader):
+    """Collects the last value of each id.
+
+    A record that cannot be read is logged and left out: the other ids must not suffer from it.
+    """
+
+    def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
+        super().__init__(partition, source)
+        self._values: dict[str, bytes] = {}
+
+    def transactions(self) -> Iterator[tuple[str, Transaction]]:
+        """Every id with its last state."""
+        for transactional_id, value in self._values.items():
+            try:
+                yield transactional_id, read_transaction(value)
+            except Exception as error:
+                self.report(f"transactional id {transactional_id!r}", error)
+
+    def read_batch(self, batch: RecordBatch) -> None:
+        batch.verify()
+        records = [] if batch.is_control else list(batch.records())
+        self.record_count += max(1, len(records))
+        for record in records:
+            try:
+                self._apply(record)
+            except Exception as error:
+                self.report(f"record {record.offset}", error)
+
+    def _apply(self, record: Record) -> None:
+        transactional_id = read_transactional_id(record.key or b"")
+        if transactional_id is None:
+            logger.debug("Record %d has a key of another kind", record.offset)
+        elif record.value is None:
+            self._values.pop(transactional_id, None)
+        else:
+            self._values[transactional_id] = record.value

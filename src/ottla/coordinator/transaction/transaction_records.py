@@ -1,0 +1,92 @@
+"""Transactional ids as records of `__transaction_state`, with Kafka's keys and values.
+
+Version 1, which has fields for a new producer id, is written for ids whose producers follow
+transaction.version 2; else version 0, as Kafka does up to transaction.version 0. A record without
+a value deletes its id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.coordinator.transaction.transaction import EPOCH_BUMP, Transaction, TransactionState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from ottla.record.batch_builder import build_batch
+from ottla.structs import TopicPartition, by_topic
+
+KEY_VERSION: Final = 0
+FIRST_VALUE_VERSION: Final = 0
+VALUE_VERSION_WITH_BUMP: Final = 1
+
+
+def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
+    """The batch with the state of an id; a tombstone if it is dead."""
+    key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+    return build_batch([(now_ms, key, encode_transaction(transaction), ())])
+
+
+def encode_transaction(transaction: Transaction) -> bytes | None:
+    """The value of an id's record; None for one that is dead."""
+    if transaction.state is TransactionState.DEAD:
+        return None
+    bumps = transaction.client_version >= EPOCH_BUMP
+    version = VALUE_VERSION_WITH_BUMP if bumps else FIRST_VALUE_VERSION
+    return encode_versioned(_stored(transaction), version)
+
+
+def read_transactional_id(key: bytes) -> str | None:
+    """The id that a record is about; None if its key is of a newer kind."""
+    if int.from_bytes(key[:2], "big", signed=True) not in TransactionLogKey.versions:
+        return None
+    return decode_versioned(TransactionLogKey, key).transactional_id
+
+
+def read_transaction(value: bytes) -> Transaction:
+    """The state that a record has; CORRUPT_MESSAGE if no coordinator can have written it."""
+    stored = decode_versioned(TransactionLogValue, value)
+    try:
+        state = TransactionState(stored.transaction_status)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{stored.transaction_status} is no state of a transaction"
+        ) from None
+    return Transaction(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        timeout_ms=stored.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in stored.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        start_ms=stored.transaction_start_timestamp_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        client_version=stored.client_transaction_version,
+    )
+
+
+def _stored(transaction: Transaction) -> TransactionLogValue:
+    # Kafka has null where no transaction can be open.
+    is_empty = transaction.state is TransactionState.EMPTY
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        client_transaction_version=transaction.client_version,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=None
+        if is_empty
+        else [
+            PartitionsSchema(topic=topic, partition_ids=partitions)
+            for topic, partitions in by_topic(sorted(transaction.partitions)).items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )
