@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import os
 import resource
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -56,6 +57,10 @@ class BrokerCommand(Command):
             from ottla.runtime.disk import claim_shared_folder
 
             settings = server_settings(arguments)
+            if asks_for_jmx():
+                from ottla.cli.jmx_options import metrics_listener
+
+                settings |= metrics_listener(settings)
             adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
             config = BrokerConfig.parse({**settings, **adoption})
             if config.ottla_log_format == "json":
@@ -77,6 +82,11 @@ class BrokerCommand(Command):
             from ottla.cli.local_ports import in_use
 
             raise in_use(error) from error
+
+
+def asks_for_jmx() -> bool:
+    """Whether a variable of Kafka's start scripts is about JMX."""
+    return bool(os.environ.get("JMX_PORT") or os.environ.get("KAFKA_JMX_OPTS"))
 
 
 @contextmanager

@@ -109,8 +109,11 @@ class ClusterRun:
             self._stop()
 
     def _start(self) -> None:
+        from ottla.cli import jmx_options
         from ottla.cli.server_process import Child
 
+        if variables := jmx_options.given():
+            self._say(f"{' and '.join(variables)}: passed over, as servers cannot share a port")
         self.children.append(Child(self.layout.zookeeper))
         self._welcome(self.children[0])
         self.children += [Child(broker) for broker in self.layout.brokers]

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.connect_redrive import add_redrive_options, redrive
+from ottla.cli.jmx_options import note_metrics_at
 from ottla.cli.options import (
     add_bootstrap_server,
     add_flag,
@@ -78,6 +79,7 @@ class ConnectStandaloneCommand(Command):
                     terminal.note(f"error: {file}: {error.message}")
                     return NO_CONNECTOR
             terminal.note(f"connect: {len(connectors)} connectors run; REST API at {worker.url}")
+            note_metrics_at(worker.url)
             is_over.wait()
         return 0
 
@@ -104,6 +106,7 @@ class ConnectDistributedCommand(Command):
         is_over = threading.Event()
         with interruptible(is_over), ConnectWorker.distributed(properties) as worker:
             terminal.note(f"connect: a worker of {properties['group.id']} at {worker.url}")
+            note_metrics_at(worker.url)
             is_over.wait()
         return 0
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.jmx_options import metrics_listener
 from ottla.cli.options import add_flag, add_integer, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.table import Row, add_format, show_rows
@@ -110,7 +111,10 @@ class MirrorCommand(Command):
             raise UsageError("either a properties file or --demo must be given")
         if arguments.demo:
             return run_demo(terminal)
-        plan = parse_plan(load_properties(arguments.file))
+        properties = load_properties(arguments.file)
+        if not any(given):
+            properties |= metrics_listener(properties)
+        plan = parse_plan(properties)
         if arguments.clusters:
             plan = plan.into(arguments.clusters)
         if arguments.plan:

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.jmx_options import without_jmx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                env=without_jmx(),
                 # Ctrl-C comes to the whole process group; the order of stopping is ours.
                 process_group=0,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
+from ottla.cli.jmx_options import java_options
 from ottla.cli.local_ports import require_free
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class ZooKeeperServer:
         options.append(f"-Dlog4j2.configurationFile={log4j}")
         main_class = ENSEMBLE if is_ensemble else STANDALONE
         classes = class_path(jars, [*lines, *options])
+        options += java_options()
         return [str(program), *options, "-cp", classes, main_class, str(path)]
 
     def wait_until_ready(self) -> None:

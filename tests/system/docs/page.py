@@ -134,7 +134,7 @@ class Shell:
         """A command in a process group of its own, whose output can be read as it comes."""
         program = self.program(self.translated(command))
         if program[0] == "bash":
-            program[-1] = f"exec {program[-1]}"
+            program[-1] = f"exec env {program[-1]}"
         process = ForkedProcess(
             program,
             cwd=self.folder,
