@@ -14,7 +14,7 @@ import pytest
 from ottla.clients.consumer.positions import PositionValidator
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
-from ottla.controller.partition_state_machine import StoredStates
+from ottla.controller.stored_states import StoredStates
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets

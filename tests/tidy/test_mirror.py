@@ -99,7 +99,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/controller/test_controller.py",
         "the parts of the controller are tested by what it makes of events",
-        "controller/controller_context controller/controller_core",
+        "controller/controller_context controller/controller_core controller/orders_to_brokers "
+        "controller/partition_state_machine controller/replica_state_machine controller/statuses",
     ),
     Elsewhere(
         "tests/unit/server/handlers/test_transactions.py",
@@ -200,6 +201,21 @@ ELSEWHERE = (
         "the parts of a round are tested by what it leaves of a log",
         "extensions/cleaner/batch_filter extensions/cleaner/cleaned_segment "
         "extensions/cleaner/cleaned_transactions extensions/cleaner/offset_map",
+    ),
+    Elsewhere(
+        "tests/unit/metrics/test_exposition.py",
+        "pages are tested as clients read them, over HTTP",
+        "metrics/jolokia metrics/metrics_pages",
+    ),
+    Elsewhere(
+        "tests/unit/registry/test_session_tree.py",
+        "nodes are tested through the sessions that share them",
+        "registry/node_tree",
+    ),
+    Elsewhere(
+        "tests/unit/registry/test_zookeeper.py",
+        "the session and the watches of a broker, on a real ZooKeeper server",
+        "registry/node_watch registry/zookeeper_session",
     ),
     Elsewhere(
         "tests/unit/log",

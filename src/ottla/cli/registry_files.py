@@ -14,8 +14,9 @@ from kazoo.protocol.states import ZnodeStat
 
 from ottla.cli.command_error import CommandError
 from ottla.errors import KafkaError
-from ottla.registry.embedded import read_tree
-from ottla.registry.tree import NodeTree, NoNodeError, TreeNode
+from ottla.registry.journal import read_tree
+from ottla.registry.node_tree import NodeTree, TreeNode
+from ottla.registry.tree import NoNodeError
 from ottla.runtime.local_disk import LocalDisk
 
 REGISTRY = "registry"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.cli.terminal import Terminal
-    from ottla.controller.topic_store import EntityConfigs
+    from ottla.controller.entity_configs import EntityConfigs
 
 T = TypeVar("T")
 Users = dict[str, dict[str, int]]
@@ -233,7 +233,7 @@ async def _in_registry(arguments: Namespace, use: Callable[[EntityConfigs], Awai
 
     from ottla.cli.zookeeper_session import address, reachable
     from ottla.config.broker_config import BrokerConfig
-    from ottla.controller.topic_store import EntityConfigs
+    from ottla.controller.entity_configs import EntityConfigs
     from ottla.registry import paths
     from ottla.registry.tree import ensure_path
     from ottla.runtime import real_runtime

@@ -29,7 +29,7 @@ from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
-from ottla.metrics.exposition import MetricsPages
+from ottla.metrics.metrics_pages import MetricsPages
 from ottla.network.tls_context import client_context, server_context
 from ottla.runtime.host_name import canonical_host_name
 from ottla.security.http_guard import HttpGuard, local_host

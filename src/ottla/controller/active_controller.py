@@ -9,12 +9,14 @@ from typing import Final, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_feature import ActiveFeature, NewFeature
-from ottla.controller.broker_changes import BrokerChanges, IsrChanges
-from ottla.controller.broker_request_batch import OrdersToBrokers
+from ottla.controller.broker_changes import BrokerChanges
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.fenced_registry import EventQueue, FencedRegistry
+from ottla.controller.event_queue import EventQueue
+from ottla.controller.fenced_registry import FencedRegistry
+from ottla.controller.isr_changes import IsrChanges
 from ottla.controller.leader_balance import LeaderBalance
-from ottla.controller.partition_state_machine import elect_offline
+from ottla.controller.leader_election import elect_offline
+from ottla.controller.orders_to_brokers import OrdersToBrokers
 from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode
 from ottla.registry import paths

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
 
 from ottla.controller.controller_context import ControllerContext, PartitionReplica
+from ottla.controller.orders_to_brokers import OrdersToBrokers
 from ottla.errors import ErrorCode
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
-    BrokerEndPoints,
     MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
 )
-
-# How the controller talks to brokers: the three requests that Kafka's controller sends.
-
-
-OnAnswer = Callable[[Mapping[TopicPartition, ErrorCode]], object]
-
-
-class OrdersToBrokers(Protocol):
-    """Requests of the controller to the brokers of the cluster, in order for each broker.
-
-    A broker that was added is tried until it answers. One that was removed is sent nothing more,
-    and its unanswered requests are dropped. The controller's own broker is called directly, and
-    has answered a short order before the call returns.
-    """
-
-    def add_broker(self, broker: BrokerEndPoints) -> None:
-        """The broker has registered; with a new epoch it is a new process of the same id."""
-        ...
-
-    def remove_broker(self, broker_id: int) -> None:
-        """The broker's registration is gone."""
-        ...
-
-    def leader_and_isr(
-        self,
-        controller_epoch: int,
-        broker_id: int,
-        states: Sequence[PartitionState],
-        brokers: Sequence[Node],
-        on_answer: OnAnswer,
-    ) -> None:
-        """The broker has a replica of these partitions: it leads or follows as they say.
-
-        `brokers` says where the leaders are. A partition whose log directory has failed is
-        answered with KAFKA_STORAGE_ERROR.
-        """
-        ...
-
-    def stop_replica(
-        self,
-        controller_epoch: int,
-        broker_id: int,
-        partitions: Sequence[StopReplicaPartition],
-        on_answer: OnAnswer,
-    ) -> None:
-        """The broker gives these partitions up."""
-        ...
-
-    def update_metadata(
-        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
-    ) -> None:
-        """The broker must tell this to its clients."""
-        ...
-
-    async def settle(self) -> None:
-        """Wait until the controller's own broker has carried out what it was sent."""
-        ...
-
 
 OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 

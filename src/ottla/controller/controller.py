@@ -16,18 +16,18 @@ from typing import TypeVar
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_controller import ActiveController
 from ottla.controller.active_feature import NewFeature
-from ottla.controller.broker_request_batch import OrdersToBrokers
 from ottla.controller.controller_context import ControllerContext
-from ottla.controller.fenced_registry import (
+from ottla.controller.controller_election import (
     ControllerEpoch,
     ControllerMovedError,
-    EventQueue,
-    FencedRegistry,
     current_controller,
     elect_controller,
     give_up_control,
 )
-from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, RequestedTopic
+from ottla.controller.event_queue import EventQueue
+from ottla.controller.fenced_registry import FencedRegistry
+from ottla.controller.orders_to_brokers import OrdersToBrokers
+from ottla.controller.requested_topic import CreatedTopic, MorePartitions, RequestedTopic
 from ottla.controller.topic_changes import Admit, free
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_request_batch import (
-    BrokerRequestBatch,
-    OnBrokerAnswer,
-    OrdersToBrokers,
-)
+from ottla.controller.broker_request_batch import BrokerRequestBatch, OnBrokerAnswer
 from ottla.controller.controller_context import ControllerContext
+from ottla.controller.entity_configs import EntityConfigs
 from ottla.controller.fenced_registry import FencedRegistry
-from ottla.controller.partition_state_machine import (
-    PartitionStateMachine,
-    ReplicaStateMachine,
-    StoredStates,
-)
+from ottla.controller.orders_to_brokers import OrdersToBrokers
+from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.replica_state_machine import ReplicaStateMachine
+from ottla.controller.stored_states import StoredStates
 from ottla.controller.topic_deletion import TopicDeletion
-from ottla.controller.topic_store import EntityConfigs, TopicStore
+from ottla.controller.topic_store import TopicStore
 from ottla.runtime import Runtime
 
 

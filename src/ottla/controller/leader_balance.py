@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.partition_state_machine import elect_preferred, elect_unclean
+from ottla.controller.leader_election import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete

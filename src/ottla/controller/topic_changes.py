@@ -11,22 +11,24 @@ from typing import Final, TypeVar
 from ottla.controller.broker_registration import random_uuid
 from ottla.controller.controller_context import TopicContext
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.partition_state_machine import elect_offline
-from ottla.controller.topic_assignment import (
+from ottla.controller.entity_configs import TOPICS
+from ottla.controller.leader_election import elect_offline
+from ottla.controller.racks import Assignment
+from ottla.controller.requested_topic import (
     INTERNAL_TOPIC_PLANS,
-    MAX_PARTITIONS_PER_REQUEST,
-    Assignment,
     CreatedTopic,
     MorePartitions,
     RequestedTopic,
+    check_new_topic,
+    plan_assignment,
+)
+from ottla.controller.topic_assignment import (
+    MAX_PARTITIONS_PER_REQUEST,
     assign_more_partitions,
     check_assignment,
-    check_new_topic,
     check_partition_count,
-    plan_assignment,
-    refuse_internal,
 )
-from ottla.controller.topic_store import TOPICS
+from ottla.controller.topic_names import refuse_internal
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_files import validate_topic_name
 from ottla.registry import paths

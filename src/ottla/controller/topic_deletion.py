@@ -13,14 +13,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from ottla.controller.broker_request_batch import BrokerRequestBatch
-from ottla.controller.controller_context import (
-    ControllerContext,
-    PartitionReplica,
-    PartitionStatus,
-    ReplicaStatus,
-)
-from ottla.controller.partition_state_machine import PartitionStateMachine, ReplicaStateMachine
-from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicStore
+from ottla.controller.controller_context import ControllerContext, PartitionReplica
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
+from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.replica_state_machine import ReplicaStateMachine
+from ottla.controller.statuses import PartitionStatus, ReplicaStatus
+from ottla.controller.topic_store import TopicStore
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.tree import RegistryError, RegistryFailedError
 from ottla.structs import TopicPartition

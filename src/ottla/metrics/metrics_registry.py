@@ -308,9 +308,6 @@ class Reading(NamedTuple):
     value: Value
 
 
-# MBeans that threads fill, beside the loop that shows them.
-
-
 class BeanKind(NamedTuple):
     """A type of MBeans of Kafka's library, and what each of them has.
 

@@ -233,9 +233,6 @@ class Timer:
         self.meter.tick()
 
 
-# The statistics of Kafka's clients: over two samples of `metrics.sample.window.ms` each.
-
-
 class WindowedRate:
     """How fast a number grows, in units a second, over the present window and the last ones."""
 

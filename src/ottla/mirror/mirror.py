@@ -33,7 +33,7 @@ from ottla.runtime.io_thread import Condition, Event, IoThread, Lock
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.metrics.exposition import MetricsServer
+    from ottla.metrics.metrics_pages import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -622,7 +622,7 @@ class MirrorMetrics:
 
     async def _begin(self, end_point: MetricsEndPoint) -> MetricsServer:
         try:
-            from ottla.metrics.exposition import MetricsServer
+            from ottla.metrics.metrics_pages import MetricsServer
         except ImportError as error:
             raise package_missing(error) from None
 

@@ -308,9 +308,6 @@ def decode_offset(path: str, data: bytes) -> int:
         raise unreadable(path, data) from None
 
 
-# /feature: the levels of features that are in force in the cluster, as Kafka keeps them there.
-
-
 FEATURE: Final = "/feature"
 VERSION: Final = 2
 ENABLED: Final = 1
@@ -334,9 +331,6 @@ def decode_features(data: bytes) -> dict[str, int]:
         raise KafkaError(
             ErrorCode.FEATURE_UPDATE_FAILED, f"{FEATURE} cannot be read: {data[:200]!r}"
         ) from error
-
-
-# What tools and brokers ask of the controller by writing a node, as Kafka's JSON.
 
 
 def encode_reassignments(targets: Mapping[TopicPartition, Iterable[int]]) -> bytes:

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
 
-from ottla.controller.broker_request_batch import OnAnswer
+from ottla.controller.orders_to_brokers import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Scheduler

@@ -22,7 +22,7 @@ from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.sasl_config import sasl_key_of
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
+from ottla.controller.entity_configs import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.change_notifications import ChangeNotifications

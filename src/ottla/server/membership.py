@@ -52,7 +52,8 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
         directory = f"{config.log_dirs[0].rstrip('/')}/{REGISTRY_DIRECTORY}"
         return EmbeddedRegistry(runtime, directory)
     # Only here: kazoo costs a broker without ZooKeeper neither time nor memory.
-    from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
+    from ottla.registry.zookeeper import ZooKeeperRegistry
+    from ottla.registry.zookeeper_session import ZooKeeperSettings
 
     ssl = config.zookeeper_ssl
     tls = None if ssl is None else ClientTls(ssl, "zookeeper.ssl").current_thread

@@ -52,7 +52,7 @@ from ottla.structs import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.controller.broker_request_batch import OnAnswer
+    from ottla.controller.orders_to_brokers import OnAnswer
     from ottla.network.node_connection import NodeConnection
     from ottla.runtime import Runtime
     from ottla.server.controller_orders import OrdersToOwnBroker

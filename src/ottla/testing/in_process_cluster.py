@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from ottla.registry.tree import SessionTree
+from ottla.registry.session_tree import SessionTree
 from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import IoThread
 from ottla.server.broker import Broker

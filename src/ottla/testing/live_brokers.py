@@ -18,12 +18,12 @@ from ottla.clients.consumer.consumer_record import (
     TimestampType,
 )
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.consumer_protocol import decode_assignment
 from ottla.record.record_batch import batches
-from ottla.registry.tree import SessionTree, TreeRegistry
+from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.runtime import (
     DiskLock,
     File,

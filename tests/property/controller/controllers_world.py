@@ -17,7 +17,8 @@ from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.reassignment import PartitionReassigner
 from ottla.registry import paths
-from ottla.registry.tree import SessionState, WriteKind
+from ottla.registry.node_tree import WriteKind
+from ottla.registry.tree import SessionState
 from ottla.registry.znodes import TopicNode, decode_partition_state
 from ottla.structs import EndPoint, LeaderAndIsr, TopicPartition
 from ottla.testing.simulation.world import SimulatedProcess, World

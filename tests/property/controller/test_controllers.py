@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from controllers_world import SESSION_MS, ControllersWorld, Member
 
-from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.controller.requested_topic import MorePartitions, RequestedTopic
 from ottla.extensions.moves.reassignment import alter_reassignments, list_reassignments
 from ottla.registry import paths
 from ottla.registry.tree import Create, NodeExistsError

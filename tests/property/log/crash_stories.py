@@ -105,7 +105,7 @@ class RegistryStory:
         self.notes: Notes[list[Tree]] = Notes()
         self.notes.add(0, [{}])
         tree: Tree = {}
-        with patch("ottla.registry.embedded.COMPACTION_BYTES", 600):
+        with patch("ottla.registry.journal.COMPACTION_BYTES", 600):
             registry = EmbeddedRegistry(self.runtime, "/data/registry")
             self.runtime.scheduler.run(registry.start())
             for number in range(steps):

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
 from ottla.controller.broker_registration import broker_node
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.controller.topic_changes import TopicChanges
 from ottla.registry import paths
 from ottla.structs import EndPoint, TopicPartition

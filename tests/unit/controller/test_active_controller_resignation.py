@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError, Set
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, register_broker
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.znodes import encode_log_dir_event

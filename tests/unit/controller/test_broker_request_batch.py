@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.controller_context import PartitionReplica
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.structs import NO_EPOCH, BrokerEndPoints, EndPoint, Node, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.controller.requested_topic import MorePartitions, RequestedTopic
 from ottla.controller.topic_changes import PARTITIONS_AT_ONCE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.znodes import TopicNode

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError, SessionEndedError

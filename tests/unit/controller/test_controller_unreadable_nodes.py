@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.partition_state_machine import PartitionStateMachine
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.controller.topic_changes import TopicChanges
-from ottla.controller.topic_store import TOPICS, EntityConfigs
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry

@@ -1,130 +1,159 @@
-"""One turn after the other."""
+"""Writes of one controller: in batches, fenced, and the node that names it given back."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, elect_controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.controller.controller_election import (
+    ControllerEpoch,
+    ControllerMovedError,
+    elect_controller,
+    give_up_control,
+)
+from ottla.controller.fenced_registry import MAX_BYTES, MAX_OPERATIONS, FencedRegistry, batches
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.znodes import encode_epoch
+from ottla.registry.tree import BadVersionError, Create, Set
+from ottla.registry.znodes import encode_controller, encode_epoch
 from ottla.testing import mock_runtime
 
 
+class Elected:
+    """A registry in which broker 1 is the controller."""
+
+    def __init__(self) -> None:
+        self.runtime = mock_runtime()
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.epoch = self.run(self._elect())
+
+    def run(self, coroutine):
+        return self.runtime.scheduler.run(coroutine)
+
+    async def _elect(self) -> ControllerEpoch:
+        await self.registry.start()
+        epoch = await elect_controller(self.registry, 1, 0)
+        assert epoch is not None
+        return epoch
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self.run(self.registry.set(path, data, -1))
+
+    @property
+    def has_controller(self) -> bool:
+        return self.run(self.registry.exists(paths.CONTROLLER)) is not None
+
+    def give_up(self, broker_id: int = 1) -> None:
+        self.run(give_up_control(self.registry, broker_id, self.epoch))
+
+
 @pytest.fixture
-def world():
-    """A runtime and a queue that notes what failed."""
-    runtime, failures = mock_runtime(), []
-    queue = EventQueue(runtime, lambda name, error: failures.append((name, str(error))))
-    return runtime, queue, failures
+def elected() -> Elected:
+    return Elected()
 
 
-def test_turns_are_taken_one_by_one_in_their_order(world):
-    """Also where one waits for something in the middle."""
-    runtime, queue, _ = world
-    seen = []
-
-    async def turn(name: str) -> str:
-        seen.append(f"{name} begins")
-        await asyncio.sleep(0)
-        seen.append(f"{name} ends")
-        return name
-
-    async def both() -> list[str]:
-        queue.put("a", lambda: turn("a"))
-        return [await queue.submit("b", lambda: turn("b"))]
-
-    assert runtime.scheduler.run(both()) == ["b"]
-    assert seen == ["a begins", "a ends", "b begins", "b ends"]
+def group(count: int, size: int) -> list[Set]:
+    """Some operations that belong together, of so many bytes each."""
+    return [Set("/p", b"x" * (size - 2), -1)] * count
 
 
-def test_controller_epochs_that_are_used_up_are_an_error_that_says_so():
-    """A request cannot carry a larger one, so that no broker would ever hear of the controller."""
-    runtime = mock_runtime()
-    registry = EmbeddedRegistry(runtime, "/data/registry")
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([], []),
+        ([group(MAX_OPERATIONS, 2)], [1]),
+        ([group(MAX_OPERATIONS - 1, 2), group(1, 2)], [2]),
+        ([group(MAX_OPERATIONS - 1, 2), group(2, 2)], [1, 1]),
+        ([group(1, MAX_BYTES - 9), group(1, 9)], [2]),
+        ([group(1, MAX_BYTES - 9), group(1, 10)], [1, 1]),
+        ([group(1, 2 * MAX_BYTES), group(1, 2)], [1, 1]),
+        ([group(100, 2)] * 5, [2, 2, 1]),
+        ([group(1, 2)] * 3, [3]),
+    ],
+)
+def test_requests_are_as_few_as_their_limits_allow(groups, expected):
+    """A group is never divided, also where it alone is beyond a limit."""
+    packed = list(batches(groups))
 
-    async def elect(last: int) -> ControllerEpoch | None:
-        await registry.set(paths.CONTROLLER_EPOCH, encode_epoch(last), -1)
-        return await elect_controller(registry, 1, 0)
-
-    async def begin() -> None:
-        await registry.start()
-        await registry.create(paths.CONTROLLER_EPOCH, encode_epoch(0))
-
-    runtime.scheduler.run(begin())
-    with pytest.raises(KafkaError, match="no epoch is left"):
-        runtime.scheduler.run(elect(2**31 - 1))
-    epoch = runtime.scheduler.run(elect(2**31 - 2))
-    assert epoch is not None
-    assert epoch.epoch == 2**31 - 1
-
-
-def test_event_that_waits_already_is_not_added_again(world):
-    """One look at the registry is as good as two."""
-    runtime, queue, _ = world
-    seen = []
-
-    async def look() -> None:
-        seen.append("looked")
-
-    queue.put_once("look", look)
-    queue.put_once("look", look)
-    runtime.scheduler.run_ready()
-
-    assert seen == ["looked"]
-    assert queue.is_idle
+    assert [len(batch) for batch in packed] == expected
+    assert [each for batch in packed for each in batch] == groups
 
 
-def test_what_is_dropped_is_said_to_whoever_waits(world):
-    """NOT_CONTROLLER: another broker may do it."""
-    runtime, queue, _ = world
+def test_write_that_only_a_version_refuses_is_no_end_of_the_epoch(elected):
+    """Somebody else has written the node; the controller is the controller still."""
+    elected.run(elected.registry.create("/p", b""))
+    fenced = FencedRegistry(elected.registry, elected.epoch)
 
-    async def never() -> None:
-        raise AssertionError("it was dropped")
-
-    async def wait() -> None:
-        task = asyncio.ensure_future(queue.submit("never", never))
-        await asyncio.sleep(0)
-        queue.clear()
-        await task
-
-    with pytest.raises(KafkaError) as caught:
-        runtime.scheduler.run(wait())
-    assert caught.value.error is ErrorCode.NOT_CONTROLLER
+    with pytest.raises(BadVersionError):
+        elected.run(fenced.write(Set("/p", b"mine", 7)))
 
 
-def test_event_whose_end_cannot_be_noted_does_not_end_the_queue(world):
-    """A broker's metrics once could have stopped its controller."""
-    runtime, queue, _ = world
-    seen = []
+def test_write_after_another_election_is_the_end_of_the_epoch(elected):
+    """Nothing of it is done."""
+    elected.overwrite(paths.CONTROLLER_EPOCH, encode_epoch(9))
+    fenced = FencedRegistry(elected.registry, elected.epoch)
 
-    async def look(name: str) -> None:
-        seen.append(name)
-
-    def broken(name: str, waited_ms: int, took_ms: int) -> None:
-        raise ValueError("a bug")
-
-    queue.on_event = broken
-    queue.put("first", lambda: look("first"))
-    queue.put("second", lambda: look("second"))
-    runtime.scheduler.run_ready()
-
-    assert seen == ["first", "second"]
-    assert queue.is_idle
+    with pytest.raises(ControllerMovedError):
+        elected.run(fenced.write(Create("/p", b"")))
+    assert elected.run(elected.registry.exists("/p")) is None
 
 
-def test_failure_that_nobody_waits_for_is_reported(world):
-    """And the next turn is taken all the same."""
-    runtime, queue, failures = world
+def test_only_the_group_that_is_to_blame_is_refused(elected):
+    """The others of its request are written."""
+    fenced = FencedRegistry(elected.registry, elected.epoch)
+    wishes = [[Create(f"/{name}", b"")] for name in "abc"]
+    elected.run(elected.registry.create("/b", b""))
 
-    async def fail() -> None:
-        raise ValueError("broken")
+    outcomes = elected.run(fenced.write_each(wishes))
 
-    queue.put("first", fail)
-    queue.put("second", fail)
-    runtime.scheduler.run_ready()
+    assert [isinstance(outcome, list) for outcome in outcomes] == [True, False, True]
+    assert set(elected.run(elected.registry.children("/"))) >= {"a", "b", "c"}
 
-    assert failures == [("first", "broken"), ("second", "broken")]
+
+@pytest.mark.parametrize(
+    ("data", "remains"),
+    [
+        (encode_controller(1, 0), False),
+        (encode_controller(2, 0), True),
+        (b"{spoilt", False),
+    ],
+)
+def test_controller_that_gives_up_removes_only_its_own_node(elected, data, remains):
+    """An unreadable one of its own session goes, too: nobody else could remove it."""
+    elected.overwrite(paths.CONTROLLER, data)
+    elected.give_up()
+
+    assert elected.has_controller is remains
+
+
+def test_unreadable_node_of_another_session_stays(elected):
+    """It may be a successor's."""
+
+    async def replace() -> None:
+        await elected.registry.delete(paths.CONTROLLER)
+        await elected.registry.create(paths.CONTROLLER, b"{spoilt")
+
+    elected.run(replace())
+    elected.give_up()
+
+    assert elected.has_controller
+
+
+def test_controller_whose_epoch_is_over_removes_nothing(elected):
+    """The node may be that of its own next election."""
+    elected.overwrite(paths.CONTROLLER_EPOCH, encode_epoch(9))
+    elected.give_up()
+
+    assert elected.has_controller
+
+
+def test_epoch_that_was_overwritten_is_taken_from_the_number_of_elections(elected, caplog):
+    """Each election writes the node once, so that no two controllers get the same."""
+    elected.overwrite(paths.CONTROLLER_EPOCH, b"spoilt")
+    version = elected.run(elected.registry.get(paths.CONTROLLER_EPOCH))[1].version
+    elected.give_up()
+    elected.run(elected.registry.delete(paths.CONTROLLER))
+
+    epoch = elected.run(elect_controller(elected.registry, 2, 0))
+
+    assert epoch.epoch == version + 1
+    assert f"epoch {version + 1} comes next" in caplog.text

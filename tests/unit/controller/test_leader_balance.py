@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.znodes import encode_preferred_elections

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.controller_context import PartitionReplica, ReplicaAssignment, TopicContext
-from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.controller.requested_topic import MorePartitions, RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.structs import TopicPartition

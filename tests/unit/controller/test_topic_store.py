@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.controller.topic_assignment import RequestedTopic
-from ottla.controller.topic_store import CLIENT_METRICS, TOPICS, EntityConfigs
+from ottla.controller.entity_configs import CLIENT_METRICS, TOPICS, EntityConfigs
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.registry import paths
 from ottla.registry.tree import Create, create_or_set
 from ottla.registry.znodes import TopicNode, encode_config

@@ -9,14 +9,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.metrics.exposition import (
-    BeanPattern,
-    Naming,
-    _properties,
-    finite,
-    prometheus_text,
-    read_beans,
-)
+from ottla.metrics.exposition import Naming, prometheus_text
+from ottla.metrics.jolokia import BeanPattern, _properties, finite, read_beans
 from ottla.metrics.metrics_registry import (
     BeanKind,
     Beans,

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.embedded import EmbeddedRegistry, read_tree
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.journal import read_tree
 from ottla.registry.tree import (
     BadVersionError,
     NoNodeError,
@@ -278,7 +279,7 @@ def test_tools_read_the_tree_beside_the_broker(world, monkeypatch):
 
 def test_tools_read_a_tree_that_was_folded_into_a_snapshot(world, monkeypatch):
     """Ephemeral nodes are shown beside those of the snapshot and of what follows it."""
-    monkeypatch.setattr("ottla.registry.embedded.COMPACTION_BYTES", 100)
+    monkeypatch.setattr("ottla.registry.journal.COMPACTION_BYTES", 100)
     world.run(world.registry.create("/a", b""))
     world.run(world.registry.create("/a/mine", b"", ephemeral=True))
     for number in range(20):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.registry.tree import (
     BadVersionError,
     Check,
@@ -20,14 +21,13 @@ from ottla.registry.tree import (
     Registry,
     RegistryError,
     RegistryFailedError,
-    SessionTree,
     Set,
-    TreeRegistry,
     create_or_set,
     delete_tree,
     ensure_path,
 )
-from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry
+from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime import Runtime, real_runtime
 
 Scenario = Callable[[Registry], Awaitable[None]]

@@ -27,7 +27,8 @@ from ottla.registry.tree import (
     SessionState,
     Set,
 )
-from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry
+from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime import real_runtime
 
 LIMIT_S = 100

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import Request
 from ottla.registry.embedded import EmbeddedRegistry

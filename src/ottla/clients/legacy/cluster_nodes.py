@@ -9,7 +9,8 @@ from ottla.config.zookeeper_config import parse_connect
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry
 from ottla.registry.znodes import BrokerNode, TopicNode, decode_partition_state
-from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry
+from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.structs import NO_LEADER, Node
 
 if TYPE_CHECKING:

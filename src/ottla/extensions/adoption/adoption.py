@@ -18,9 +18,10 @@ from uuid import UUID
 
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.broker_registration import random_uuid
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.log_dir_contents import check_with_registry, reserve_ids_before
-from ottla.controller.topic_assignment import offsets_topic
-from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
+from ottla.controller.requested_topic import offsets_topic
+from ottla.controller.topic_store import TopicReader
 from ottla.errors import ConfigError
 from ottla.extensions.adoption.kraft_metadata import KraftMetadata, read_kraft_metadata
 from ottla.server.extension import Extension

@@ -28,12 +28,12 @@ from ottla.security.http_guard import HttpGuard, local_host
 try:
     from aiohttp import web
 
-    from ottla.metrics.exposition import (
+    from ottla.metrics.exposition import Naming
+    from ottla.metrics.metrics_pages import (
         BACKLOG,
         MAX_BODY_BYTES,
         STOP_TIMEOUT_S,
         MetricsPages,
-        Naming,
         process_text,
     )
 except ImportError as error:

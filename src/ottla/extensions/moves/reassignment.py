@@ -15,7 +15,7 @@ from ottla.controller.active_feature import ActiveFeature
 from ottla.controller.controller import Controller
 from ottla.controller.controller_context import PartitionReplica, ReplicaAssignment
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.partition_state_machine import (
+from ottla.controller.leader_election import (
     Candidates,
     elect_offline,
     elect_reassigned,
@@ -24,10 +24,7 @@ from ottla.controller.partition_state_machine import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
-from ottla.registry.znodes import (
-    decode_reassignments,
-    encode_reassignments,
-)
+from ottla.registry.znodes import decode_reassignments, encode_reassignments
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from ottla.config.config_type import ConfigType
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.topic_store import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
+from ottla.controller.entity_configs import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_files import validate_topic_name
 from ottla.network.connection import RequestContext

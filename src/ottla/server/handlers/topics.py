@@ -19,12 +19,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ottla.controller.controller import Controller
-from ottla.controller.topic_assignment import (
-    CreatedTopic,
-    MorePartitions,
-    RequestedTopic,
-    refuse_internal,
-)
+from ottla.controller.requested_topic import CreatedTopic, MorePartitions, RequestedTopic
+from ottla.controller.topic_names import refuse_internal
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.log.log_files import validate_topic_name
 from ottla.network.connection import RequestContext

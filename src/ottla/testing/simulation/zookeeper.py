@@ -13,23 +13,21 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.registry.node_tree import NodeTree
+from ottla.registry.session_tree import SessionTree, TreeSession, WatchKind
 from ottla.registry.tree import (
     ANY_VERSION,
     CallbackWatch,
     Create,
     Delete,
-    NodeTree,
     Operation,
     RegistryError,
     RegistryFailedError,
     SessionEndedError,
     SessionState,
-    SessionTree,
     Set,
     Stat,
-    TreeSession,
     Watch,
-    WatchKind,
 )
 from ottla.runtime.scheduler import Timer
 from ottla.testing.simulation.network import StreamEnd

@@ -19,13 +19,8 @@ from ottla.protocol.produce import (
 )
 from ottla.record.record_batch import RecordBatch
 from ottla.registry import paths
-from ottla.registry.tree import (
-    NoNodeError,
-    SessionTree,
-    TreeRegistry,
-    delete_tree,
-    ensure_path,
-)
+from ottla.registry.session_tree import SessionTree, TreeRegistry
+from ottla.registry.tree import NoNodeError, delete_tree, ensure_path
 from ottla.registry.znodes import BrokerNode, TopicNode, encode_partition_state
 from ottla.structs import LeaderAndIsr
 from ottla.testing import MockRuntime

@@ -31,14 +31,8 @@ from ottla.protocol.list_offsets import (
 )
 from ottla.protocol.metadata import MetadataRequest
 from ottla.registry import paths
-from ottla.registry.tree import (
-    RegistryFailedError,
-    SessionState,
-    TreeRegistry,
-    Watch,
-    delete_tree,
-    ensure_path,
-)
+from ottla.registry.session_tree import TreeRegistry
+from ottla.registry.tree import RegistryFailedError, SessionState, Watch, delete_tree, ensure_path
 from ottla.registry.znodes import BrokerNode, ConsumerRegistration
 from ottla.runtime.scheduler import pause
 from ottla.structs import Node

@@ -11,8 +11,9 @@ from broker_world import LOG_DIR, BrokerWorld
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.log_dir_contents import reserve_producer_ids
-from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
+from ottla.controller.topic_store import TopicReader
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.extensions.adoption.adoption import Adoption

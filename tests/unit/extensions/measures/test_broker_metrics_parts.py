@@ -23,7 +23,8 @@ from ottla.metrics.metrics_registry import Kind, MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
-from ottla.registry.zookeeper import ZooKeeperRegistry, ZooKeeperSettings
+from ottla.registry.zookeeper import ZooKeeperRegistry
+from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.replication.replica_stats import TopicStats
 from ottla.structs import Node, TopicPartition
 from ottla.testing import mock_runtime

@@ -13,7 +13,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.extensions.measures.health import why_not_ready
 from ottla.extensions.measures.metrics_listener import MetricsListener
-from ottla.metrics.exposition import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
+from ottla.metrics.metrics_pages import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.tls_context import LOOK_MS, ListenerTls
 from ottla.runtime import SocketNetwork

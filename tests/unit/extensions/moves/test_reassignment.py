@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from controller_world import ControllerWorld
 
-from ottla.controller.topic_assignment import RequestedTopic
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.extensions.moves.reassignment import (
     PartitionReassigner,

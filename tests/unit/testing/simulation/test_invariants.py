@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.registry.tree import NodeTree
+from ottla.registry.node_tree import NodeTree
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.invariants import Watcher
 

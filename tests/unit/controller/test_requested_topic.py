@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import offsets_topic, transactions_topic
+from ottla.controller.requested_topic import offsets_topic, transactions_topic
 
 ZOOKEEPER = {"zookeeper.connect": "here:2181"}
 GIVEN = {"offsets.topic.replication.factor": 3, "transaction.state.log.replication.factor": 3}

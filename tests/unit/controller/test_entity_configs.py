@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import RequestedTopic
-from ottla.controller.topic_store import TOPICS
+from ottla.controller.entity_configs import TOPICS
+from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, RegistryFailedError

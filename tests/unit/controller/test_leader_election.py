@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.partition_state_machine import (
+from ottla.controller.leader_election import (
     Candidates,
     elect_for_shutdown,
     elect_offline,

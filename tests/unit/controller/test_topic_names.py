@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import refuse_collision, refuse_internal
+from ottla.controller.topic_names import refuse_collision, refuse_internal
 from ottla.errors import KafkaError
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ottla.controller.fenced_registry import EventQueue
+from ottla.controller.event_queue import EventQueue
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import mock_runtime
 

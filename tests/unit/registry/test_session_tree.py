@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.registry.tree import (
     Create,
     NodeExistsError,
     NoNodeError,
     RegistryFailedError,
     SessionState,
-    SessionTree,
-    TreeRegistry,
 )
 from ottla.testing import MockRuntime, mock_runtime
 

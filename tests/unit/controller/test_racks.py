@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ottla.controller.topic_assignment import alternate_racks, assign_over_racks, known_racks
+from ottla.controller.racks import alternate_racks, assign_over_racks
+from ottla.controller.topic_assignment import known_racks
 
 SIX = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from ottla.errors import KafkaError
-from ottla.registry import embedded as journal_module
-from ottla.registry.embedded import (
+from ottla.registry import journal as journal_module
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.journal import (
     JOURNAL_MAGIC,
-    EmbeddedRegistry,
     decode_snapshot,
     decode_writes,
     encode_snapshot,
@@ -18,7 +18,7 @@ from ottla.registry.embedded import (
     frame,
     unframe,
 )
-from ottla.registry.tree import NodeTree, Write, WriteKind
+from ottla.registry.node_tree import NodeTree, Write, WriteKind
 from ottla.testing import mock_runtime
 
 JOURNAL = "/data/registry/journal"

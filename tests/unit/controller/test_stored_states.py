@@ -7,10 +7,11 @@ import json
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.controller_context import PartitionReplica, PartitionStatus, ReplicaStatus
-from ottla.controller.fenced_registry import ControllerMovedError
-from ottla.controller.topic_assignment import RequestedTopic
-from ottla.controller.topic_store import TOPICS
+from ottla.controller.controller_context import PartitionReplica
+from ottla.controller.controller_election import ControllerMovedError
+from ottla.controller.entity_configs import TOPICS
+from ottla.controller.requested_topic import RequestedTopic
+from ottla.controller.statuses import PartitionStatus, ReplicaStatus
 from ottla.registry import paths
 from ottla.registry.tree import create_or_set
 from ottla.registry.znodes import TopicNode

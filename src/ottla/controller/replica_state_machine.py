@@ -1,0 +1,118 @@
+"""The states of replicas: moved from one to the next, and their brokers informed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ottla.controller.broker_request_batch import BrokerRequestBatch
+from ottla.controller.controller_context import ControllerContext, PartitionReplica
+from ottla.controller.leader_election import without_replica
+from ottla.controller.statuses import REPLICA_PREDECESSORS, ReplicaStatus
+from ottla.controller.stored_states import StoredStates
+from ottla.structs import LeaderAndIsr, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaStateMachine:
+    """The only class that changes the statuses of replicas."""
+
+    def __init__(
+        self, context: ControllerContext, states: StoredStates, batch: BrokerRequestBatch
+    ) -> None:
+        self.context = context
+        self.states = states
+        self.batch = batch
+
+    def load(self) -> None:
+        """Set the statuses of all replicas, as a newly elected controller finds them.
+
+        Those on dead brokers get a status that makes a deletion wait for them.
+        """
+        context = self.context
+        for replica in context.replicas_of(context.all_partitions()):
+            is_online = context.is_online(*replica)
+            context.replica_statuses[replica] = (
+                ReplicaStatus.ONLINE if is_online else ReplicaStatus.DELETION_INELIGIBLE
+            )
+
+    def start_new(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Create new replicas: they follow the leader, if there is one already."""
+        for replica in self._move(replicas, ReplicaStatus.NEW):
+            if self.context.state(replica.topic_partition) is not None:
+                self.batch.add_leader_and_isr((replica.broker_id,), replica.topic_partition, True)
+
+    def bring_online(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Their brokers live: they are told who leads, unless they have just been told."""
+        statuses, context = self.context.replica_statuses, self.context
+        before = {replica: statuses.get(replica) for replica in replicas}
+        for replica in self._move(before, ReplicaStatus.ONLINE):
+            topic_partition, broker_id = replica
+            if (
+                before[replica] is not ReplicaStatus.NEW
+                and context.state(topic_partition) is not None
+                and not context.is_to_be_deleted(topic_partition)
+            ):
+                self.batch.add_leader_and_isr((broker_id,), topic_partition)
+
+    async def take_offline(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Their brokers are dead or must give them up: they are no longer in sync."""
+        context = self.context
+        gone: dict[TopicPartition, list[int]] = {}
+        for replica in self._move(replicas, ReplicaStatus.OFFLINE):
+            self.batch.add_stop_replica(replica, delete=False)
+            if not context.is_to_be_deleted(replica.topic_partition):
+                gone.setdefault(replica.topic_partition, []).append(replica.broker_id)
+
+        def shrink(partition: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
+            changed = without_replica(state, gone[partition])
+            is_same = (changed.leader, changed.isr) == (state.leader, state.isr)
+            return None if is_same else changed
+
+        for partition in await self.states.change(gone, shrink):
+            others = [
+                broker_id
+                for broker_id in context.reachable_replicas(partition)
+                if broker_id not in gone[partition]
+            ]
+            self.batch.add_leader_and_isr(others, partition)
+        self.batch.add_metadata(gone)
+
+    def start_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Tell their brokers to delete them."""
+        for replica in self._move(replicas, ReplicaStatus.DELETION_STARTED):
+            self.batch.add_stop_replica(replica, delete=True)
+
+    def end_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Their brokers have deleted them."""
+        self._move(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
+
+    def postpone_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Their brokers cannot delete them now."""
+        self._move(replicas, ReplicaStatus.DELETION_INELIGIBLE)
+
+    def forget(self, replicas: Iterable[PartitionReplica]) -> None:
+        """They no longer exist."""
+        for replica in self._move(replicas, ReplicaStatus.NON_EXISTENT):
+            del self.context.replica_statuses[replica]
+
+    def _move(
+        self, replicas: Iterable[PartitionReplica], target: ReplicaStatus
+    ) -> list[PartitionReplica]:
+        """Change the status where the transition is allowed; returns those changed."""
+        predecessors, statuses = REPLICA_PREDECESSORS[target], self.context.replica_statuses
+        moved = []
+        for replica in replicas:
+            status = statuses.get(replica, ReplicaStatus.NON_EXISTENT)
+            if status in predecessors:
+                statuses[replica] = target
+                moved.append(replica)
+            else:
+                logger.error(
+                    "the replica of %s on broker %d is in %s and cannot go to %s",
+                    *replica,
+                    status,
+                    target,
+                )
+        return moved
