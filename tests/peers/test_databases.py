@@ -16,7 +16,8 @@ from mariadb import MariaDb
 from postgres import Postgres
 
 from ottla.connect.connector import TryAgainError
-from ottla.connect.connectors.sql import SqlSink, SqlSource
+from ottla.connect.connectors.sql import SqlSource
+from ottla.connect.connectors.sql_sink import SqlSink
 from ottla.connect.data import INT64, STRING, TIMESTAMP, SinkRecord, struct_of
 from ottla.errors import ConfigError
 from ottla.testing import wait_until

@@ -76,13 +76,15 @@ _PLACES_OF_TRANSFORMS: Final = {
         *_both("Cast", "MaskField", "SetSchemaMetadata", "TimestampConverter"),
     ],
 }
+OWN: Final = "ottla.connect.connectors."
 _OUR_CONNECTORS: Final = {
     "http": ["HttpSource", "HttpSink"],
     "log_folder": ["LogFolderSource"],
     "mqtt": ["MqttSource", "MqttSink"],
     "objects": ["FilesSink"],
     "postgres": ["PostgresSource"],
-    "sql": ["SqlSource", "SqlSink"],
+    "sql": ["SqlSource"],
+    "sql_sink": ["SqlSink"],
     "warehouse": ["WarehouseSink"],
 }
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
@@ -99,7 +101,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         )
     }
     | {
-        f"ottla.connect.connectors.{module}.{name}": f"ottla.connect.connectors.{module}:{name}"
+        f"{OWN}{module}.{name}": f"{OWN}{module}:{name}"
         for module, names in _OUR_CONNECTORS.items()
         for name in names
     },
@@ -156,7 +158,10 @@ class Plugins:
         if not isinstance(word, str):
             return word
         word = word.strip()
-        place = self._known(group).get(word)
+        known = self._known(group)
+        place = known.get(word)
+        if place is None and word.startswith(OWN):
+            place = known.get(word.rpartition(".")[2])  # its file has another name by now
         if place is not None:
             return self._load(group, word, place)
         path, _, name = word.partition(":")

@@ -103,3 +103,10 @@ def test_what_comes_with_ottla_is_what_its_name_says(group):
 
     for name in BUILT_IN[group]:
         assert name_of(plugins.find(group, name)) == name
+
+
+def test_connector_is_found_by_the_path_that_it_had():
+    """SqlSink was in the file of SqlSource, and settings that say so go on."""
+    former = Plugins().connector("ottla.connect.connectors.sql.SqlSink")
+
+    assert former is Plugins().connector("SqlSink")
