@@ -16,7 +16,15 @@ from ottla.errors import ConfigError
 from ottla.structs import Node
 
 COMPRESSION_CODECS = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
+FIRST_DESIGN = "0.7"
 GROUP_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def is_first_design(version: str) -> bool:
+    """Whether brokers of a version speak the protocol of 0.7; ConfigError for no version."""
+    if version not in ("", FIRST_DESIGN):
+        raise ConfigError(f"broker.version={version}: must be {FIRST_DESIGN}, or unset")
+    return version == FIRST_DESIGN
 
 
 class LegacyConfig(ConfigTable, group=True):
@@ -58,6 +66,14 @@ class LegacyConfig(ConfigTable, group=True):
         type=STRING,
         importance=LOW,
         doc="The name under which the client appears in logs and quotas of the broker.",
+    )
+    broker_version: str = config_key(
+        default="",
+        type=STRING,
+        rule=one_of("", FIRST_DESIGN),
+        importance=LOW,
+        doc="0.7: the brokers, and their nodes in ZooKeeper, are those of the first design, and "
+        "offsets are positions of bytes. Unset: the brokers are of 1.0 or later. Ottla's own.",
     )
 
     @classmethod

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit
+from ottla.clients.legacy.first_design_link import FirstDesignLink, PositionalMessageSet
 from ottla.clients.legacy.message import Message, MessageSet
 from ottla.clients.network_client import response_error
+from ottla.config.legacy_config import is_first_design
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
 from ottla.protocol.fetch import (
@@ -168,6 +170,15 @@ class BrokerLink:
         self._connection.close("the client is closed")
 
 
+Link = BrokerLink | FirstDesignLink
+
+
+def new_link(runtime: Runtime, node: Node, settings: LinkSettings, version: str) -> Link:
+    """A link to a broker of this version; brokers of today have all versions but that of 0.7."""
+    kind = FirstDesignLink if is_first_design(version) else BrokerLink
+    return kind(runtime, node, settings)
+
+
 class FetchRequest(NamedTuple):
     """The request for a partition: from which offset on, and how many bytes at most.
 
@@ -200,7 +211,8 @@ class SimpleConsumer(ClosedOnExit):
             for message, offset in consumer.fetch(FetchRequest("pages", 0, 0)):
                 ...
 
-    Every request has its offset; the broker remembers nothing. Any thread may use it.
+    Every request has its offset; the broker remembers nothing. Any thread may use it. With
+    `broker_version="0.7"` the broker is one of the first design: offsets are positions of bytes.
     """
 
     def __init__(
@@ -211,13 +223,18 @@ class SimpleConsumer(ClosedOnExit):
         buffer_size: int = 65_536,
         *,
         client_id: str = "ottla",
+        broker_version: str = "",
     ) -> None:
         self._timeout_ms = so_timeout_ms
         settings = LinkSettings(
             client_id, so_timeout_ms, so_timeout_ms, receive_buffer_bytes=buffer_size
         )
+        self._new_message_set = (
+            PositionalMessageSet if is_first_design(broker_version) else MessageSet
+        )
         self._io = IoThread(f"{client_id}-simple-consumer")
-        self._link = BrokerLink(self._io.runtime, Node(UNKNOWN_ID, host, port), settings)
+        node = Node(UNKNOWN_ID, host, port)
+        self._link = new_link(self._io.runtime, node, settings, broker_version)
 
     def fetch(
         self, request: FetchRequest, *, max_wait_ms: int = 0, min_bytes: int = 0
@@ -245,7 +262,9 @@ class SimpleConsumer(ClosedOnExit):
                 2 * (self._timeout_ms + max_wait_ms) + MARGIN_MS,
             )
             for partition, index in once.items():
-                sets[index] = message_set(pending.pop(index), answers.get(partition))
+                sets[index] = message_set(
+                    pending.pop(index), answers.get(partition), self._new_message_set
+                )
         return MultiFetchResponse(sets[index] for index in range(len(requests)))
 
     def get_offsets_before(
@@ -262,6 +281,8 @@ class SimpleConsumer(ClosedOnExit):
 
     def send(self, request: Request) -> Response:
         """Send any request of the protocol, such as Metadata to find a partition's leader."""
+        if isinstance(self._link, FirstDesignLink):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"0.7 has no {type(request).__name__}")
         return self._io.run(self._link.send_again(request))
 
     def close(self) -> None:
@@ -269,13 +290,15 @@ class SimpleConsumer(ClosedOnExit):
         self._io.close(self._link.close)
 
 
-def message_set(request: FetchRequest, data: PartitionData | None) -> MessageSet:
+def message_set(
+    request: FetchRequest, data: PartitionData | None, new: type[MessageSet] = MessageSet
+) -> MessageSet:
     """The message set of a fetch response."""
     what = f"offset {request.offset} of {request.topic}-{request.partition}"
     if data is None:
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the answer leaves it out")
-        return MessageSet(b"", request.offset, error)
-    return MessageSet(data.records or b"", request.offset, response_error(data.error_code, what))
+        return new(b"", request.offset, error)
+    return new(data.records or b"", request.offset, response_error(data.error_code, what))
 
 
 RECORD_OVERHEAD: Final = 36
@@ -360,9 +383,12 @@ def _fitting(messages: Sequence[Message], max_bytes: int) -> int:
 
 
 async def produce(
-    link: BrokerLink, sets: MessageSets, packing: Packing, now_ms: Callable[[], int]
+    link: Link, sets: MessageSets, packing: Packing, now_ms: Callable[[], int]
 ) -> Outcome:
     """Send one request; the result has None or an error for each partition."""
+    if isinstance(link, FirstDesignLink):
+        await link.produce(sets, packing.codec_of, packing.acks)
+        return dict.fromkeys(sets)
     request = ProduceRequest(acks=packing.acks, timeout_ms=packing.timeout_ms)
     topics: dict[str, TopicProduceData] = {}
     low = FIRST_VERSION_WITH_BATCHES
@@ -404,7 +430,8 @@ class SyncProducer(ClosedOnExit):
         with SyncProducer("localhost", 9092) as producer:
             producer.send("pages", [Message(b"/index.html")], partition=0)
 
-    Errors of the broker are raised; nothing is sent twice. Any thread may use it.
+    Errors of the broker are raised; nothing is sent twice. Any thread may use it. With
+    `broker_version="0.7"` the broker is one of the first design, which chooses missing partitions.
     """
 
     def __init__(
@@ -416,11 +443,13 @@ class SyncProducer(ClosedOnExit):
         acks: int = 1,
         compression: str = "none",
         client_id: str = "ottla",
+        broker_version: str = "",
     ) -> None:
         self._packing = Packing(acks, socket_timeout_ms, codec=CompressionType.of(compression))
         settings = LinkSettings(client_id, socket_timeout_ms, socket_timeout_ms)
         self._io = IoThread(f"{client_id}-sync-producer")
-        self._link = BrokerLink(self._io.runtime, Node(UNKNOWN_ID, host, port), settings)
+        node = Node(UNKNOWN_ID, host, port)
+        self._link = new_link(self._io.runtime, node, settings, broker_version)
 
     def send(
         self, topic: str, messages: Sequence[Message], partition: int = RANDOM_PARTITION
@@ -432,7 +461,9 @@ class SyncProducer(ClosedOnExit):
         """Send messages to several partitions in one request; the first error is raised."""
 
         def any_partition(topic: str) -> int:
-            return self._io.run(self._any_partition(topic))
+            if isinstance(self._link, FirstDesignLink):
+                return RANDOM_PARTITION
+            return self._io.run(self._any_partition(self._link, topic))
 
         for sets in self._packing.message_sets(requests, any_partition):
             self._io.run(self._send(sets))
@@ -442,33 +473,33 @@ class SyncProducer(ClosedOnExit):
         self._io.close(self._link.close)
 
     async def _send(self, sets: MessageSets) -> None:
-        now_ms = self._io.runtime.clock.now_ms
-        outcome = await produce(self._link, sets, self._packing, now_ms)
+        link, now_ms = self._link, self._io.runtime.clock.now_ms
+        outcome = await produce(link, sets, self._packing, now_ms)
         unknown = [p for p, error in outcome.items() if error is not None and _is_unknown(error)]
-        if unknown:
+        if unknown and isinstance(link, BrokerLink):
             # Nothing was appended there; a metadata request creates the topic, as sends did in 0.7.
             for topic in {partition.topic for partition in unknown}:
-                await self._link.metadata(topic)
+                await link.metadata(topic)
             again = {partition: sets[partition] for partition in unknown}
-            outcome |= await produce(self._link, again, self._packing, now_ms)
+            outcome |= await produce(link, again, self._packing, now_ms)
         for error in outcome.values():
             if error is not None:
                 raise error
 
-    async def _any_partition(self, topic: str) -> int:
+    async def _any_partition(self, link: BrokerLink, topic: str) -> int:
         """One of the partitions that this broker leads, by its own metadata."""
-        response = await self._link.metadata(topic)
+        response = await link.metadata(topic)
         (answer,) = response.topics
         error = ErrorCode.of(answer.error_code)
         if error is not ErrorCode.NONE:
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
-        here = {n.node_id for n in response.brokers if (n.host, n.port) == self._link.node[1:3]}
+        here = {n.node_id for n in response.brokers if (n.host, n.port) == link.node[1:3]}
         if not here and len(response.brokers) == 1:
             here = {response.brokers[0].node_id}
         led = [p.partition_index for p in answer.partitions if p.leader_id in here]
         if not led:
             raise InvalidMetadataError(
-                ErrorCode.LEADER_NOT_AVAILABLE, f"{self._link.node} leads no partition of {topic}"
+                ErrorCode.LEADER_NOT_AVAILABLE, f"{link.node} leads no partition of {topic}"
             )
         return self._io.runtime.random.choice(led)
 

@@ -17,12 +17,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.assignment import ConsumerThreadId, decide, subscribed_topics
-from ottla.clients.legacy.cluster_nodes import live_brokers, names_below, registry_of, replicas_of
+from ottla.clients.legacy.cluster_nodes import names_below, registry_of
+from ottla.clients.legacy.first_design_fetcher import FirstDesignFetcher
 from ottla.clients.legacy.group_nodes import ConsumerNodes
 from ottla.clients.legacy.kafka_stream import KafkaStream, StreamFetcher, StreamOf
 from ottla.clients.legacy.message import Decoder, DefaultDecoder
 from ottla.clients.legacy.topic_filter import TopicFilter
-from ottla.config.legacy_config import ZooKeeperConsumerConfig
+from ottla.config.legacy_config import ZooKeeperConsumerConfig, is_first_design
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, RegistryError, SessionState, Watch
@@ -314,7 +315,7 @@ class ZooKeeperRebalancer:
     async def _rebalance(self) -> None:
         if not self._is_registered:
             await self._register()
-        brokers = await live_brokers(self._registry)
+        brokers = await self._nodes.cluster.live_brokers()
         self._receiver.on_brokers(brokers)
         mine = await self._find_own()
         lost = [p for p, thread in self.owned.items() if mine.get(p) != thread]
@@ -338,7 +339,7 @@ class ZooKeeperRebalancer:
             self._registration, topics, exclude_internal=exclude_internal
         )
         self._watch_topics(subscribed)
-        replicas = await replicas_of(self._registry, subscribed)
+        replicas = await self._nodes.cluster.replicas_of(subscribed)
         registrations = await self._nodes.registrations()
         # Other consumers' filters are applied only to the topics that matter here.
         owners = decide(
@@ -352,8 +353,7 @@ class ZooKeeperRebalancer:
         for topic in self._topic_watches.keys() - set(topics):
             self._topic_watches.pop(topic).cancel()
         for topic in set(topics) - self._topic_watches.keys():
-            watch = self._registry.watch_data(paths.topic(topic), self.request)
-            self._topic_watches[topic] = watch
+            self._topic_watches[topic] = self._nodes.cluster.watch_topic(topic, self.request)
 
     async def _release(self, partitions: Collection[TopicPartition]) -> None:
         try:
@@ -480,9 +480,11 @@ class ConnectorCore:
         self.config = config
         self.consumer = consumer_name(runtime, config)
         self.registry = registry_of(runtime, config)
-        self._nodes = ConsumerNodes(self.registry, config.groupid or "", self.consumer)
+        self._nodes = ConsumerNodes(
+            self.registry, config.groupid or "", self.consumer, config.broker_version
+        )
         self._rebalancer: ZooKeeperRebalancer | None = None
-        self._fetcher: StreamFetcher | None = None
+        self._fetcher: StreamFetcher | FirstDesignFetcher | None = None
         self._stream_of: StreamOf | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._committing = asyncio.Lock()
@@ -553,7 +555,10 @@ class ConnectorCore:
     ) -> None:
         if self._fetcher is None:
             assert self._stream_of is not None, "the rebalancer was made after the streams"
-            self._fetcher = StreamFetcher(self.runtime, self.config, brokers, self._stream_of)
+            kind = (
+                FirstDesignFetcher if is_first_design(self.config.broker_version) else StreamFetcher
+            )
+            self._fetcher = kind(self.runtime, self.config, brokers, self._stream_of)
         self._committed.update(offsets)
         self._fetcher.take(owners, offsets)
         names = ", ".join(f"{partition} ({thread})" for partition, thread in owners.items())

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from ottla.clients.legacy.cluster_nodes import cluster_nodes
 from ottla.registry import paths
 from ottla.registry.tree import (
     Check,
@@ -39,8 +40,12 @@ FIRST_VERSION: Final = 0
 class ConsumerNodes:
     """The nodes of one consumer below /consumers/[group]."""
 
-    def __init__(self, registry: Registry, group: str, consumer: str) -> None:
+    def __init__(
+        self, registry: Registry, group: str, consumer: str, broker_version: str = ""
+    ) -> None:
         self.registry = registry
+        self.cluster = cluster_nodes(registry, broker_version)
+        """Where the brokers and partitions of the cluster are."""
         self.group = group
         self.consumer = consumer
         self._has_offset: set[TopicPartition] = set()

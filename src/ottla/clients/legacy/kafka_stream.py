@@ -49,14 +49,31 @@ class OwnedPartition:
 
 
 class MessageChunk:
-    """Messages of one partition that have arrived together; `position` is the next one's."""
+    """Messages of one partition that have arrived together; `position` is the next one's.
 
-    __slots__ = ("partition", "position", "records")
+    `following` has the offset where reading goes on behind each, where that is not the next number.
+    """
 
-    def __init__(self, partition: OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
+    __slots__ = ("following", "partition", "position", "records")
+
+    def __init__(
+        self,
+        partition: OwnedPartition,
+        records: Sequence[ConsumerRecord],
+        following: Sequence[int] | None = None,
+    ) -> None:
         self.partition = partition
         self.records = records
+        self.following = following
         self.position = 0
+
+    def take(self) -> ConsumerRecord:
+        """The next message, which counts as consumed."""
+        record = self.records[self.position]
+        following = record.offset + 1 if self.following is None else self.following[self.position]
+        self.partition.consumed_offset = following
+        self.position += 1
+        return record
 
 
 class KafkaStream:
@@ -94,9 +111,7 @@ class KafkaStream:
     def __next__(self) -> MessageAndMetadata:
         with self._changed:
             chunk = self._next_chunk()
-            record = chunk.records[chunk.position]
-            chunk.position += 1
-            chunk.partition.consumed_offset = record.offset + 1
+            record = chunk.take()
             if chunk.position == len(chunk.records):
                 self._chunks.popleft()
             has_room = self._is_full and len(self._chunks) < self._max_chunks
@@ -117,12 +132,17 @@ class KafkaStream:
         """Whether the stream must be read before it takes more."""
         return self._is_full
 
-    def put(self, partition: OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
+    def put(
+        self,
+        partition: OwnedPartition,
+        records: Sequence[ConsumerRecord],
+        following: Sequence[int] | None = None,
+    ) -> None:
         """Queue messages of a partition, even if the stream is full."""
         with self._changed:
             if partition.is_lost or self._is_closed:
                 return
-            self._chunks.append(MessageChunk(partition, records))
+            self._chunks.append(MessageChunk(partition, records, following))
             self._is_full = len(self._chunks) >= self._max_chunks
             self._changed.notify()
 

@@ -15,15 +15,23 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.broker_clients import (
-    BrokerLink,
+    Link,
     LinkSettings,
     MessageSets,
     Outcome,
     Packing,
     ProducerRequest,
+    new_link,
     produce,
 )
-from ottla.clients.legacy.cluster_nodes import leader_of, live_brokers, registry_of, replicas_of
+from ottla.clients.legacy.cluster_nodes import (
+    BrokerPartition,
+    ClusterNodes,
+    PlacedPartition,
+    cluster_nodes,
+    registry_of,
+)
+from ottla.clients.legacy.first_design_link import FirstDesignLink
 from ottla.clients.legacy.message import (
     DefaultEncoder,
     DefaultPartitioner,
@@ -36,7 +44,7 @@ from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.first_design import RANDOM_PARTITION
 from ottla.record.compression import CompressionType
 from ottla.registry import paths
-from ottla.registry.tree import Registry, SessionState, Watch
+from ottla.registry.tree import SessionState, Watch
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.io_thread import Condition, IoThread
 from ottla.runtime.scheduler import pause
@@ -135,15 +143,7 @@ class Producer(ClosedOnExit):
         return partitions[place][1]
 
 
-class BrokerPartition(NamedTuple):
-    """A partition, the broker that it belongs to, and its current leader."""
-
-    broker_id: int
-    partition: int
-    leader: int
-
-
-LinkTo = Callable[[int], BrokerLink]
+LinkTo = Callable[[int], Link]
 
 
 class ZooKeeperPartitionInfo:
@@ -155,14 +155,15 @@ class ZooKeeperPartitionInfo:
     def __init__(
         self,
         runtime: Runtime,
-        registry: Registry,
+        nodes: ClusterNodes,
         link_to: LinkTo,
         on_brokers: Callable[[Mapping[int, Node]], object],
     ) -> None:
         self.known: Mapping[str, tuple[BrokerPartition, ...]] = {}
         self.brokers: Mapping[int, Node] = {}
         self._runtime = runtime
-        self._registry = registry
+        self._nodes = nodes
+        self._registry = nodes.registry
         self._link_to = link_to
         self._on_brokers = on_brokers
         self._watches: list[Watch] = []
@@ -202,7 +203,10 @@ class ZooKeeperPartitionInfo:
     async def _make(self, topic: str) -> None:
         """Ask a broker for a missing topic, which it creates or answers with an error."""
         broker_id = self._runtime.random.choice(sorted(self.brokers))
-        response = await self._link_to(broker_id).metadata(topic)
+        link = self._link_to(broker_id)
+        if isinstance(link, FirstDesignLink):
+            return  # there the first message makes it
+        response = await link.metadata(topic)
         (answer,) = response.topics
         error = ErrorCode.of(answer.error_code)
         if error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
@@ -212,23 +216,16 @@ class ZooKeeperPartitionInfo:
         """Take over ZooKeeper's nodes of a topic; returns whether messages can be sent to it."""
         if topic not in self._topic_watches:
             refresh = partial(self._refresh_topic_soon, topic)
-            self._topic_watches[topic] = self._registry.watch_data(paths.topic(topic), refresh)
-        replicas = (await replicas_of(self._registry, [topic])).get(topic, {})
-        leaders = await asyncio.gather(
-            *(leader_of(self._registry, topic, partition) for partition in replicas)
-        )
-        found = [
-            BrokerPartition((ids or (NO_LEADER,))[0], partition, leader)
-            for (partition, ids), leader in zip(replicas.items(), leaders, strict=True)
-        ]
+            self._topic_watches[topic] = self._nodes.watch_topic(topic, refresh)
+        found = await self._nodes.placed(topic, self.brokers)
         known = {name: entry for name, entry in self.known.items() if name != topic}
         if found:
-            known[topic] = tuple(sorted(found))
+            known[topic] = tuple(found)
         self.known = known
         return any(entry.leader != NO_LEADER for entry in found)
 
     async def _update_brokers(self) -> None:
-        self.brokers = await live_brokers(self._registry)
+        self.brokers = await self._nodes.live_brokers()
         self._on_brokers(self.brokers)
 
     async def _refresh(self, topics: Collection[str]) -> None:
@@ -271,6 +268,11 @@ class StaticPartitionInfo:
 
     async def learn(self, topic: str) -> None:
         order = sorted(self._listed)
+        if isinstance(self._link_to(order[0]), FirstDesignLink):
+            # There a broker cannot be asked what it has: it chooses one of its partitions.
+            anywhere = [BrokerPartition(each, PlacedPartition.of(each, -1), each) for each in order]
+            self.known = {**self.known, topic: tuple(anywhere)}
+            return
         self._runtime.random.shuffle(order)
         failure: KafkaError | None = None
         for broker_id in order:
@@ -291,7 +293,9 @@ class StaticPartitionInfo:
         """There is nothing to close."""
 
     async def _ask(self, broker_id: int, topic: str) -> list[BrokerPartition]:
-        response = await self._link_to(broker_id).metadata(topic)
+        link = self._link_to(broker_id)
+        assert not isinstance(link, FirstDesignLink), "all brokers are of one version"
+        response = await link.metadata(topic)
         (answer,) = response.topics
         error = ErrorCode.of(answer.error_code)
         if error is not ErrorCode.NONE:
@@ -335,15 +339,15 @@ class PoolCore:
             config.connect_timeout_ms,
             send_buffer_bytes=config.buffer_size,
         )
-        self._links: dict[int, BrokerLink] = {}
+        self._links: dict[int, Link] = {}
         self.info: BrokerPartitionInfo
         if config.zk_connect is None:
             self.info = StaticPartitionInfo(runtime, config.brokers, self.link_to)
         else:
-            registry = registry_of(runtime, config)
-            self.info = ZooKeeperPartitionInfo(runtime, registry, self.link_to, self._on_brokers)
+            nodes = cluster_nodes(registry_of(runtime, config), config.broker_version)
+            self.info = ZooKeeperPartitionInfo(runtime, nodes, self.link_to, self._on_brokers)
 
-    def link_to(self, broker_id: int) -> BrokerLink:
+    def link_to(self, broker_id: int) -> Link:
         """The link to a broker, created if needed; raises if the broker is not known."""
         node = self.info.brokers.get(broker_id)
         if node is None:
@@ -353,7 +357,8 @@ class PoolCore:
         link = self._links.get(broker_id)
         if link is None or link.node[:3] != node[:3]:
             self._drop(broker_id)
-            link = self._links[broker_id] = BrokerLink(self.runtime, node, self._settings)
+            version = self.config.broker_version
+            link = self._links[broker_id] = new_link(self.runtime, node, self._settings, version)
         return link
 
     async def send(self, sets: MessageSets) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla.clients.legacy.cluster_nodes import BrokerPartition, ClusterNodes
 from ottla.clients.legacy.producer import (
-    BrokerPartition,
     StaticPartitionInfo,
     ZooKeeperPartitionInfo,
 )
@@ -85,7 +85,10 @@ def test_zookeeper_tells_of_brokers_topics_and_leaders():
     seen: list[list[int]] = []
     link = Link([])
     info = ZooKeeperPartitionInfo(
-        runtime, registry, lambda broker_id: link, lambda brokers: seen.append(sorted(brokers))
+        runtime,
+        ClusterNodes(registry),
+        lambda broker_id: link,
+        lambda brokers: seen.append(sorted(brokers)),
     )
 
     async def add_broker(broker_id: int) -> None:

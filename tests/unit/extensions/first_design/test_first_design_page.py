@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from byte_logs_world import entry
-from first_design_client import SETTINGS, RawClient
+from first_design_client import SETTINGS, RawClient, feature
 
 from ottla.protocol.first_design import ToAppend, ToRead, encode_fetch, encode_produce
 from ottla.testing import InProcessBroker
@@ -42,3 +42,14 @@ def test_bytes_of_the_page_are_those_that_a_client_makes():
 
     assert encode_produce([ToAppend("pages", 0, messages)]) == drawn("a produce")
     assert encode_fetch(places) == drawn("a multi-fetch")
+
+
+def test_program_of_the_page_prints_what_the_page_says(capsys):
+    """Two messages, their ids, and where the log ends and begins."""
+    with InProcessBroker(**SETTINGS) as broker:
+        _, port = feature(broker).listener.address
+        _, _, rest = PAGE.read_text(encoding="utf-8").partition("```python\n")
+        program = rest.partition("```")[0].replace('"localhost", 9091', f'"127.0.0.1", {port}')
+        exec(compile(program, str(PAGE), "exec"), {})
+
+    assert capsys.readouterr().out == "0 b'/index.html'\n21 b'/about.html'\n[42, 0]\n"
