@@ -42,6 +42,8 @@ OTHERS = {
     "runtime/io_thread": "the thread of a client's loop",
     "runtime/java": "the program of Spark and ZooKeeper",
     "runtime/thread_poller": "the poller where a system has neither epoll nor kqueue",
+    "server/config_entries": "settings as DescribeConfigs shows them",
+    "server/order_messages": "the orders of a controller as messages, for looking up",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",
 }
 """By the place of the module, what it is for, for those who look it up."""

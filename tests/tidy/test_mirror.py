@@ -118,6 +118,26 @@ ELSEWHERE = (
         "server/parts",
     ),
     Elsewhere(
+        "tests/unit/server/test_ask_controller.py",
+        "changes of in-sync replicas reach the controller over the link",
+        "server/isr_requests",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_controller_orders.py",
+        "orders of a controller are sent by its brokers' handler",
+        "server/handlers/controller_orders",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_membership.py",
+        "a member whose log directory fails",
+        "server/log_dir_failure_handler",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_orders_to_cluster.py",
+        "orders are sent as messages, in their order",
+        "server/broker_sender server/order_messages",
+    ),
+    Elsewhere(
         "tests/unit/extensions/audit/test_audit_log.py",
         "a record is looked at where it is written",
         "extensions/audit/audit_record",

@@ -34,6 +34,7 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import Apis, keep_to_brokers
+from ottla.server.broker_listeners import BrokerListeners
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
@@ -41,13 +42,8 @@ from ottla.server.extension import Extension, attach, late_families
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers import families
 from ottla.server.handlers.api_versions import Features
-from ottla.server.membership import (
-    BrokerListeners,
-    BrokerState,
-    ClusterMembership,
-    LogDirFailureHandler,
-    cluster_registry,
-)
+from ottla.server.log_dir_failure_handler import LogDirFailureHandler
+from ottla.server.membership import BrokerState, ClusterMembership, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.parts import Parts
 from ottla.structs import ClientEntity, EndPoint

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from ottla.controller.broker_registration import broker_end_points
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.controller_requests import (
-    AlterPartitionPartitionData,
-    AlterPartitionPartitionResult,
     AlterPartitionRequest,
-    AlterPartitionResponse,
-    AlterPartitionTopicData,
-    BrokerState,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
@@ -27,350 +20,32 @@ from ottla.protocol.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ottla.protocol.message import Request, Response
+from ottla.protocol.message import Response
 from ottla.protocol.topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Registry, Watch
-from ottla.registry.znodes import decode_controller
-from ottla.replication.in_sync_replicas import OnIsrChanged
+from ottla.registry.tree import Registry
 from ottla.replication.partition_leader import ClusterView
 from ottla.runtime.scheduler import pause, within
-from ottla.server.broker_connections import (
-    FIRST_BACKOFF_MS,
-    MAX_BACKOFF_MS,
-    BrokerConnections,
-    Purpose,
-)
-from ottla.server.handlers.controller_orders import ControllerRequestsHandler
+from ottla.server.broker_connections import BrokerConnections
+from ottla.server.handlers.controller_requests import ControllerRequestsHandler
 from ottla.server.orders_to_cluster import OrdersToCluster
-from ottla.structs import (
-    BROKER_DEFAULT,
-    INTERNAL_TOPICS,
-    NO_EPOCH,
-    OFFSETS_TOPIC,
-    LeaderAndIsr,
-    Node,
-    TopicPartition,
-)
+from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, OFFSETS_TOPIC, Node
 
 if TYPE_CHECKING:
-    import asyncio
-    from uuid import UUID
-
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.network.node_connection import OutgoingTls
     from ottla.runtime import Runtime
     from ottla.server.controller_orders import OrdersToOwnBroker
     from ottla.server.metadata_cache import MetadataCache
+from ottla.server.ask_controller import AskController
+from ottla.server.isr_requests import IsrRequests
 
 logger = logging.getLogger(__name__)
-
-
-# Requests from any broker to the controller, on whichever broker it is.
-
-
-OwnAnswer = Callable[[Any], Awaitable[Response]]
-
-
-def error_code_of(response: Response) -> int:
-    """The error for the whole of a response, where it has a place for one."""
-    return int(getattr(response, "error_code", ErrorCode.NONE))
-
-
-class AskController:
-    """Asks the controller, and asks again while there is none or it has moved.
-
-    If a controller hangs, the request waits until its session expires: then another one is elected.
-    `own` has the answers that this broker gives itself when it is the controller, by request.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        registry: Registry,
-        connections: BrokerConnections,
-    ) -> None:
-        self._runtime = runtime
-        self._registry = registry
-        self._connections = connections
-        self.own: dict[type[Request], OwnAnswer] = {}
-        self._node: Node | None = None
-        self._watch: Watch | None = None
-
-    async def __call__(
-        self,
-        request: Request,
-        timeout_ms: int,
-        *,
-        low: int = 0,
-        error_of: Callable[[Response], int] = error_code_of,
-    ) -> Response:
-        """The controller's answer; KafkaError where there is none in time."""
-        if self._watch is None:
-            self._watch = self._registry.watch_data(paths.CONTROLLER, self._on_election)
-        scheduler = self._runtime.scheduler
-        deadline = Deadline(self._runtime.clock, timeout_ms)
-        backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, self._runtime.random.random)
-        failures = 0
-        name = type(request).__name__
-        while True:
-            try:
-                answer = self._ask(request, low)
-                response = await within(scheduler, deadline.left_ms, answer, f"no answer to {name}")
-                error = ErrorCode.of(error_of(response))
-                if error is not ErrorCode.NOT_CONTROLLER:
-                    if error:  # maybe a former controller: look it up again next time
-                        self._node = None
-                    return response
-                reason: Exception = KafkaError(error, f"{name} was refused")
-            except (KafkaError, OSError) as failure:
-                if isinstance(failure, KafkaError) and not _may_pass(failure):
-                    raise
-                reason = failure
-            self._node = None
-            failures += 1
-            logger.debug("%s: %s", name, reason)
-            if deadline.has_passed:
-                raise KafkaError(
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    f"{name}: the controller did not answer within {timeout_ms} ms ({reason})",
-                )
-            await pause(scheduler, min(backoff.delay_ms(failures), deadline.left_ms))
-
-    def close(self) -> None:
-        """Stop watching the elections."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _on_election(self) -> None:
-        self._node = None
-        self._connections.drop(Purpose.CONTROLLER, "another broker may be the controller now")
-
-    async def _ask(self, request: Request, low: int) -> Response:
-        if self._node is None:
-            self._node = await self._find()
-        if self._node.id == self._connections.broker_id:
-            return await self.own[type(request)](request)
-        return await self._connections.ask(self._node, Purpose.CONTROLLER, request, low=low)
-
-    async def _find(self) -> Node:
-        """The controller, as the registry has it at this moment."""
-        try:
-            data, _ = await self._registry.get(paths.CONTROLLER)
-            broker_id = decode_controller(data)
-            if broker_id == self._connections.broker_id:
-                return Node(broker_id, "", -1)
-            data, stat = await self._registry.get(paths.broker(broker_id))
-        except NoNodeError:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller") from None
-        broker = broker_end_points(broker_id, data, stat.created_id)
-        node = broker.node(self._connections.listener_name)
-        if node is None:
-            raise KafkaError(
-                ErrorCode.LISTENER_NOT_FOUND,
-                f"the controller {broker_id} has no listener {self._connections.listener_name}",
-            )
-        return node
-
-
-def _may_pass(error: KafkaError) -> bool:
-    """Whether a retry may help: the controller may answer later, or move."""
-    return error.retriable or error.error is ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-# AlterPartition from this broker, which leads partitions, to the controller (KIP-497).
-
-
-RETRY_MS: Final = 50
-VERSION_WITH_BROKER_EPOCHS: Final = 3
-
-
-class IsrChange(NamedTuple):
-    """The ISR that a leader asks for, and the callback for the outcome."""
-
-    topic_id: UUID
-    state: LeaderAndIsr
-    broker_epochs: Mapping[int, int]
-    on_done: OnIsrChanged
-
-
-class IsrRequests:
-    """Sends one request at a time, with all changes that came while the last one was under way.
-
-    A change is sent again until the controller has decided. A newer one for the same partition
-    replaces one that has not been sent yet.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        ask_controller: AskController,
-        broker_id: int,
-        broker_epoch: Callable[[], int],
-        timeout_ms: int,
-    ) -> None:
-        self._runtime = runtime
-        self._ask_controller = ask_controller
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
-        self._timeout_ms = timeout_ms
-        self._waiting: dict[TopicPartition, IsrChange] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
-
-    def alter_isr(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: UUID,
-        state: LeaderAndIsr,
-        broker_epochs: Mapping[int, int],
-        on_done: OnIsrChanged,
-    ) -> None:
-        """Ask for the in-sync replicas of `state`; see `AlterIsr`."""
-        self._waiting[topic_partition] = IsrChange(topic_id, state, broker_epochs, on_done)
-        if self._task is None and not self._is_closed:
-            self._task = self._runtime.scheduler.spawn(self._run(), "alter partitions")
-
-    def close(self) -> None:
-        """Send nothing more."""
-        self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                asked, self._waiting = self._waiting, {}
-                try:
-                    results = await self._ask(asked)
-                except (KafkaError, OSError) as error:
-                    logger.info("in-sync replicas of %d partitions: %s", len(asked), error)
-                    # Changes that came meanwhile are newer, and take precedence.
-                    self._waiting = asked | self._waiting
-                    await pause(self._runtime.scheduler, RETRY_MS)
-                    continue
-                except Exception:
-                    logger.exception("in-sync replicas of %s cannot be asked for", list(asked))
-                    await self._give_up(asked)
-                    continue
-                if not self._tell(asked, results):
-                    await pause(self._runtime.scheduler, RETRY_MS)
-        finally:
-            self._task = None
-
-    async def _ask(
-        self, asked: Mapping[TopicPartition, IsrChange]
-    ) -> dict[TopicPartition, AlterPartitionPartitionResult]:
-        request = alter_partition_request(self._broker_id, self._broker_epoch(), asked)
-        response = await self._ask_controller(
-            request, self._timeout_ms, low=VERSION_WITH_BROKER_EPOCHS, error_of=error_of
-        )
-        assert isinstance(response, AlterPartitionResponse)
-        if response.error_code:
-            raise KafkaError.of(response.error_code, "AlterPartition was refused")
-        names = {change.topic_id: tp.topic for tp, change in asked.items()}
-        return {
-            TopicPartition(names[topic.topic_id], result.partition_index): result
-            for topic in response.topics
-            for result in topic.partitions
-        }
-
-    def _tell(
-        self,
-        asked: Mapping[TopicPartition, IsrChange],
-        results: Mapping[TopicPartition, AlterPartitionPartitionResult],
-    ) -> bool:
-        """Pass the outcomes on; returns whether all changes were decided. Others are sent again."""
-        undecided = 0
-        for topic_partition, change in asked.items():
-            result = results.get(topic_partition)
-            if result is None or result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
-                self._waiting.setdefault(topic_partition, change)
-                undecided += 1
-            else:
-                error = ErrorCode.of(result.error_code)
-                self._end(topic_partition, change, error or state_of(result))
-        return not undecided
-
-    async def _give_up(self, asked: Mapping[TopicPartition, IsrChange]) -> None:
-        """Ask for each change by itself; the leader of the one that is wrong is told."""
-        for topic_partition, change in asked.items():
-            alone = {topic_partition: change}
-            try:
-                if len(asked) > 1:
-                    self._tell(alone, await self._ask(alone))
-                    continue
-            except (KafkaError, OSError):
-                self._waiting.setdefault(topic_partition, change)
-                continue
-            except Exception:
-                logger.exception("the in-sync replicas of %s cannot be asked for", topic_partition)
-            self._end(topic_partition, change, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    def _end(
-        self, topic_partition: TopicPartition, change: IsrChange, outcome: LeaderAndIsr | ErrorCode
-    ) -> None:
-        try:
-            change.on_done(outcome)
-        except Exception:
-            logger.exception("the in-sync replicas of %s cannot be taken over", topic_partition)
-
-
-def error_of(response: Response) -> int:
-    """NOT_CONTROLLER also where only some partitions are newer here than at the controller.
-
-    Then the controller that was asked has a successor. What the old one has done already, the
-    successor will find done.
-    """
-    assert isinstance(response, AlterPartitionResponse)
-    for topic in response.topics:
-        for result in topic.partitions:
-            if result.error_code == ErrorCode.NOT_CONTROLLER:
-                return result.error_code
-    return response.error_code
-
-
-def _partition_data(index: int, change: IsrChange) -> AlterPartitionPartitionData:
-    isr = [
-        BrokerState(broker_id=replica, broker_epoch=change.broker_epochs.get(replica, NO_EPOCH))
-        for replica in change.state.isr
-    ]
-    return AlterPartitionPartitionData(
-        partition_index=index,
-        leader_epoch=change.state.leader_epoch,
-        new_isr_with_epochs=isr,
-        partition_epoch=change.state.version,
-    )
-
-
-def alter_partition_request(
-    broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
-) -> AlterPartitionRequest:
-    """One request for all changes."""
-    topics: dict[UUID, AlterPartitionTopicData] = {}
-    for topic_partition, change in changes.items():
-        topic = topics.setdefault(
-            change.topic_id, AlterPartitionTopicData(topic_id=change.topic_id)
-        )
-        topic.partitions.append(_partition_data(topic_partition.partition, change))
-    return AlterPartitionRequest(
-        broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values())
-    )
-
-
-def state_of(result: AlterPartitionPartitionResult) -> LeaderAndIsr:
-    """The partition's state according to the controller."""
-    return LeaderAndIsr(
-        result.leader_id, result.leader_epoch, tuple(result.isr), result.partition_epoch
-    )
 
 
 CREATION_TIMEOUT_MS: Final = 5_000

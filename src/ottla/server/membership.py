@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
-from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log.log_dir import LogDir
-from ottla.log.log_manager import LogManager
-from ottla.network.listener_security import BrokerLogins
-from ottla.network.processor import Processor
-from ottla.network.socket_config import SocketConfig, connection_limits
-from ottla.network.tls_context import BrokerTls, ClientTls
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.tls_context import ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import (
@@ -34,10 +28,8 @@ from ottla.registry.tree import (
     Watch,
 )
 from ottla.registry.znodes import BrokerNode
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.runtime.host_name import canonical_host_name
-from ottla.structs import NO_EPOCH, EndPoint, replace
+from ottla.structs import NO_EPOCH, EndPoint
 
 logger = logging.getLogger(__name__)
 
@@ -69,77 +61,6 @@ class BrokerState(IntEnum):
     RUNNING = 3
     PENDING_CONTROLLED_SHUTDOWN = 6
     SHUTTING_DOWN = 7
-
-
-class BrokerListeners:
-    """The listeners of a broker, which can come and go while it runs, and what it advertises.
-
-    Invariant: a listener keeps its address and its security protocol as long as it is there.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        processor: Processor,
-        network: SocketConfig,
-        tls: BrokerTls,
-        logins: BrokerLogins,
-    ) -> None:
-        self.end_points: list[EndPoint] = []
-        """What is advertised, with real hosts and ports; the same list all the time."""
-        self._runtime, self._processor = runtime, processor
-        self._network, self._tls, self._logins = network, tls, logins
-        self._ports: dict[str, int] = {}
-
-    def open(self, config: BrokerConfig) -> None:
-        """Open the listeners; OSError where an address cannot be had."""
-        for each in config.listeners:
-            self._open(each)
-        self._advertise(config)
-
-    def follow(self, config: BrokerConfig) -> bool:
-        """Follow changed settings; returns whether what is advertised has changed."""
-        before = list(self.end_points)
-        self._network = replace(self._network, **connection_limits(config))
-        wanted = {each.listener_name: each for each in config.listeners}
-        removed = self._ports.keys() - wanted.keys()
-        added = wanted.keys() - self._ports.keys()
-        if removed or added:
-            for layer in (self._tls, self._logins):
-                layer.follow_listeners(config)
-                layer.start(self._runtime)
-        self._processor.update_config(self._network)
-        for name in removed:
-            del self._ports[name]
-            self._processor.stop_listening(name)
-            for each in self._processor.connections:
-                if each.listener_name == name:
-                    each.close("its listener was removed")
-            logger.info("listener %s was removed, and its connections closed", name)
-        for name in added:
-            try:
-                self._open(wanted[name])
-            except OSError as error:
-                logger.error("listener %s cannot be opened: %s", wanted[name], error.strerror)
-            else:
-                logger.info("listener %s was added", wanted[name])
-        self._advertise(config)
-        return self.end_points != before
-
-    def _open(self, end_point: EndPoint) -> None:
-        name = end_point.listener_name
-        self._ports[name] = self._processor.listen(name, end_point.host, end_point.port).port
-
-    def _advertise(self, config: BrokerConfig) -> None:
-        """Real ports in place of 0, and the name of this machine in place of none."""
-        self.end_points[:] = [
-            each._replace(
-                host=each.host or canonical_host_name(),
-                port=each.port or self._ports[each.listener_name],
-            )
-            for each in config.advertised_listeners
-            if each.listener_name in self._ports
-        ]
 
 
 class ClusterMembership:
@@ -292,93 +213,3 @@ class ClusterMembership:
     def _retry(self) -> None:
         if self._watch is not None:
             self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
-
-
-# What the broker does when one of its log directories fails, at start or later.
-#
-# The directory's partitions go offline, the controller is told, and the others stay in service.
-# Where a log could not be made on a full disk, the controller is asked for its orders again.
-# The broker stops when none is left, and when the embedded registry was in the directory, as a
-# broker of Kafka stops that has lost its metadata log.
-
-
-LOG_RETRY_MS: Final = 5_000
-
-
-class LogDirFailureHandler:
-    """Is called by the logs about failed directories, in the middle of their operations.
-
-    Nothing is done before the loop's next callback, when no append or read is under way.
-    `on_fatal` is called once when the broker cannot continue; `is_fatal` says so from then on.
-    """
-
-    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
-        self._runtime = runtime
-        self._paths = config.log_dirs
-        self._has_registry = config.zookeeper_connect is None
-        self._failed: list[LogDir] = []
-        self._replica_manager: ReplicaManager | None = None
-        self._controller: Controller | None = None
-        self.on_fatal: Callable[[], object] = lambda: None
-        self.is_fatal = False
-
-    def check_registry_dir(self, log_manager: LogManager) -> None:
-        """ConfigError if the registry would have to be in a directory that cannot be used."""
-        first = log_manager.dirs[0]
-        if self._has_registry and first.is_offline:
-            raise ConfigError(
-                f"log.dirs={first.path}: the first of them keeps the registry, and it cannot be "
-                "used: repair it; the others alone do not know the topics"
-            )
-
-    def on_failure(self, log_dir: LogDir) -> None:
-        """A directory has failed; it is offline already."""
-        self._failed.append(log_dir)
-        self._runtime.scheduler.call_soon(partial(self._handle, log_dir))
-
-    def serve(self, replica_manager: ReplicaManager, controller: Controller) -> None:
-        """Handle failures from now on: the partitions and the controller can be told."""
-        self._replica_manager = replica_manager
-        self._controller = controller
-        for log_dir in self._failed:
-            self._handle(log_dir)
-        self._runtime.scheduler.call_every(LOG_RETRY_MS, self._ask_for_orders)
-
-    def _ask_for_orders(self) -> None:
-        """Have the controller send its orders again where logs could not be made.
-
-        No directory has failed, so that the disk has no room, or had none.
-        """
-        assert self._replica_manager is not None
-        logs, offline = self._replica_manager.log_manager, self._replica_manager.offline_partitions
-        if not self.is_fatal and any(not logs.may_be_on_disk(each) for each in offline):
-            self._tell_controller("of logs that could not be made")
-
-    def _tell_controller(self, what: str) -> None:
-        """Have the controller send LeaderAndIsr: its answer says which logs are offline."""
-        assert self._controller is not None
-        assert self._replica_manager is not None
-        event = self._controller.on_log_dir_event(self._replica_manager.broker_id)
-        self._runtime.scheduler.spawn(event, f"tell the controller {what}")
-
-    def _handle(self, log_dir: LogDir) -> None:
-        if self._replica_manager is None or self._controller is None or self.is_fatal:
-            return  # what is offline before the broker serves is so from the first request on
-        offline = self._replica_manager.on_log_dir_failure(log_dir)
-        reason = self._why_fatal()
-        if reason is not None:
-            self.is_fatal = True
-            logger.critical("The broker stops: %s", reason)
-            self.on_fatal()
-        elif offline:
-            names = ", ".join(map(str, offline))
-            logger.error("%s is offline, and with it %s", log_dir.path, names)
-            self._tell_controller(f"of {log_dir.path}")
-
-    def _why_fatal(self) -> str | None:
-        if len(self._failed) == len(self._paths):
-            return f"every log directory has failed: {', '.join(self._paths)}"
-        first = self._paths[0].rstrip("/") or "/"
-        if self._has_registry and any(log_dir.path == first for log_dir in self._failed):
-            return f"the registry was in the log directory {first}, which has failed"
-        return None

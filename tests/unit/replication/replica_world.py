@@ -24,7 +24,8 @@ from ottla.replication.replica_requests import ACKS_ALL, FetchParams, PartitionF
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
+from ottla.server.handlers.leader_epochs import LeaderEpochHandler
+from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     CONSUMER_REPLICA_ID,

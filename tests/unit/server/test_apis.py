@@ -162,7 +162,7 @@ def test_a_request_is_answered_in_its_own_version(apis, connection):
     """An old version of ListOffsets has no leader epochs, and is encoded without them."""
     from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsTopic
     from ottla.replication.replica_requests import OffsetResult
-    from ottla.server.handlers.offsets import ListOffsetsHandler
+    from ottla.server.handlers.list_offsets import ListOffsetsHandler
 
     class Offsets:
         def fetch_offset(self, *_):

@@ -19,12 +19,8 @@ from ottla.registry.tree import (
     SessionState,
 )
 from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.server.membership import (
-    LOG_RETRY_MS,
-    ClusterMembership,
-    LogDirFailureHandler,
-    cluster_registry,
-)
+from ottla.server.log_dir_failure_handler import LOG_RETRY_MS, LogDirFailureHandler
+from ottla.server.membership import ClusterMembership, cluster_registry
 from ottla.structs import NO_EPOCH, EndPoint
 from ottla.testing import mock_runtime
 

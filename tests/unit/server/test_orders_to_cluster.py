@@ -27,16 +27,16 @@ from ottla.protocol.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from ottla.server.broker_sender import BrokerSender
 from ottla.server.controller_orders import OrdersToOwnBroker
-from ottla.server.orders_to_cluster import (
-    BrokerSender,
-    OrdersToCluster,
+from ottla.server.order_messages import (
     leader_nodes,
     live_brokers,
     metadata_states,
     ordered_states,
     stopped_partitions,
 )
+from ottla.server.orders_to_cluster import OrdersToCluster
 from ottla.structs import (
     LeaderAndIsr,
     MetadataUpdate,

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.server.parts import Parts
 
 
-# The APIs of the families that are made at their first request, where there are many.
 TOPICS: Final = (
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -101,12 +100,12 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
         return TopicsHandler(has.runtime, has.controller, has.replica_manager, has.dynamic_config)
 
     def list_offsets() -> WholeFamily:
-        from ottla.server.handlers.offsets import ListOffsetsHandler
+        from ottla.server.handlers.list_offsets import ListOffsetsHandler
 
         return ListOffsetsHandler(has.replica_manager, has.apis.slices)
 
     def leader_epochs() -> WholeFamily:
-        from ottla.server.handlers.offsets import LeaderEpochHandler
+        from ottla.server.handlers.leader_epochs import LeaderEpochHandler
 
         return LeaderEpochHandler(has.replica_manager)
 
@@ -152,7 +151,7 @@ def of_groups(
 
     def find_coordinator() -> WholeFamily:
         from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
-        from ottla.server.handlers.group import FindCoordinatorHandler, KeyType
+        from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 
         of_group, of_id = coordinators.offsets_log, coordinators.transactions_log
         key_types = {
@@ -167,7 +166,7 @@ def of_groups(
         return GroupHandlers(coordinators.groups, runtime.slices)
 
     def consumer_groups() -> WholeFamily:
-        from ottla.server.handlers.group import ConsumerGroupHandlers
+        from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 
         return ConsumerGroupHandlers(coordinators.groups)
 
@@ -196,7 +195,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
     clock = coordinators.runtime.clock
 
     def producer_ids() -> WholeFamily:
-        from ottla.server.handlers.transactions import ProducerIdHandlers
+        from ottla.server.handlers.producer_ids import ProducerIdHandlers
 
         return ProducerIdHandlers(coordinators.producer_ids, coordinators.transactions)
 
@@ -213,7 +212,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
         )
 
     def views() -> WholeFamily:
-        from ottla.server.handlers.transactions import TransactionViewHandlers
+        from ottla.server.handlers.transaction_views import TransactionViewHandlers
 
         replicas = coordinators.replica_manager
         return TransactionViewHandlers(coordinators.transactions, replicas, coordinators.runtime)

@@ -207,20 +207,18 @@ class ApiVersionsHandler:
         )
 
 
-# UpdateFeatures (57), v0-2: puts levels of features in force (KIP-584).
-#
-# Behaviour: all changes are made or none; what stands against them is the error of the whole
-# request in every version, as in Kafka 4.
-#
-# Version notes: v0 downgrades are allowed or not · v1 the direction of each change is named, and a
-# request may only be validated (KIP-778) · v2 no results of single features.
-
-
 FIRST_VERSION_WITHOUT_RESULTS = 2
 
 
 class FeaturesHandler:
-    """Lets administrators change what is in force in the cluster."""
+    """Lets administrators change what is in force in the cluster.
+
+    Behaviour: all changes are made or none; what stands against them is the error of the whole
+    request in every version, as in Kafka 4.
+
+    Version notes: v0 downgrades are allowed or not · v1 the direction of each change is named, and
+    a request may only be validated (KIP-778) · v2 no results of single features.
+    """
 
     def __init__(self, features: Features) -> None:
         self.features = features

@@ -59,15 +59,15 @@ from ottla.protocol.telemetry import (
 from ottla.registry import paths
 from ottla.server import broker_loggers
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.server.dynamic_config import (
+from ottla.server.config_entries import (
     DescribedConfig,
-    DynamicConfig,
     broker_entries,
     client_metrics_entries,
     default_broker_entries,
     group_entries,
     topic_entries,
 )
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import ConfigSource
 

@@ -41,15 +41,13 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.server.apis import Handler, is_follower
 from ottla.server.fetch_session import (
-    FIRST_VERSION_WITH_BATCHES,
     MAX_FETCHED,
     FetchContext,
     FetchSessionCache,
-    MessageSetFetch,
-    MessageSets,
     is_unresolved,
     unresolved_name,
 )
+from ottla.server.message_set_fetch import FIRST_VERSION_WITH_BATCHES, MessageSetFetch, MessageSets
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 

@@ -463,12 +463,11 @@ def _refuse_topics(body: DescribeTopicPartitionsRequest) -> DescribeTopicPartiti
     )
 
 
-# What a client may ask about, where no authorizer has its say (KIP-430). The numbers come from the
-# rights, which are imported only where a client wants to know.
-
-
 def topic_operations(is_asked: bool) -> int:
-    """The operations on a topic, as bits."""
+    """The operations of any client on a topic, as bits, where no authorizer is (KIP-430).
+
+    The numbers come from the rights, which are imported only where a client wants to know.
+    """
     if not is_asked:
         return OPERATIONS_NOT_REQUESTED
     from ottla.security.acls import TOPIC_OPERATIONS

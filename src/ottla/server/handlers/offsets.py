@@ -10,7 +10,6 @@ v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_M
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -19,22 +18,7 @@ from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_retention import segment_offsets_before
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
-from ottla.protocol.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
 from ottla.protocol.offsets import (
     FETCH_ERROR_VERSION,
     FETCH_GROUPS_VERSION,
@@ -58,26 +42,14 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ottla.replication.replica_requests import OffsetResult
 from ottla.server.apis import Answer, Handler, begin
-from ottla.structs import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    MAX_TIMESTAMP,
-    NO_EPOCH,
-    NO_OFFSET,
-    IsolationLevel,
-    TopicPartition,
-    by_topic,
-)
+from ottla.structs import NO_OFFSET, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.coordinator.group.group_coordinator import GroupCoordinator
     from ottla.network.connection import RequestContext
-    from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Clock, Slices
     from ottla.runtime.scheduler import Work
 
@@ -367,158 +339,3 @@ def _deleted(body: OffsetDeleteRequest, errors: Errors) -> list[OffsetDeleteResp
         )
         for topic in body.topics
     ]
-
-
-# OffsetForLeaderEpoch (23), v0-4: where the records of a leader epoch end in a leader's log.
-#
-# Consumers ask to find out whether what they have read was cut off since (KIP-320), followers to
-# find out where to cut their own log (KIP-101).
-#
-# Version notes: v1 tells the epoch as well (KIP-279) · v2 current leader epoch, which fences · v3
-# replica id · v4 flexible.
-
-
-class LeaderEpochHandler:
-    """Answers from the leader epochs of the logs."""
-
-    def __init__(self, replica_manager: ReplicaManager) -> None:
-        self.replica_manager = replica_manager
-
-    def apis(self) -> Mapping[ApiKey, Handler]:
-        return {ApiKey.OFFSET_FOR_LEADER_EPOCH: self.handle_offset_for_leader_epoch}
-
-    def handle_offset_for_leader_epoch(
-        self, context: RequestContext, body: OffsetForLeaderEpochRequest
-    ) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._end(topic.topic, asked) for asked in topic.partitions],
-                )
-                for topic in body.topics
-            ]
-        )
-
-    def _end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-        try:
-            partition = self.replica_manager.partition(TopicPartition(topic, asked.partition))
-            epoch, end_offset = partition.end_offset_for_epoch(
-                asked.leader_epoch, asked.current_leader_epoch
-            )
-        except KafkaError as error:
-            return EpochEndOffset(partition=asked.partition, error_code=error.error)
-        return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-# ListOffsets (2): the offset of the first record at or after a time, or of either end.
-#
-# Special times: -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
-# earliest local (v8) and -5 latest tiered (v9, KIP-405), which here, without tiered storage, are
-# the earliest offset and none. v0 lists the offsets where segments that were begun before a time
-# start, the newest first.
-
-
-FIRST_VERSION_WITH_TIMESTAMPS = 1
-LEADER_EPOCH_VERSION = 4
-OFFSET_NOT_AVAILABLE_VERSION = 5
-
-FIRST_VERSIONS = {
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL_TIMESTAMP: 8,
-    LATEST_TIERED_TIMESTAMP: 9,
-}
-
-
-class ListOffsetsHandler:
-    """Looks offsets up through the replica manager."""
-
-    def __init__(self, replica_manager: ReplicaManager, slices: Slices) -> None:
-        self.replica_manager = replica_manager
-        self.slices = slices
-
-    def apis(self) -> Mapping[ApiKey, Handler]:
-        return {ApiKey.LIST_OFFSETS: self.handle_list_offsets}
-
-    def handle_list_offsets(self, context: RequestContext, body: ListOffsetsRequest) -> Answer:
-        return begin(self.slices, context, self._list_offsets(context, body))
-
-    def _list_offsets(
-        self, context: RequestContext, body: ListOffsetsRequest
-    ) -> Work[ListOffsetsResponse]:
-        """The answer; a search for a time may take many slices."""
-        named = Counter(
-            TopicPartition(topic.name, partition.partition_index)
-            for topic in body.topics
-            for partition in topic.partitions
-        )
-        response = ListOffsetsResponse()
-        for topic in body.topics:
-            answer = ListOffsetsTopicResponse(name=topic.name)
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if named[topic_partition] > 1:
-                    result = OffsetResult(ErrorCode.INVALID_REQUEST)
-                elif context.api_version < FIRST_VERSION_WITH_TIMESTAMPS:
-                    answer.partitions.append(self._segment_offsets(topic_partition, partition))
-                    continue
-                else:
-                    result = yield from self._look_up(topic_partition, partition, body, context)
-                line = partition_response(partition.partition_index, result, context.api_version)
-                answer.partitions.append(line)
-            response.topics.append(answer)
-        return response
-
-    def _segment_offsets(
-        self, topic_partition: TopicPartition, partition: ListOffsetsPartition
-    ) -> ListOffsetsPartitionResponse:
-        line = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
-        try:
-            found = self.replica_manager.partition(topic_partition)
-            found.check_leader_epoch(NO_EPOCH)
-            now_ms = self.replica_manager.runtime.clock.now_ms()
-            line.old_style_offsets = segment_offsets_before(
-                found.log, partition.timestamp, partition.max_num_offsets, now_ms
-            )
-        except KafkaError as error:
-            line.error_code = int(error.error)
-        return line
-
-    def _look_up(
-        self,
-        topic_partition: TopicPartition,
-        partition: ListOffsetsPartition,
-        body: ListOffsetsRequest,
-        context: RequestContext,
-    ) -> Work[OffsetResult]:
-        timestamp_ms = partition.timestamp
-        lowest = min(FIRST_VERSIONS)
-        if timestamp_ms < lowest or context.api_version < FIRST_VERSIONS.get(timestamp_ms, 0):
-            return OffsetResult(ErrorCode.UNSUPPORTED_VERSION)
-        if timestamp_ms == EARLIEST_LOCAL_TIMESTAMP:
-            timestamp_ms = EARLIEST_TIMESTAMP
-        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
-            return OffsetResult(ErrorCode.NONE)
-        isolation = IsolationLevel(1 if body.isolation_level == 1 else 0)
-        epoch = partition.current_leader_epoch
-        return (
-            yield from self.replica_manager.fetch_offset(
-                topic_partition, timestamp_ms, isolation, epoch, body.replica_id
-            )
-        )
-
-
-def partition_response(
-    index: int, result: OffsetResult, api_version: int
-) -> ListOffsetsPartitionResponse:
-    """One partition's line of the answer, in words that clients of the version know."""
-    error = result.error
-    if error is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < OFFSET_NOT_AVAILABLE_VERSION:
-        error = ErrorCode.LEADER_NOT_AVAILABLE
-    return ListOffsetsPartitionResponse(
-        partition_index=index,
-        error_code=int(error),
-        timestamp=result.timestamp_ms,
-        offset=result.offset,
-        leader_epoch=result.leader_epoch if api_version >= LEADER_EPOCH_VERSION else NO_EPOCH,
-    )

@@ -47,13 +47,6 @@ from ottla.server.apis import Handler
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import INTERNAL_TOPICS, NO_EPOCH, TopicPartition, TxnProducer
 
-# The transactional part of Produce: batches that belong to a transaction are verified first.
-#
-# The partition must be in the producer's open transaction, which its coordinator knows (KIP-890);
-# otherwise the batch came late, and is refused. The log makes sure that none gets by. From v12 on
-# the request takes the partition into the transaction by itself (transaction.version 2).
-
-
 ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqhi")
 
 # Errors that pass with time. Producers know this error for them, and retry (KIP-890).
@@ -69,7 +62,12 @@ RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = frozenset(
 
 
 class TransactionalProduce:
-    """Appends through the replica manager what the verifier accepts."""
+    """Appends through the replica manager what the verifier accepts.
+
+    The partition must be in the producer's open transaction, which its coordinator knows (KIP-890);
+    otherwise the batch came late, and is refused. The log makes sure that none gets by. From v12 on
+    the request takes the partition into the transaction by itself (transaction.version 2).
+    """
 
     def __init__(self, replica_manager: ReplicaManager, verifier: TransactionVerifier) -> None:
         self.replica_manager = replica_manager

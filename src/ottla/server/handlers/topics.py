@@ -49,7 +49,8 @@ from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.server.dynamic_config import DescribedConfig, DynamicConfig, topic_entries
+from ottla.server.config_entries import DescribedConfig, topic_entries
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
 FIRST_CREATE_VERSION_WITH_QUOTA = 6

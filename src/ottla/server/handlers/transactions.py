@@ -11,24 +11,19 @@ epoch, the second takes the group's partition into the transaction (KIP-890).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.name_pattern import compile_regex
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
-from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
-from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
-from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producer_state_entry import ProducerStateEntry
+from ottla.errors import ErrorCode
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
@@ -42,22 +37,8 @@ from ottla.protocol.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsTransactionState,
     EndTxnRequest,
     EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    ListTransactionsTransactionState,
-    PartitionResponse,
-    ProducerState,
-    TopicData,
-    TopicResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -69,233 +50,17 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime import Clock, Runtime
-from ottla.runtime.scheduler import Work
-from ottla.server.apis import Answer, Handler, begin
+from ottla.runtime import Clock
+from ottla.server.apis import Handler
+from ottla.server.handlers.producer_ids import session_of
 from ottla.structs import (
     BROKER_CLIENT_ID,
     INTERNAL_TOPICS,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
     NO_SESSION,
     OFFSETS_TOPIC,
     TopicPartition,
     TxnProducer,
-    by_topic,
 )
-
-# InitProducerId (22), v0-5: an id for a producer that writes without duplicates.
-#
-# Without a transactional id every producer gets an id of its own; nothing is bound to it. With one,
-# the transaction coordinator gives the id its next epoch, and fences all who have an older one.
-#
-# Version notes: v3 the producer may name the id and epoch that it has, to go on after an error that
-# it cannot place (KIP-360) · v4 PRODUCER_FENCED in the place of INVALID_PRODUCER_EPOCH (KIP-588).
-
-
-INIT_FENCED_VERSION: Final = 4
-
-
-class ProducerIdHandlers:
-    """Answers from the blocks of ids that this broker has claimed, and from the coordinator."""
-
-    def __init__(
-        self, producer_ids: ProducerIdManager, coordinator: TransactionCoordinator
-    ) -> None:
-        self.producer_ids = producer_ids
-        self.coordinator = coordinator
-
-    def apis(self) -> Mapping[ApiKey, Handler]:
-        return {ApiKey.INIT_PRODUCER_ID: self.handle_init_producer_id}
-
-    async def handle_init_producer_id(
-        self, context: RequestContext, body: InitProducerIdRequest
-    ) -> InitProducerIdResponse | None:
-        error = check_init_producer_id(body)
-        if error:
-            return InitProducerIdResponse(
-                error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH
-            )
-        if body.transactional_id is None:
-            producer_id = await self.producer_ids.generate_producer_id()
-            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-        def respond(error: ErrorCode, producer_id: int, producer_epoch: int) -> None:
-            if error is ErrorCode.PRODUCER_FENCED and context.api_version < INIT_FENCED_VERSION:
-                error = ErrorCode.INVALID_PRODUCER_EPOCH
-            context.respond(
-                InitProducerIdResponse(
-                    error_code=error, producer_id=producer_id, producer_epoch=producer_epoch
-                )
-            )
-
-        producer = TxnProducer(body.transactional_id, body.producer_id, body.producer_epoch)
-        await self.coordinator.init_producer_id(producer, body.transaction_timeout_ms, respond)
-        return None
-
-
-def check_init_producer_id(body: InitProducerIdRequest) -> ErrorCode:
-    """Whether the request makes sense: id and epoch come together or not at all."""
-    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH):
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.INVALID_REQUEST if body.transactional_id == "" else ErrorCode.NONE
-
-
-def session_of(context: RequestContext) -> int:
-    """The number of the connection that the request came by: later ones have larger numbers."""
-    return int(context.connection.id.rpartition("-")[2])
-
-
-# What administrators ask about transactions: DescribeProducers (61) v0, DescribeTransactions (65)
-# v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152).
-
-
-IDS_IN_A_SLICE: Final = 1000
-PRODUCERS_IN_A_SLICE: Final = 1000
-STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
-
-
-class TransactionViewHandlers:
-    """Answers from the coordinator's memory and from the logs."""
-
-    def __init__(
-        self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager, runtime: Runtime
-    ) -> None:
-        self.coordinator = coordinator
-        self.replica_manager = replica_manager
-        self.clock, self.slices = runtime.clock, runtime.slices
-
-    def apis(self) -> Mapping[ApiKey, Handler]:
-        return {
-            ApiKey.DESCRIBE_PRODUCERS: self.handle_describe_producers,
-            ApiKey.DESCRIBE_TRANSACTIONS: self.handle_describe_transactions,
-            ApiKey.LIST_TRANSACTIONS: self.handle_list_transactions,
-        }
-
-    def handle_describe_producers(
-        self, context: RequestContext, body: DescribeProducersRequest
-    ) -> Answer:
-        return begin(self.slices, context, self._describe_producers(body))
-
-    def _describe_producers(
-        self, body: DescribeProducersRequest
-    ) -> Work[DescribeProducersResponse]:
-        response, count = DescribeProducersResponse(), 0
-        for topic in body.topics:
-            answer = TopicResponse(name=topic.name)
-            response.topics.append(answer)
-            for index in topic.partition_indexes:
-                partition, producers = self._producers(TopicPartition(topic.name, index))
-                answer.partitions.append(partition)
-                for known in producers:
-                    partition.active_producers.append(_described(known))
-                    count += 1
-                    if not count % PRODUCERS_IN_A_SLICE:
-                        yield
-        return response
-
-    def handle_describe_transactions(
-        self, context: RequestContext, body: DescribeTransactionsRequest
-    ) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(
-            transaction_states=[self._describe(name) for name in body.transactional_ids]
-        )
-
-    def handle_list_transactions(
-        self, context: RequestContext, body: ListTransactionsRequest
-    ) -> Answer:
-        return begin(self.slices, context, self._list_transactions(context, body))
-
-    def _list_transactions(
-        self, context: RequestContext, body: ListTransactionsRequest
-    ) -> Work[ListTransactionsResponse]:
-        manager = self.coordinator.manager
-        if manager.is_loading:
-            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        passes = self._filter(body)
-        found: list[TransactionMetadata] = []
-        for count, metadata in enumerate(list(manager.all())):
-            if count and not count % IDS_IN_A_SLICE:
-                yield
-            if passes(metadata.current) and (  # before anything is matched
-                context.in_sight is None or context.in_sight(metadata.transactional_id)
-            ):
-                found.append(metadata)
-        if body.transactional_id_pattern:
-            pattern = compile_regex(body.transactional_id_pattern)
-            names = set(pattern.matching(each.transactional_id for each in found))
-            found = [each for each in found if each.transactional_id in names]
-        unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
-        return ListTransactionsResponse(
-            unknown_state_filters=unknown,
-            transaction_states=[
-                ListTransactionsTransactionState(
-                    transactional_id=metadata.transactional_id,
-                    producer_id=metadata.current.producer_id,
-                    transaction_state=metadata.current.state.title,
-                )
-                for metadata in found
-            ],
-        )
-
-    def _filter(self, body: ListTransactionsRequest) -> Callable[[Transaction], bool]:
-        now_ms = self.clock.now_ms()
-        producer_ids, states = set(body.producer_id_filters), set(body.state_filters)
-
-        def passes(transaction: Transaction) -> bool:
-            if producer_ids and transaction.producer_id not in producer_ids:
-                return False
-            if states and transaction.state.title not in states:
-                return False
-            if body.duration_filter < 0:
-                return True
-            is_open = transaction.start_ms >= 0 and transaction.partitions
-            return bool(is_open) and now_ms - transaction.start_ms > body.duration_filter
-
-        return passes
-
-    def _describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
-        error = self.coordinator.availability(transactional_id)
-        metadata = None if error else self.coordinator.manager.get(transactional_id)
-        if metadata is None:
-            return DescribeTransactionsTransactionState(
-                error_code=error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                transactional_id=transactional_id,
-            )
-        transaction = metadata.current
-        topics = by_topic(sorted(transaction.partitions))
-        return DescribeTransactionsTransactionState(
-            transactional_id=transactional_id,
-            transaction_state=transaction.state.title,
-            transaction_timeout_ms=transaction.timeout_ms,
-            transaction_start_time_ms=transaction.start_ms,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            topics=[TopicData(topic=name, partitions=found) for name, found in topics.items()],
-        )
-
-    def _producers(
-        self, topic_partition: TopicPartition
-    ) -> tuple[PartitionResponse, Sequence[ProducerStateEntry]]:
-        answer = PartitionResponse(partition_index=topic_partition.partition)
-        try:
-            return answer, self.replica_manager.partition(topic_partition).active_producers()
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.error, error.message
-            return answer, ()
-
-
-def _described(known: ProducerStateEntry) -> ProducerState:
-    return ProducerState(
-        producer_id=known.producer_id,
-        producer_epoch=known.producer_epoch,
-        last_sequence=known.last_sequence,
-        last_timestamp=known.last_timestamp_ms,
-        coordinator_epoch=known.coordinator_epoch,
-        current_txn_start_offset=known.current_txn_first_offset,
-    )
-
 
 ABORTABLE_VERSION: Final = 5
 PRODUCER_FENCED_VERSION: Final = 2

@@ -470,7 +470,7 @@ def test_conversion_that_fails_closes_the_connection(world, monkeypatch):
     def fail(*_):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("ottla.server.fetch_session.down_convert", fail)
+    monkeypatch.setattr("ottla.server.message_set_fetch.down_convert", fail)
 
     assert world.fetch(version=3) is None
     assert world.closed == ["down-conversion failed: RuntimeError('planted')"]

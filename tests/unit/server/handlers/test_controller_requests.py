@@ -13,7 +13,7 @@ from ottla.protocol.controller_requests import (
     AlterPartitionTopicData,
     BrokerState,
 )
-from ottla.server.handlers.controller_orders import ControllerRequestsHandler
+from ottla.server.handlers.controller_requests import ControllerRequestsHandler
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 

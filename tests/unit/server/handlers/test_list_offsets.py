@@ -19,7 +19,8 @@ from ottla.protocol.offsets import (
 from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import OffsetResult
 from ottla.runtime import Slices
-from ottla.server.handlers.offsets import ListOffsetsHandler, OffsetHandlers
+from ottla.server.handlers.list_offsets import ListOffsetsHandler
+from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.structs import IsolationLevel, TopicPartition
 
 LATEST, EARLIEST, MAX_TIME, LOCAL, TIERED = -1, -2, -3, -4, -5

@@ -14,7 +14,7 @@ from ottla.record.record import Record
 from ottla.record.record_batch import batches
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.runtime import FileRegion
-from ottla.server.fetch_session import MAX_CONVERTED_BYTES, MAX_READ_BYTES, MessageSetFetch
+from ottla.server.message_set_fetch import MAX_CONVERTED_BYTES, MAX_READ_BYTES, MessageSetFetch
 from ottla.structs import NO_UUID, IsolationLevel, TopicPartition, replace
 from ottla.testing import MemoryDisk, mock_runtime
 
@@ -143,7 +143,7 @@ def test_conversion_that_fails_is_told(monkeypatch):
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("ottla.server.fetch_session.down_convert", fail)
+    monkeypatch.setattr("ottla.server.message_set_fetch.down_convert", fail)
     failed: list[BaseException] = []
     logs = Logs(batch(0))
     request = PartitionFetch(TP, NO_UUID, 0, 100)

@@ -12,7 +12,8 @@ from ottla.errors import ConfigError
 from ottla.network.listener_security import LAYERS, BrokerLogins, Layers
 from ottla.network.socket_config import network_config
 from ottla.runtime.host_name import canonical_host_name
-from ottla.server.membership import BrokerListeners, LogDirFailureHandler
+from ottla.server.broker_listeners import BrokerListeners
+from ottla.server.log_dir_failure_handler import LogDirFailureHandler
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 

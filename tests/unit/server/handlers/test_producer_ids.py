@@ -6,7 +6,7 @@ from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ErrorCode
 from ottla.protocol.message import encode
 from ottla.protocol.transactions import InitProducerIdRequest
-from ottla.server.handlers.transactions import ProducerIdHandlers
+from ottla.server.handlers.producer_ids import ProducerIdHandlers
 
 
 class Ids(ProducerIdManager):

@@ -5,7 +5,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import FindCoordinatorRequest
 from ottla.protocol.message import encode
-from ottla.server.handlers.group import FindCoordinatorHandler, KeyType
+from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     NO_UUID,

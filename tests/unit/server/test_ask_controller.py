@@ -20,7 +20,8 @@ from ottla.protocol.controller_requests import (
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
-from ottla.server.cluster_link import AskController, IsrRequests
+from ottla.server.ask_controller import AskController
+from ottla.server.isr_requests import IsrRequests
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 T0 = TopicPartition("t", 0)

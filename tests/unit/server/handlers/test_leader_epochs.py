@@ -11,7 +11,7 @@ from ottla.protocol.leader_epoch import (
 )
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
-from ottla.server.handlers.offsets import LeaderEpochHandler
+from ottla.server.handlers.leader_epochs import LeaderEpochHandler
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LIST
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.server.dynamic_config import (
-    DynamicConfig,
+from ottla.server.config_entries import (
     Synonym,
     broker_entries,
     default_broker_entries,
     topic_entries,
 )
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import ConfigSource
 from ottla.testing import mock_runtime
 

@@ -13,7 +13,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
 )
 from ottla.protocol.message import encode
-from ottla.server.handlers.group import ConsumerGroupHandlers
+from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 
 
 class Context:

@@ -1,0 +1,56 @@
+"""The consumer group protocol (KIP-848): ConsumerGroupHeartbeat (68) v0-1 and
+ConsumerGroupDescribe (69) v0-1.
+
+Version notes: v1 heartbeats bring regular expressions, and member ids that clients have made
+(KIP-1082); v1 descriptions tell which protocol a member speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.member_metadata import ClientContext
+from ottla.errors import ErrorCode
+from ottla.network.connection import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+)
+from ottla.security.acls import GROUP_OPERATIONS
+from ottla.server.apis import Handler
+
+
+class ConsumerGroupHandlers:
+    """Brings requests to the group coordinator, if the protocol is one that the broker serves."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self.coordinator = coordinator
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        if not self.coordinator.serves_consumer_protocol:
+            return {}
+        return {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.handle_consumer_group_heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.handle_consumer_group_describe,
+        }
+
+    def handle_consumer_group_heartbeat(
+        self, context: RequestContext, body: ConsumerGroupHeartbeatRequest
+    ) -> None:
+        # Kafka keeps hosts as Java prints addresses, and its tools show them so.
+        client = ClientContext(
+            context.client_id, f"/{context.client_host}", context.api_version, context.in_sight
+        )
+        self.coordinator.consumer_group_heartbeat(body, client, context.respond)
+
+    def handle_consumer_group_describe(
+        self, context: RequestContext, body: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        groups = self.coordinator.describe_consumer_groups(body.group_ids)
+        for group in groups:
+            if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+        return ConsumerGroupDescribeResponse(groups=groups)
