@@ -16,10 +16,16 @@ import subprocess
 import venv
 from pathlib import Path
 
-# What Ottla needs without any of its extras, a line for each.
+# What Ottla needs for the scripts in bin, a line for each: itself, and for these of its extras.
 NEEDS = """
+import re
 from importlib.metadata import requires
-print(*(each for each in requires("ottla") or () if "extra ==" not in each), sep="\\n")
+for each in requires("ottla") or ():
+    extra = re.search("extra == .([a-z-]+)", each)
+    if extra is None:
+        print(each)
+    elif extra[1] in ("connect", "metrics"):
+        print(each.partition(";")[0])
 """
 
 

@@ -40,6 +40,8 @@ NAME = f"ottla-{__version__}"
 KERNELS = 4
 Kind = Literal["manylinux", "musllinux", "pure"]
 HERE = ROOT / "release"
+EXTRAS = "connect,metrics"
+"""What the scripts in bin need; `install.py` names them as well."""
 NO_ZOOKEEPER = "#zookeeper.connect="
 
 
@@ -140,7 +142,7 @@ def archive(wheels: list[Path], out: Path, *, offline: bool = False) -> Path:
             shutil.copy2(path, libs)
         if not offline:
             pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:")
-            run(*pip, "-d", libs, wheels[0])
+            run(*pip, "-d", libs, f"{wheels[0]}[{EXTRAS}]")
         copy_jars(libs / "zookeeper")
         path = out / f"{NAME}.tgz"
         with tarfile.open(path, "w:gz") as archive:

@@ -7,14 +7,17 @@ and pytest depend on from this Python's pip, since it may have no certificates t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,11 +61,7 @@ def run(*words: object, folder: Path) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
-        env={
-            "PATH": str(tools(folder)),
-            "HOME": str(folder),
-            **{name: each for name, each in os.environ.items() if name.startswith("PIP_")},
-        },
+        env=environment(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -71,6 +70,12 @@ def run(*words: object, folder: Path) -> str:
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\n{' '.join(map(str, words))}: status {done.returncode}")
     return done.stdout
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The few variables that a user's shell has in any case."""
+    own = {"PATH": str(tools(folder)), "HOME": str(folder)}
+    return own | {name: each for name, each in os.environ.items() if name.startswith("PIP_")}
 
 
 def tools(folder: Path) -> Path:
@@ -155,6 +160,62 @@ def try_archive(archive: Path, folder: Path) -> None:
     begun = Stopwatch()
     run(script, "--version", folder=folder)
     report(archive, taken, f"{said}, again in {begun.taken().elapsed_s:.2f} s")
+    try_connect(home, folder)
+
+
+def try_connect(home: Path, folder: Path) -> None:
+    """A line goes through a topic from file to file, by the scripts and files of the archive."""
+    port = free_port()
+    with (home / "config" / "connect-standalone.properties").open("a") as worker:
+        worker.write(f"\nbootstrap.servers=localhost:{port}\nlisteners=http://127.0.0.1:0\n")
+        worker.write(f"offset.storage.file.filename={folder}/connect.offsets\n")
+    (home / "test.txt").write_text("foo\n")
+    server = f"--override listeners=PLAINTEXT://localhost:{port} --override log.dirs={folder}/logs"
+    connectors = [f"config/connect-file-{end}.properties" for end in ("source", "sink")]
+    lines = (
+        (
+            "kafka-server-start.sh",
+            ["config/server-alone.properties", *server.split()],
+            " ready at ",
+        ),
+        (
+            "connect-standalone.sh",
+            ["config/connect-standalone.properties", *connectors],
+            "connectors run",
+        ),
+    )
+    begun, sink = Stopwatch(), home / "test.sink.txt"
+    with contextlib.ExitStack() as stack:
+        for script, words, ready in lines:
+            log = folder / f"{script}.log"
+            with log.open("wb") as out:
+                process = subprocess.Popen(
+                    [home / "bin" / script, *words],
+                    cwd=home,
+                    env=environment(folder),
+                    stdout=out,
+                    stderr=out,
+                )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            wait_for(lambda: ready in log.read_text(), process, log)  # noqa: B023 - called now
+        wait_for(lambda: sink.exists() and sink.read_text() == "foo\n", process, log)
+    report(home / "bin" / script, begun.taken(), "a line went from file to file")
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return once it holds; what the process has logged is shown if it ends, or in a minute."""
+    end_s = time.monotonic() + 60
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end_s:
+            sys.exit(log.read_text())
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        return int(endpoint.getsockname()[1])
 
 
 def report(path: Path, taken: Taken, said: str) -> None:

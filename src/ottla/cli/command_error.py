@@ -21,6 +21,8 @@ class UsageError(CommandError):
     """The options do not fit together; the user is also pointed to --help."""
 
 
+PACKAGES = {"jwt": "pyjwt", "paho": "paho-mqtt", "puresasl": "pure-sasl"}
+"""Packages that have another name than their modules."""
 SPARK_PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
 
 
@@ -37,6 +39,23 @@ def require_packages(*more: str) -> None:
         require_java()
     except JavaMissingError as error:
         raise CommandError(str(error)) from None
+
+
+def missing_package(name: str) -> str:
+    """What is missing, and the extra of Ottla that brings it, where one does."""
+    import re
+    from importlib.metadata import PackageNotFoundError, requires
+
+    package = PACKAGES.get(name, name.partition(".")[0].replace("_", "-"))
+    try:
+        needs = requires("ottla") or []
+    except PackageNotFoundError:  # it runs from a folder
+        needs = []
+    for need in needs:
+        found = re.match(rf"{re.escape(package)}\b(?!-).*extra == ['\"]([\w-]+)", need)
+        if found:
+            return f"needs the package {package}: pip install 'ottla[{found[1]}]'"
+    return f"needs the package {package}, which is not installed"
 
 
 TRACE = "Traceback (most recent call last):"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from ottla.cli.command import COMMAND_GROUPS, COMMANDS, Command, load_command
-from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError, missing_package
 from ottla.cli.kafka_scripts import without_script_name
 from ottla.cli.options import did_you_mean, option_parser
 from ottla.cli.terminal import TURNING, Terminal
@@ -109,6 +109,8 @@ def failure(error: Exception, command: Command) -> str:
         text = error.message
     elif isinstance(error, KafkaError):
         text = f"{error.message} ({error.error.name})"
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        text = missing_package(error.name)
     elif isinstance(error, OSError):
         # Python's number of the error says nothing to a user.
         place = f"{error.filename}: " if error.filename else ""

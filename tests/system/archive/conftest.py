@@ -10,12 +10,14 @@ import subprocess
 import venv
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-import kazoo
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from page import WORDS, Shell
-from release import make_dist
+from release import install, make_dist
 
 from ottla.runtime.free_port import free_port
 
@@ -96,18 +98,36 @@ class Reader:
 
 
 def fill_environment(home: Path, wheel: Path) -> None:
-    """What the first run of a script makes, without a download: the packages of these tests.
+    """What the first run of a script makes, without a download: just what the installer asks for.
 
-    `make dist` tries the first run itself.
+    The packages are those of these tests, one by one; no other is there. `make dist` tries the
+    first run itself.
     """
     place = home / ".venv"
     venv.create(place, with_pip=False, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    packages = Path(kazoo.__file__).parents[1]
-    (site / "packages.pth").write_text(f"{packages}\n", encoding="utf-8")
+    python = [place / "bin" / "python", "-P", "-c", install.NEEDS]
+    needs = subprocess.run(python, capture_output=True, text=True, check=True).stdout
+    for package in with_their_own(needs.split("\n")[:-1]):
+        for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            (site / name).symlink_to(package.locate_file(name))
     (place / "ready").touch()
+
+
+def with_their_own(needs: list[str]) -> list[Distribution]:
+    """The packages that these lines ask for, and those that they need themselves."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(each) for each in needs]
+    while waiting:
+        need = waiting.pop()
+        name = canonicalize_name(need.name)
+        if name in found or (need.marker and not need.marker.evaluate({"extra": ""})):
+            continue
+        found[name] = distribution(name)
+        waiting += map(Requirement, found[name].requires or ())
+    return list(found.values())
 
 
 @pytest.fixture(scope="session")

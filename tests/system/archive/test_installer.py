@@ -25,6 +25,7 @@ def wheel(folder: Path, name: str, text: str, requires: str = "", build: str = "
     if requires:
         metadata += f"Requires-Dist: {requires}\nProvides-Extra: more\n"
         metadata += 'Requires-Dist: not-there; extra == "more"\n'
+        metadata += "Requires-Dist: connected>=1; extra == 'connect'\n"
     tag = f"{build}-" if build else ""
     with zipfile.ZipFile(folder / f"{name}-1.0-{tag}py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", text)
@@ -39,7 +40,8 @@ def index(tmp_path: Path) -> Iterator[str]:
     """An index of packages on loopback, in which a stranger has taken the name of Ottla."""
     root = tmp_path / "index"
     wheel(root / "simple" / "ottla", "ottla", "OWNER = 'a stranger'\n", build="9")
-    wheel(root / "simple" / "needed", "needed", "")
+    for name in ("needed", "connected"):
+        wheel(root / "simple" / name, name, "")
     serve = partial(SimpleHTTPRequestHandler, directory=str(root))
     serve.func.log_message = lambda *_: None  # type: ignore[method-assign]
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
@@ -53,9 +55,12 @@ def index(tmp_path: Path) -> Iterator[str]:
 def test_own_wheel_is_installed_and_only_its_needs_come_from_the_index(
     tmp_path: Path, index: str
 ) -> None:
-    """A stranger's wheel of the same version with a build tag would win where both are asked."""
+    """A stranger's wheel of the same version with a build tag would win where both are asked.
+
+    What Connect needs is installed as well, as its scripts are in bin; of other extras nothing is.
+    """
     home = tmp_path / "home"
-    wheel(home / "libs", "ottla", "import needed\nOWNER = 'we'\n", requires="needed>=1")
+    wheel(home / "libs", "ottla", "import needed, connected\nOWNER = 'we'\n", requires="needed>=1")
     (home / "VERSION").write_text("1.0\n")
     environment = {**os.environ, "PIP_INDEX_URL": index, "PIP_NO_CACHE_DIR": "1"}
     environment.pop("PYTHONPATH", None)

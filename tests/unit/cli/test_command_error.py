@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from ottla.cli.command_error import CommandError, cause_of, require_packages
+from ottla.cli.command_error import CommandError, cause_of, missing_package, require_packages
+from ottla.cli.connect import ConnectStandaloneCommand
+from ottla.cli.main import failure
 
 
 def test_missing_java_is_told_in_one_line(monkeypatch):
@@ -25,6 +27,24 @@ def test_missing_packages_are_told(monkeypatch):
 
     with pytest.raises(CommandError, match=r"pyspark, pyarrow, pandas, matplotlib, jinja2 missing"):
         require_packages()
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [
+        ("aiohttp", "needs the package aiohttp: pip install 'ottla[connect]'"),
+        ("aiohttp.web", "needs the package aiohttp: pip install 'ottla[connect]'"),
+        ("prometheus_client", "needs the package prometheus-client: pip install 'ottla[metrics]'"),
+        ("jwt", "needs the package pyjwt: pip install 'ottla[oauth]'"),
+        ("pyspark", "needs the package pyspark: pip install 'ottla[spark]'"),
+        ("of_somebody", "needs the package of-somebody, which is not installed"),
+    ],
+)
+def test_package_of_an_extra_is_told_with_its_extra(module, hint):
+    """Where a command has met a module that is not there, of whatever feature."""
+    assert missing_package(module) == hint
+    error = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    assert failure(error, ConnectStandaloneCommand()) == hint
 
 
 def test_cause_of_a_failed_worker_is_its_last_line():
