@@ -27,6 +27,7 @@ OTHERS = {
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
+    "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",
     "record/conversion": "formats of before 0.11, for clients that are as old",
     "record/legacy_*": "compression and layout of message sets that are older than 0.8",

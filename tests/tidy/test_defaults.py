@@ -26,7 +26,7 @@ from ottla.mirror import source_task as mirror
 from ottla.pipelines import access_log, topics, web_traffic
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD
-from ottla.server import apis
+from ottla.server import slicing
 from ottla.spark import checkpoint_topic, connections, decision_log, row_writer
 from ottla.spark import exactly_once as spark
 
@@ -95,7 +95,7 @@ SIZES = {
         broker("transaction.state.log.segment.bytes"),
     ],
     "records of the audit log": [audit_log.MAX_BATCH_BYTES, broker("message.max.bytes")],
-    "metrics of a client": [broker("telemetry.max.bytes"), apis.MAX_FRAME_BYTES],
+    "metrics of a client": [broker("telemetry.max.bytes"), slicing.MAX_FRAME_BYTES],
     "metadata of an offset that redrive writes": [
         tolerance.METADATA_CHARACTERS,
         broker("offset.metadata.max.bytes"),

@@ -153,6 +153,16 @@ ELSEWHERE = (
         "network/connection_rates network/handshakes",
     ),
     Elsewhere(
+        "tests/property/network",
+        "bytes come in pieces of any size",
+        "network/connection network/frame_buffer network/response_reader",
+    ),
+    Elsewhere(
+        "tests/unit/network/test_tls_context.py",
+        "stores are opened for the contexts that they are for",
+        "network/tls_stores",
+    ),
+    Elsewhere(
         "tests/unit/extensions/quotas/test_client_quotas.py",
         "the time of the network is charged to the clients that it is taken for",
         "extensions/quotas/timed_transport",

@@ -16,7 +16,8 @@ from typing import Final
 
 from ottla.network.acceptor import Listener
 from ottla.network.tls_context import ListenerTls
-from ottla.network.transport import TlsSide, TlsTransport, Transport
+from ottla.network.tls_transport import TlsSide, TlsTransport
+from ottla.network.transport import Transport
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.descriptor_poller import READABLE, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal

@@ -33,10 +33,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from ottla.errors import ConfigError, RemoteProtocolError
 from ottla.network.acceptor import Acceptor, Listener
@@ -46,25 +44,17 @@ from ottla.network.connection import (
     IN_FLIGHT,
     STOPPING,
     THROTTLED,
-    BufferPool,
     Connection,
-    FrameBuffer,
     Identify,
 )
+from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.handshakes import Handshakes
+from ottla.network.idle_expiry import IdleExpiry
+from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
+from ottla.network.read_ahead import ReadAhead
 from ottla.network.socket_config import SocketConfig
-from ottla.network.transport import (
-    ALL,
-    COLD,
-    FULL,
-    Flushed,
-    Outgoing,
-    PlainTransport,
-    Transport,
-    TruncatedFileError,
-    tune_socket,
-)
-from ottla.runtime import Background, Clock, Runtime, Timer
+from ottla.network.transport import PlainTransport, Transport, tune_socket
+from ottla.runtime import Clock, Runtime
 from ottla.runtime.descriptor_poller import (
     AUTO,
     EPOLL,
@@ -78,133 +68,6 @@ from ottla.runtime.descriptor_poller import (
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 logger = logging.getLogger(__name__)
-
-
-# Reading, in the background, what a fetch wants of a file and the page cache has not got.
-#
-# `sendfile` of such bytes would make the broker's one thread wait for the disk, and with it every
-# client. So the parts of a file region are looked for in the page cache before they are sent, which
-# costs a microsecond; where they are not, a worker thread reads them first.
-
-
-# More would keep the other jobs of the background, flushes before all, from their workers.
-MAX_JOBS: Final = 2
-
-
-class ReadAhead:
-    """Fills the page cache for answers that wait for it, first come first served.
-
-    Invariant: at most `max_jobs` jobs are under way, and at most one for an answer.
-    """
-
-    __slots__ = ("_background", "_job_count", "_max_jobs", "_waiting")
-
-    def __init__(self, background: Background, max_jobs: int = MAX_JOBS) -> None:
-        self._background = background
-        self._max_jobs = max_jobs
-        self._job_count = 0
-        self._waiting: deque[tuple[Outgoing, Callable[[], object]]] = deque()
-
-    def request(self, outgoing: Outgoing, on_done: Callable[[], object]) -> None:
-        """Have what comes next in `outgoing` read; `on_done` is called when it can be sent."""
-        if outgoing.is_reading:
-            return
-        outgoing.is_reading = True
-        self._waiting.append((outgoing, on_done))
-        self._begin_next()
-
-    def _begin_next(self) -> None:
-        while self._waiting and self._job_count < self._max_jobs:
-            outgoing, on_done = self._waiting.popleft()
-            wanted = outgoing.next_in_file()
-            if wanted is None:  # the client has gone meanwhile
-                outgoing.is_reading = False
-                continue
-            self._begin(outgoing, on_done, wanted.file.read_ahead, wanted.position, wanted.size)
-
-    def _begin(
-        self,
-        outgoing: Outgoing,
-        on_done: Callable[[], object],
-        read: Callable[[int, int], None],
-        position: int,
-        length: int,
-    ) -> None:
-        self._job_count += 1
-
-        def end(_: object) -> None:
-            # Had reading failed, sending would fail in the same way, and close the connection.
-            self._job_count -= 1
-            outgoing.note_cached(length)
-            on_done()
-            self._begin_next()
-
-        self._background.submit(lambda: read(length, position), end, end)
-
-
-# Connections that are no longer used (`connections.max.idle.ms`).
-
-
-class IdleExpiry:
-    """Connections in the order of their last activity, the quietest first.
-
-    One timer waits for the head of the order. It is set when a connection is added, and then
-    again each time that it goes off; activity only moves connections to the end.
-    """
-
-    __slots__ = ("_by_activity", "_max_idle_ms", "_runtime", "_timer")
-
-    def __init__(self, runtime: Runtime, max_idle_ms: int) -> None:
-        self._runtime = runtime
-        self._max_idle_ms = max_idle_ms
-        self._by_activity: OrderedDict[Connection, None] = OrderedDict()
-        self._timer: Timer | None = None
-
-    def __iter__(self) -> Iterator[Connection]:
-        return iter(self._by_activity)
-
-    def add(self, connection: Connection, now_ms: int) -> None:
-        connection.last_active_ms = now_ms
-        self._by_activity[connection] = None
-        if self._timer is None and self._max_idle_ms >= 0:
-            self._timer = self._runtime.scheduler.call_later(self._max_idle_ms + 1, self._expire)
-
-    def touch(self, connection: Connection, now_ms: int) -> None:
-        """Bytes have moved."""
-        connection.last_active_ms = now_ms
-        self._by_activity.move_to_end(connection)
-
-    def remove(self, connection: Connection) -> None:
-        del self._by_activity[connection]
-
-    def quietest(self, listener: Listener) -> Connection | None:
-        """The connection of another listener that can make room for a broker's."""
-        for connection in self:
-            if connection.listener_name != listener.name and not connection.is_closing:
-                return connection
-        return None
-
-    def stop(self) -> None:
-        """Stop expiring connections."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _expire(self) -> None:
-        self._timer = None
-        now_ms = self._runtime.clock.monotonic_ms()
-        for connection in list(self._by_activity):
-            if now_ms - connection.last_active_ms <= self._max_idle_ms:
-                break
-            if connection.muted & (IN_FLIGHT | THROTTLED):
-                self.touch(connection, now_ms)  # it waits for us
-            else:
-                connection.close(f"nothing moved for {self._max_idle_ms} ms")
-        # Those just closed leave at the end of the turn; they are not waited for again.
-        waiting = (each for each in self._by_activity if not each.is_closing)
-        head = next(waiting, None)
-        if head is not None:
-            delay_ms = head.last_active_ms + self._max_idle_ms + 1 - now_ms
-            self._timer = self._runtime.scheduler.call_later(delay_ms, self._expire)
 
 
 MAX_EVENTS = 512

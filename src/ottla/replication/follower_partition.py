@@ -16,13 +16,13 @@ from ottla.errors import KafkaError
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.record.record_batch import CorruptRecordError
+from ottla.replication.follower_session import PartitionFetchState
 from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.log.log_manager import LogManager
     from ottla.protocol.types import RecordsData
     from ottla.replication.partition import Partition
-from ottla.replication.follower_session import PartitionFetchState
 
 logger = logging.getLogger(__name__)
 

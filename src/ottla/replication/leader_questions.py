@@ -22,12 +22,12 @@ from ottla.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.replication.follower_partition import FollowerPartition
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.network.node_connection import NodeConnection
-from ottla.replication.follower_partition import FollowerPartition
 
 logger = logging.getLogger(__name__)
 

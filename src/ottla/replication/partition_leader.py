@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
+from ottla.replication.follower_state import FollowerState
+from ottla.replication.in_sync_replicas import AlterIsr, InSyncReplicas
 from ottla.runtime import Clock
 from ottla.structs import (
     NO_EPOCH,
@@ -31,8 +33,6 @@ from ottla.structs import (
 
 if TYPE_CHECKING:
     from ottla.network.node_connection import NodeConnection
-from ottla.replication.follower_state import FollowerState
-from ottla.replication.in_sync_replicas import AlterIsr, InSyncReplicas
 
 logger = logging.getLogger(__name__)
 

@@ -9,44 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
-from functools import cache, partial
+from functools import partial
 from itertools import chain, islice
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.connection import (
-    Connection,
-    Identify,
-    RequestContext,
-    RequestWatch,
-    lasting,
-)
+from ottla.network.connection import Connection, Identify, RequestWatch
+from ottla.network.frame_buffer import lasting
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.header import (
     RequestHeader,
     decode_request,
     decode_request_header,
     decode_request_in_slices,
 )
-from ottla.protocol.message import (
-    Request,
-    Response,
-    Struct,
-    error_response,
-    request_class,
-    versions_of,
-)
-from ottla.protocol.types import UNLIMITED, Array, Buffer
+from ottla.protocol.message import Request, Response, error_response, request_class, versions_of
+from ottla.protocol.types import UNLIMITED, Buffer
 from ottla.protocol.wire import TooLargeError
 from ottla.runtime import DelayedOperation, Runtime, Slices
 from ottla.runtime.scheduler import Work
-from ottla.structs import CONSUMER_REPLICA_ID
+from ottla.server.slicing import (
+    LARGE_FRAME_BYTES,
+    LARGE_FRAMES,
+    LONG_FRAME_BYTES,
+    MAX_ELEMENTS,
+    MAX_ELEMENTS_OF,
+    MAX_FRAME_BYTES,
+    SLICED,
+    Slicing,
+    is_long,
+)
 
 if TYPE_CHECKING:
     from ottla.security.acls import AclOperation, Resource
@@ -79,278 +75,9 @@ BROKERS_ONLY: Final = (
 """The APIs that only brokers use; quotas do not limit those who may use them."""
 
 
-# What one request may ask for, and how much of it is done at a time.
-#
-# All clients share one loop. So a request has a limit of bytes (those with records, assignments, or
-# the state of a cluster aside), and one of elements in all its arrays together, which is known
-# before they are made. What is larger than LONG_FRAME_BYTES is read in slices; what is answered
-# entry by entry is answered in slices, each the same request with a part of the entries, so that
-# handlers and checks of rights need not know of it. The connection stays muted meanwhile.
-
-
-MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
-LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024
-LARGE_FRAMES: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""With subscriptions and assignments; records have `socket.request.max.bytes` alone."""
-LONG_FRAME_BYTES: Final = 16 * 1024
-MAX_ELEMENTS: Final = 25_000
-MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
-    # Between brokers: the state of 200,000 partitions with three replicas each.
-    **dict.fromkeys((ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA), 2_500_000),
-    ApiKey.ALTER_PARTITION: 1_000_000,
-    ApiKey.STOP_REPLICA: 500_000,
-    ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
-    ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
-    # What follows is not answered in slices: it is done as a whole or not at all.
-    ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
-    ApiKey.DELETE_RECORDS: 4_000,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 3_000,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 5_000,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 10_000,
-    **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),
-    **dict.fromkeys((ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.CREATE_DELEGATION_TOKEN), 500),
-    **dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_DELEGATION_TOKEN), 500),
-    **dict.fromkeys((ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS), 2_000),
-}
-
-
 def begin(slices: Slices, context: RequestContext, work: Work[Response]) -> Answer:
     """Answer a request by work in slices; it ends when the client has gone."""
     return slices.begin(work, lambda: not context.connection.is_closing)
-
-
-class Slicing(NamedTuple):
-    """How the answer to a large request is made in slices."""
-
-    entries: tuple[str, ...]
-    """The list of the request that is answered entry by entry, and the lists within an entry."""
-    results: tuple[str, ...]
-    """Those of the answer."""
-    most: int = 500
-    """Elements in a slice; fewer where an answer is much larger than its question."""
-    names_once: bool = False
-    """Whether what is named again is answered once."""
-    element_bytes: int = 1
-    """An element of the request has so many bytes at least."""
-    is_whole: bool = False
-    """Whether an entry has one answer, which parts of it cannot have."""
-    named_by: tuple[str, ...] = ()
-    """What names an entry, where handlers refuse entries of one name: they are in one slice."""
-
-    @property
-    def whole_bytes(self) -> int:
-        """A request of so many bytes needs no slices."""
-        return 0 if self.names_once else self.most * self.element_bytes
-
-    def cut(self, body: Request) -> Iterator[list[Any]]:
-        """The entries for each slice, as they are wanted; repeated ones once, where that holds."""
-        entries = getattr(body, self.entries[0])
-        if self.names_once and len(entries) > 1:
-            entries = once(entries, self.entries[1:])
-            setattr(body, self.entries[0], entries)
-        if self.named_by and len(entries) > 1:
-            repeated, entries = apart(entries, self.named_by)
-            if repeated:
-                yield repeated
-        if len(self.entries) == 1:
-            for place in range(0, len(entries), self.most):
-                yield entries[place : place + self.most]
-            return
-        part: list[Any] = []
-        room = self.most
-        for entry in entries:
-            parts = (entry,) if self.is_whole else pieces(entry, self.entries[1:], room, self.most)
-            for piece in parts:
-                weight = weigh(piece, self.entries[1:])
-                if weight > room and part:
-                    yield part
-                    part, room = [], self.most
-                part.append(piece)
-                room -= weight
-        if part:
-            yield part
-
-    def join(self, whole: Response, more: Response) -> None:
-        """Put the results of one more slice behind the others."""
-        join_results(whole, more, self.results)
-
-
-def is_long(body: Any) -> bool:
-    """Whether a Produce is answered in slices, for which its frame has to stay."""
-    topics = body.topic_data
-    if len(topics) == 1:
-        return len(topics[0].partition_data) >= PRODUCE_PARTITIONS
-    return sum(len(topic.partition_data) + 1 for topic in topics) > PRODUCE_PARTITIONS
-
-
-def weigh(entry: Any, lists: tuple[str, ...]) -> int:
-    """How many elements an entry has, with itself."""
-    if not lists:
-        return 1
-    inner = getattr(entry, lists[0]) or ()
-    if len(lists) == 1:
-        return 1 + len(inner)
-    return 1 + sum(weigh(each, lists[1:]) for each in inner)
-
-
-def pieces(entry: Any, lists: tuple[str, ...], room: int, most: int) -> Iterator[Any]:
-    """The entry, or copies of it with parts of what is within it, none larger than a slice."""
-    if not lists or weigh(entry, lists) <= max(room, most):
-        yield entry
-        return
-    inner, weight = getattr(entry, lists[0]), 1
-    part: list[Any] = []
-    for each in inner:
-        for piece in pieces(each, lists[1:], most - 1, most - 1):
-            size = weigh(piece, lists[1:])
-            if weight + size > most and part:
-                yield _with(entry, lists[0], part)
-                part, weight = [], 1
-            part.append(piece)
-            weight += size
-    yield _with(entry, lists[0], part)
-
-
-def _with(entry: Any, name: str, part: list[Any]) -> Any:
-    piece = copy(entry)
-    setattr(piece, name, part)
-    return piece
-
-
-def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
-    """Each entry once; of entries of one name the lists are put together (null is all)."""
-    if not isinstance(entries[0], Struct):
-        return list(dict.fromkeys(entries))
-    found: dict[Any, Any] = {}
-    identity = identity_of(entries[0].__class__)
-    for entry in entries:
-        known = found.setdefault(identity(entry), entry)
-        if known is entry or not lists:
-            continue
-        inner, more = getattr(known, lists[0]), getattr(entry, lists[0])
-        if inner is None or more is None:
-            setattr(known, lists[0], None)
-        else:
-            inner.extend(more)  # in place: a new list for each of many entries is quadratic work
-    for entry in found.values():
-        inner = getattr(entry, lists[0]) if lists else None
-        if inner and len(inner) > 1:
-            setattr(entry, lists[0], once(inner, lists[1:]))
-    return list(found.values())
-
-
-def apart(entries: list[Any], named_by: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
-    """The entries whose names are there more than once, and the others."""
-    names = [entry if type(entry) is str else attrgetter(*named_by)(entry) for entry in entries]
-    counts = Counter(names)
-    if len(counts) == len(entries):
-        return [], entries
-    repeated = [entry for entry, name in zip(entries, names, strict=True) if counts[name] > 1]
-    return repeated, [
-        entry for entry, name in zip(entries, names, strict=True) if counts[name] == 1
-    ]
-
-
-@cache
-def identity_of(cls: Any) -> Callable[[Any], Any]:
-    """Gives all values of a struct but its lists."""
-    return attrgetter(*(each.name for each in cls.fields if not isinstance(each.type, Array)))
-
-
-def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
-    """Add the results of a later slice; an entry that was cut becomes one again."""
-    results, added = getattr(whole, lists[0]), getattr(more, lists[0])
-    if len(lists) > 1 and results and added:
-        identity = identity_of(added[0].__class__)
-        if identity(results[-1]) == identity(added[0]):
-            join_results(results[-1], added[0], lists[1:])
-            added = added[1:]
-    results.extend(added)
-
-
-TOPICS: Final = ("topics", "partitions")
-RESOURCE: Final = ("resource_type", "resource_name")
-PRODUCE_PARTITIONS: Final = 200
-SLICED: Final[Mapping[int, tuple[Slicing, ...]]] = {
-    ApiKey.PRODUCE: (
-        Slicing(
-            ("topic_data", "partition_data"),
-            ("responses", "partition_responses"),
-            PRODUCE_PARTITIONS,
-            element_bytes=3,  # a topic's name, the length of its list, and its tagged fields
-        ),
-    ),
-    ApiKey.METADATA: (Slicing(("topics",), ("topics",), 50, names_once=True),),
-    ApiKey.LIST_OFFSETS: (Slicing(TOPICS, TOPICS),),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (Slicing(TOPICS, TOPICS),),
-    ApiKey.OFFSET_COMMIT: (Slicing(TOPICS, TOPICS, 1000),),
-    ApiKey.OFFSET_DELETE: (Slicing(TOPICS, TOPICS, 1000),),
-    ApiKey.TXN_OFFSET_COMMIT: (Slicing(TOPICS, TOPICS, 500),),
-    ApiKey.WRITE_TXN_MARKERS: (
-        Slicing(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),
-    ),
-    ApiKey.OFFSET_FETCH: (
-        Slicing(("topics", "partition_indexes"), TOPICS, names_once=True),
-        Slicing(
-            ("groups", "topics", "partition_indexes"),
-            ("groups", "topics", "partitions"),
-            names_once=True,
-        ),
-    ),
-    ApiKey.FIND_COORDINATOR: (Slicing(("coordinator_keys",), ("coordinators",), names_once=True),),
-    ApiKey.DESCRIBE_GROUPS: (Slicing(("groups",), ("groups",), 50, names_once=True),),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (Slicing(("group_ids",), ("groups",), 20, names_once=True),),
-    ApiKey.DELETE_GROUPS: (Slicing(("groups_names",), ("results",), 100, names_once=True),),
-    ApiKey.CREATE_TOPICS: (
-        Slicing(
-            ("topics", "assignments", "broker_ids"),
-            ("topics",),
-            20,
-            is_whole=True,
-            named_by=("name",),
-        ),
-    ),
-    ApiKey.DELETE_TOPICS: (
-        Slicing(("topic_names",), ("responses",), 50, named_by=("topic_names",)),
-        Slicing(("topics",), ("responses",), 50, named_by=("name", "topic_id")),
-    ),
-    ApiKey.CREATE_PARTITIONS: (Slicing(("topics",), ("results",), 20, named_by=("name",)),),
-    ApiKey.DESCRIBE_CONFIGS: (
-        Slicing(
-            ("resources", "configuration_keys"), ("results",), 10, names_once=True, is_whole=True
-        ),
-    ),
-    ApiKey.ALTER_CONFIGS: (Slicing(("resources",), ("responses",), 10, named_by=RESOURCE),),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
-        Slicing(("resources",), ("responses",), 10, named_by=RESOURCE),
-    ),
-    ApiKey.CREATE_ACLS: (Slicing(("creations",), ("results",), 100),),
-    ApiKey.DELETE_ACLS: (Slicing(("filters",), ("filter_results",), 20),),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (
-        Slicing(("dirs", "topics", "partitions"), ("results", "partitions"), names_once=True),
-    ),
-    ApiKey.ELECT_LEADERS: (
-        Slicing(
-            ("topic_partitions", "partitions"),
-            ("replica_election_results", "partition_result"),
-            200,
-            names_once=True,
-        ),
-    ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (Slicing(TOPICS, ("responses", "partitions"), 100),),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (
-        Slicing(("topics", "partition_indexes"), TOPICS, names_once=True),
-    ),
-    ApiKey.DESCRIBE_PRODUCERS: (
-        Slicing(("topics", "partition_indexes"), TOPICS, 100, names_once=True),
-    ),
-    ApiKey.DESCRIBE_TRANSACTIONS: (
-        Slicing(("transactional_ids",), ("transaction_states",), 100, names_once=True),
-    ),
-    ApiKey.ALTER_CLIENT_QUOTAS: (Slicing(("entries",), ("entries",), 50),),
-}
-"""What is answered entry by entry: the first list that is not empty counts."""
 
 
 class SliceContext(RequestContext):
@@ -826,69 +553,3 @@ def refuse(connection: Connection, reason: str) -> None:
     """Log and close the connection of a client that breaks the protocol: no answer fits."""
     logger.info("closing %s: %s", connection.id, reason)
     connection.close(reason)
-
-
-# APIs that only brokers use: refused on every listener but the brokers' own.
-#
-# Kafka asks for ClusterAction on the cluster (CVE-2018-1288 is what happens without). A listener
-# that clients cannot reach keeps them from it as well; where brokers and clients share one, a
-# client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
-
-
-FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
-
-
-def keep_to_brokers(
-    apis: Apis,
-    listener_name: str,
-    *,
-    has_rights: bool = False,
-) -> None:
-    """Answer these APIs, Fetch as a follower and AddPartitionsToTxn of brokers, here only.
-
-    Listeners may be added while the broker runs: each request is looked at, however many there are
-    now. Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
-    """
-
-    def guard(
-        is_reserved: Callable[[RequestContext, Any], bool],
-    ) -> Callable[[Handler], Handler]:
-        def guarded(handler: Handler) -> Handler:
-            def handle(context: RequestContext, body: Any) -> Answer:
-                if context.listener_name != listener_name and is_reserved(context, body):
-                    name = type(body).__name__
-                    logger.info("%s of a client at %s is refused", name, context.client_host)
-                    if apis.on_refused_request is not None:
-                        apis.on_refused_request(context)
-                    raise KafkaError.of(
-                        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                        f"{name} on listener {context.listener_name}: brokers talk "
-                        f"to each other on {listener_name}",
-                    )
-                return handler(context, body)
-
-            return handle
-
-        return guarded
-
-    for key in BROKERS_ONLY:
-        if not (has_rights and key is ApiKey.WRITE_TXN_MARKERS):
-            apis.wrap(key, guard(lambda context, body: True))
-    apis.wrap(ApiKey.FETCH, guard(lambda context, body: is_follower(body)))
-    apis.wrap(ApiKey.ADD_PARTITIONS_TO_TXN, guard(_is_of_broker))
-
-
-def _is_of_broker(context: RequestContext, body: object) -> bool:
-    """Whether AddPartitionsToTxn comes in a version that speaks for many producers (KIP-890)."""
-    return context.api_version >= FIRST_ADD_PARTITIONS_OF_BROKERS
-
-
-def is_follower(body: FetchRequest) -> bool:
-    """Whether a replica fetches: its fetch offset advances the high watermark."""
-    return replica_id_of(body) > CONSUMER_REPLICA_ID
-
-
-def replica_id_of(body: FetchRequest) -> int:
-    """The broker that follows, CONSUMER_REPLICA_ID for a consumer; v15 has it in another field."""
-    state = body.replica_state
-    return body.replica_id if state is None else max(state.replica_id, body.replica_id)

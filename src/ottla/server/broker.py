@@ -33,8 +33,9 @@ from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.server.apis import Apis, keep_to_brokers
+from ottla.server.apis import Apis
 from ottla.server.broker_listeners import BrokerListeners
+from ottla.server.brokers_only import keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig

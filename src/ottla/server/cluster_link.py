@@ -30,8 +30,10 @@ from ottla.protocol.topics import (
 from ottla.registry.tree import Registry
 from ottla.replication.partition_leader import ClusterView
 from ottla.runtime.scheduler import pause, within
+from ottla.server.ask_controller import AskController
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.handlers.controller_requests import ControllerRequestsHandler
+from ottla.server.isr_requests import IsrRequests
 from ottla.server.orders_to_cluster import OrdersToCluster
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, OFFSETS_TOPIC, Node
 
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from ottla.runtime import Runtime
     from ottla.server.controller_orders import OrdersToOwnBroker
     from ottla.server.metadata_cache import MetadataCache
-from ottla.server.ask_controller import AskController
-from ottla.server.isr_requests import IsrRequests
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from ottla.replication.replica_requests import (
     partition_key,
 )
 from ottla.runtime import Runtime
-from ottla.server.apis import is_follower, replica_id_of
+from ottla.server.brokers_only import is_follower, replica_id_of
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
 
 INVALID_SESSION_ID: Final = 0

@@ -17,6 +17,7 @@ from ottla.protocol.controller_requests import (
 )
 from ottla.replication.in_sync_replicas import OnIsrChanged
 from ottla.runtime.scheduler import pause
+from ottla.server.ask_controller import AskController, error_of
 from ottla.structs import NO_EPOCH, LeaderAndIsr, TopicPartition
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.runtime import Runtime
-from ottla.server.ask_controller import AskController, error_of
 
 logger = logging.getLogger(__name__)
 

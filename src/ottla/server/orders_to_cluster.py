@@ -12,6 +12,14 @@ from ottla.protocol.leader_and_isr import LeaderAndIsrResponse, StopReplicaRespo
 from ottla.protocol.message import Response
 from ottla.runtime.scheduler import pause
 from ottla.server.broker_connections import BrokerConnections
+from ottla.server.broker_sender import DRAIN_PAUSE_MS, BrokerSender, ControllerRequest, OnResponse
+from ottla.server.order_messages import (
+    leader_and_isr_errors,
+    leader_and_isr_request,
+    stop_replica_errors,
+    stop_replica_request,
+    update_metadata_request,
+)
 from ottla.structs import (
     BrokerEndPoints,
     MetadataUpdate,
@@ -24,14 +32,6 @@ if TYPE_CHECKING:
     from ottla.controller.orders_to_brokers import OnAnswer
     from ottla.runtime import Runtime
     from ottla.server.controller_orders import OrdersToOwnBroker
-from ottla.server.broker_sender import DRAIN_PAUSE_MS, BrokerSender, ControllerRequest, OnResponse
-from ottla.server.order_messages import (
-    leader_and_isr_errors,
-    leader_and_isr_request,
-    stop_replica_errors,
-    stop_replica_request,
-    update_metadata_request,
-)
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.controller.controller import Controller
     from ottla.log.log_manager import LogManager
-    from ottla.network.connection import RequestContext
     from ottla.network.processor import Processor
+    from ottla.network.request_context import RequestContext
     from ottla.registry.tree import Registry
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime

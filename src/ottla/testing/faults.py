@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, Struct
@@ -24,8 +24,9 @@ from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.types import Array, Field, Int32, String
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import Lock
-from ottla.server.apis import Answer, Apis, Handler, is_follower
+from ottla.server.apis import Answer, Apis, Handler
 from ottla.server.broker import Broker
+from ottla.server.brokers_only import is_follower
 from ottla.testing.waiting import LIMIT_S, wait_until
 
 Deliver = Callable[[Response], object]

@@ -43,7 +43,7 @@ from ottla.testing.runtime import MockBackground
 from ottla.testing.waiting import LIMIT_S, wait_until_async
 
 if TYPE_CHECKING:
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.protocol.consumer_group import DescribedConsumerGroup
     from ottla.protocol.group import DescribedGroup
     from ottla.replication.partition import Partition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.channel import FIRST_FRAME_BYTES, SHARED_BYTES, ResponseReader
+from ottla.network.response_reader import FIRST_FRAME_BYTES, SHARED_BYTES, ResponseReader
 
 
 def framed(body: bytes) -> bytes:

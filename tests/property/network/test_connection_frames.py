@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.connection import GROWTH, MIN_OWN_BYTES, BufferPool, FrameBuffer
+from ottla.network.frame_buffer import GROWTH, MIN_OWN_BYTES, BufferPool, FrameBuffer
 
 MIB = 1 << 20
 

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Callable, Iterable
 
 from ottla.network.connection import Connection
+from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
 from ottla.network.socket_config import SocketConfig
-from ottla.network.transport import Part, Transport
+from ottla.network.transport import Transport
 from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler, wait_until
 

@@ -13,14 +13,9 @@ import pytest
 from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.connection import MAX_POOLED_BYTES, Connection, lasting
-from ottla.network.processor import (
-    MOST_UNLOOKED,
-    TURN_LARGE_SENDS,
-    TURN_NS,
-    TURNS_AT_ONCE,
-    Turns,
-)
+from ottla.network.connection import Connection
+from ottla.network.frame_buffer import MAX_POOLED_BYTES, lasting
+from ottla.network.processor import MOST_UNLOOKED, TURN_LARGE_SENDS, TURN_NS, TURNS_AT_ONCE, Turns
 from ottla.network.transport import PROBE_SECONDS
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk

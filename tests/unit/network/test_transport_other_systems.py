@@ -13,7 +13,7 @@ import pytest
 
 from ottla import Consumer, Producer, TopicPartition
 from ottla.errors import ConfigError
-from ottla.network import transport
+from ottla.network import tls_transport, transport
 from ottla.network.processor import open_poller
 from ottla.network.transport import PROBE_SECONDS, probe
 from ottla.runtime import LocalDisk
@@ -33,7 +33,8 @@ def other_system(monkeypatch):
         monkeypatch.delattr(os, name)
     for name in ("TCP_KEEPIDLE", "TCP_KEEPCNT"):
         monkeypatch.delattr(socket, name)
-    monkeypatch.setattr(transport, "MSG_MORE", 0)
+    for module in (tls_transport, transport):
+        monkeypatch.setattr(module, "MSG_MORE", 0)
 
 
 def test_records_are_produced_and_fetched_from_a_disk(other_system, tmp_path):

@@ -14,7 +14,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
-from ottla.network.connection import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches

@@ -11,7 +11,7 @@ import pytest
 from apis_world import FakeConnection, Family, ask
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest

@@ -15,8 +15,8 @@ from typing import Final, cast
 from ottla.clients.legacy.message import Message, MessageAndOffset, MessageSet
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.channel import ResponseReader
 from ottla.network.node_connection import ConnectionSettings
+from ottla.network.response_reader import ResponseReader
 from ottla.protocol.fetch import PartitionData
 from ottla.protocol.first_design import (
     ToAppend,

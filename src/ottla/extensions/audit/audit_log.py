@@ -27,7 +27,8 @@ from ottla.extensions.audit.audit_record import (
     shortened,
     text_of,
 )
-from ottla.network.connection import Connection, RequestContext
+from ottla.network.connection import Connection
+from ottla.network.request_context import RequestContext
 from ottla.network.timing import Backoff
 from ottla.protocol.message import Response
 from ottla.runtime import Runtime

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.config_type import LONG_MAX
+from ottla.extensions.cleaner.cleaned_transactions import CleanedTransactions
+from ottla.extensions.cleaner.offset_map import OffsetMap
 from ottla.record.batch_builder import with_records
 from ottla.record.plain_compaction import KeptRecords, shift_timestamps
 from ottla.record.record import DELETE_HORIZON_FLAG
@@ -26,8 +28,6 @@ from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-from ottla.extensions.cleaner.cleaned_transactions import CleanedTransactions
-from ottla.extensions.cleaner.offset_map import OffsetMap
 
 NO_HORIZON: Final = LONG_MAX
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.extensions.cleaner.log_to_clean import LogToClean, candidates, filthiest
 from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log import CleaningAbortedError, Log
 from ottla.log.log_loader import DirContents
@@ -27,7 +28,6 @@ from ottla.structs import TopicPartition
 if TYPE_CHECKING:
     from ottla.extensions.cleaner.cleaning import Cleaning, CleaningPlan, Steps
     from ottla.extensions.cleaner.segment_swap import SegmentSwap
-from ottla.extensions.cleaner.log_to_clean import LogToClean, candidates, filthiest
 
 logger = logging.getLogger(__name__)
 

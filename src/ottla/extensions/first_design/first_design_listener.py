@@ -15,10 +15,11 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.first_design_config import Address
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.extensions.first_design.byte_logs import ByteLogs
-from ottla.network.connection import Connection, lasting
+from ottla.network.connection import Connection
+from ottla.network.frame_buffer import lasting
+from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
 from ottla.network.socket_config import SocketConfig, connection_limits
-from ottla.network.transport import Part
 from ottla.protocol.first_design import (
     RANDOM_PARTITION,
     RequestType,

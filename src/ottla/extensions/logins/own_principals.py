@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.config.place import made
 from ottla.errors import ConfigError, KafkaTimeoutError
-from ottla.network.transport import TlsTransport
+from ottla.network.tls_transport import TlsTransport
 from ottla.runtime.io_thread import run_in_thread
 from ottla.runtime.scheduler import within
 from ottla.security.principal import KafkaPrincipal, TokenPrincipal

@@ -46,7 +46,7 @@ from ottla.structs import ClientEntity
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.server.dynamic_config import DynamicConfig
     from ottla.server.parts import Parts
 

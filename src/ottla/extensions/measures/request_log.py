@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import shown
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request, Struct
 from ottla.protocol.types import BYTES_LIKE

@@ -27,7 +27,7 @@ from ottla.metrics.metrics_registry import (
     label,
 )
 from ottla.metrics.otlp import OtlpError, Point, points
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.telemetry import (
     GetTelemetrySubscriptionsRequest,

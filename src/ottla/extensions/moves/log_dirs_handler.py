@@ -12,7 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.moves import Moves
 from ottla.extensions.moves.replica_moves import ReplicaMoves
 from ottla.log.log_files import validate_topic_name
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.reassignment import alter_reassignments, list_reassignments
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,

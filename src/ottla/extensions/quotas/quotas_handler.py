@@ -17,7 +17,7 @@ from typing import Final
 from ottla.config.config_type import ConfigType
 from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
     AlterClientQuotasRequest,

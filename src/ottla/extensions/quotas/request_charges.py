@@ -8,13 +8,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import UNLIMITED, Budgets, ClientQuotas
 from ottla.extensions.quotas.timed_transport import PERCENT_PER_NS, TimedTransport, time_network
-from ottla.network.connection import (
-    MAX_ANSWER_BYTES,
-    Connection,
-    LastOf,
-    RequestContext,
-    RequestQuota,
-)
+from ottla.network.connection import Connection
+from ottla.network.request_context import MAX_ANSWER_BYTES, LastOf, RequestContext, RequestQuota
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import Response

@@ -85,13 +85,14 @@ from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import Answer, Apis, Handler, is_follower
+from ottla.server.apis import Answer, Apis, Handler
+from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.metadata import is_too_old_for_ids
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
     from ottla.extensions.rights.authorizer import Authorizer
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
     from ottla.protocol.consumer_group import (
         ConsumerGroupDescribeRequest,

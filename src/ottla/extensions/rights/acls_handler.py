@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.rights.authorizer import Authorizer
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.acls import (
     AclCreation,
     AclCreationResult,

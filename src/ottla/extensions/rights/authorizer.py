@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.header import RequestHeader
 from ottla.registry.acl_store import AclStore
 from ottla.registry.tree import Registry

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.extensions.tokens.token_store import TokenStore
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.runtime import Clock
     from ottla.server.apis import Handler
 

@@ -47,7 +47,7 @@ from ottla.structs import TRANSACTION_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.runtime import Runtime
     from ottla.server.apis import Handler
 

@@ -30,7 +30,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_files import validate_topic_name
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
     AlterConfigsRequest,

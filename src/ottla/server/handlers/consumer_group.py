@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.consumer_group import (
     ConsumerGroupDescribeRequest,

@@ -38,7 +38,7 @@ from ottla.structs import NO_EPOCH
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.server.apis import Handler
     from ottla.server.controller_orders import ControllerOrders, Errors
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.controller.controller import Controller
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.server.apis import Handler
 
 

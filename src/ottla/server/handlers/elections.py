@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.reassignments import (
     ElectLeadersPartitionResult,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode
-from ottla.network.connection import NO_QUOTA, RequestContext
+from ottla.network.request_context import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
     FIRST_VERSION_WITH_LEADERS,
@@ -39,7 +39,8 @@ from ottla.record.compression import CompressionType
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
-from ottla.server.apis import Handler, is_follower
+from ottla.server.apis import Handler
+from ottla.server.brokers_only import is_follower
 from ottla.server.fetch_session import (
     MAX_FETCHED,
     FetchContext,

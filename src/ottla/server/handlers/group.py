@@ -14,7 +14,7 @@ from typing import Final
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
     DeleteGroupsRequest,

@@ -25,7 +25,7 @@ from ottla.server.apis import Handler
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.replication.replica_manager import ReplicaManager
 
 

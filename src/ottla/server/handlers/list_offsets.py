@@ -35,7 +35,7 @@ from ottla.structs import (
 )
 
 if TYPE_CHECKING:
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Slices
     from ottla.runtime.scheduler import Work

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import FutureReplica, LogManager
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (
     DescribeLogDirsPartition,

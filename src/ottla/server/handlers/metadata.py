@@ -45,7 +45,7 @@ from ottla.protocol.metadata import (
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, TopicMetadata
 
 if TYPE_CHECKING:
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.runtime import Slices
     from ottla.server.apis import Handler
     from ottla.server.metadata_cache import MetadataCache

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.coordinator.group.group_coordinator import GroupCoordinator
-    from ottla.network.connection import RequestContext
+    from ottla.network.request_context import RequestContext
     from ottla.runtime import Clock, Slices
     from ottla.runtime.scheduler import Work
 

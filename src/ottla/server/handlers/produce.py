@@ -17,7 +17,8 @@ from typing import Final, cast
 
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import RequestContext, lasting
+from ottla.network.frame_buffer import lasting
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
     FIRST_VERSION_THAT_ADDS,

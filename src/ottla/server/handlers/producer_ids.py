@@ -15,7 +15,7 @@ from typing import Final
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.server.apis import Handler

@@ -23,7 +23,7 @@ from ottla.controller.requested_topic import CreatedTopic, MorePartitions, Reque
 from ottla.controller.topic_names import refuse_internal
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.log.log_files import validate_topic_name
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.topics import (
     CreatableTopic,

@@ -14,7 +14,7 @@ from ottla.coordinator.transaction.transaction_coordinator import TransactionCoo
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import ProducerStateEntry
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
     DescribeProducersRequest,

@@ -10,15 +10,8 @@ from typing import Final
 
 from ottla.errors import RemoteProtocolError
 from ottla.network.acceptor import Listener
-from ottla.network.connection import (
-    IN_FLIGHT,
-    STOPPING,
-    THROTTLED,
-    BufferPool,
-    Connection,
-    FrameBuffer,
-    Identify,
-)
+from ottla.network.connection import IN_FLIGHT, STOPPING, THROTTLED, Connection, Identify
+from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import send_read
 from ottla.protocol.api_keys import ApiKey

@@ -16,8 +16,10 @@ from ottla.extensions.measures.request_metrics import (
 )
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
-from ottla.network.connection import Connection, FrameBuffer, RequestContext
+from ottla.network.connection import Connection
+from ottla.network.frame_buffer import FrameBuffer
 from ottla.network.processor import Sent
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import MESSAGES, ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest, FetchResponse

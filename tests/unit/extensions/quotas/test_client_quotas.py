@@ -10,7 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import MAX_IDLE_CLIENTS, ClientQuotas
 from ottla.extensions.quotas.request_charges import charged_context
-from ottla.network.connection import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.metadata import MetadataResponse
 from ottla.protocol.produce import ProduceResponse

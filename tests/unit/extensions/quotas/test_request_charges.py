@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 from apis_world import FakeConnection, Family, ask
-from test_apis_slices import World
+from test_slicing import World
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import ClientQuotas
 from ottla.extensions.quotas.request_charges import MeteredContext, charged_context
-from ottla.network.connection import RequestContext
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.header import decode_response
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.server.apis import LONG_FRAME_BYTES, Apis
+from ottla.server.apis import Apis
+from ottla.server.slicing import LONG_FRAME_BYTES
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 

@@ -10,7 +10,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.transaction_index import AbortedTxn
-from ottla.network.connection import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,
     FetchPartition,

@@ -11,7 +11,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.message import encode
 from ottla.protocol.topics import (
     CreatableReplicaAssignment,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from ottla.network.transport import (
+from ottla.network.outgoing import (
     ALL,
     COLD,
     FULL,
@@ -17,8 +17,8 @@ from ottla.network.transport import (
     SMALL_REGION_BYTES,
     Outgoing,
     TruncatedFileError,
-    send_read,
 )
+from ottla.network.transport import send_read
 from ottla.runtime import Buffer, File, FileRegion
 from ottla.testing import MemoryDisk
 

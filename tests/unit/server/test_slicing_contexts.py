@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_apis_slices import World, offsets_answer, offsets_request
+from test_slicing import World, offsets_answer, offsets_request
 
 from ottla.errors import LocalProtocolError
-from ottla.network.connection import NO_QUOTA, RequestContext, RequestQuota
+from ottla.network.request_context import NO_QUOTA, RequestContext, RequestQuota
 from ottla.protocol.acls import AclCreationResult, CreateAclsResponse
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
@@ -28,7 +28,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.server.apis import LONG_FRAME_BYTES, Slicing, once
+from ottla.server.slicing import LONG_FRAME_BYTES, Slicing, once
 
 MANY = 1_200
 

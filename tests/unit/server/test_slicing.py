@@ -48,7 +48,8 @@ from ottla.protocol.topics import (
     DeleteTopicsRequest,
 )
 from ottla.protocol.wire import uvarint_bytes
-from ottla.server.apis import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Apis, Slicing, once, weigh
+from ottla.server.apis import Apis
+from ottla.server.slicing import MAX_ELEMENTS, MAX_FRAME_BYTES, SLICED, Slicing, once, weigh
 from ottla.testing import mock_runtime
 
 

@@ -8,7 +8,7 @@ import pytest
 from rights_world import call
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.connection import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -18,7 +18,8 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import Apis, keep_to_brokers
+from ottla.server.apis import Apis
+from ottla.server.brokers_only import keep_to_brokers
 from ottla.testing import mock_runtime
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 
-from ottla.network.processor import ReadAhead
-from ottla.network.transport import Outgoing
+from ottla.network.outgoing import Outgoing
+from ottla.network.read_ahead import ReadAhead
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler
 

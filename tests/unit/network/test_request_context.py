@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import LocalProtocolError
-from ottla.network.connection import IN_FLIGHT, BufferPool, Connection, FrameBuffer, RequestContext
+from ottla.network.connection import IN_FLIGHT, Connection
+from ottla.network.frame_buffer import BufferPool, FrameBuffer
+from ottla.network.request_context import RequestContext
 from ottla.protocol.api_versions import ApiVersionsResponse
 from ottla.protocol.header import RequestHeader
 

@@ -7,7 +7,8 @@ import ssl
 import pytest
 from tls_world import TlsEnd, listening, trusting
 
-from ottla.network.transport import ALL, CHUNK_BYTES, FULL, Outgoing, TlsSide, TlsTransport
+from ottla.network.outgoing import ALL, FULL, Outgoing
+from ottla.network.tls_transport import CHUNK_BYTES, TlsSide, TlsTransport
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk
 
