@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -707,3 +708,44 @@ def test_keys_of_text_and_fractions_of_seconds_in_tables_that_are_made(database,
     assert not reported
     ((found, count),) = database.run("SELECT at, length(body) FROM made")
     assert (found.replace(tzinfo=UTC), count) == (at, 100_000)
+
+
+KEYED = {
+    "bigint": ["0", "1", "7"],
+    "numeric(10,2)": ["0", "1.50", "7"],
+    "double precision": ["0", "1.5", "7"],
+    "varchar(20)": ["''", "'0'", "'7'", "'7x'", "'abc'", "'xyz'"],
+}
+KEYS = [0, 7, 7.0, 1.5, Decimal("7.00"), True, False]
+KEYS_OF_TEXT = ["", "0", "7", " 7", "7x", "1.5", "abc", "null", "2026-01-01", "7e0"]
+
+
+def is_same(key, stored):
+    """Whether a key is that of a row, as a number or as a text."""
+    if isinstance(stored, str):
+        return stored == (key if isinstance(key, str) else f"{key}".removesuffix(".0"))
+    try:
+        return Decimal(key) == Decimal(str(stored))
+    except InvalidOperation:
+        return False
+
+
+@pytest.mark.parametrize("kind", KEYED)
+def test_a_key_of_another_type_reaches_no_other_row(database, sink, kind):
+    """An update or a deletion is of the row with that very key, or is reported."""
+    made = ", ".join(f"({each}, 'old')" for each in KEYED[kind])
+    for key in (*KEYS, *KEYS_OF_TEXT):
+        for is_deletion in (True, False):
+            database.run("DROP TABLE IF EXISTS keyed")
+            database.run(f"CREATE TABLE keyed (id {kind} PRIMARY KEY, t varchar(9))")
+            database.run(f"INSERT INTO keyed VALUES {made}")
+            before = [row[0] for row in database.run("SELECT id FROM keyed")]
+            writer, reported = sink(table="keyed")
+            value = None if is_deletion else {"t": "new"}
+            writer.put([SinkRecord(topic="t", partition=0, offset=0, key=key, value=value)])
+            writer.stop()
+            rows = dict(database.run("SELECT id, t FROM keyed"))
+            touched = {each for each in (*before, *rows) if rows.get(each) != "old"}
+            number = int(key) if isinstance(key, bool) else key
+            assert all(is_same(number, each) for each in touched)
+            assert touched or reported or is_deletion

@@ -19,11 +19,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from importlib import import_module
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.connect.connectors.column_times import (
-    IN_UTC,
     SECOND,
     begin_of_unit,
     cut,
@@ -53,7 +52,6 @@ from ottla.connect.data import (
     shown,
     struct_of,
 )
-from ottla.connect.value_text import java_float
 from ottla.errors import ConfigError
 
 PRECISE: Final = "precise"
@@ -66,13 +64,11 @@ AS_JSON: Final = "json"
 DECIMALS_AS_TEXT: Final = "decimal.handling.mode=string has it as text"
 TIMES_AS_TEXT: Final = "time.precision.mode=isostring has it as text"
 ARRAYS_AS_TEXT: Final = "array.handling.mode=json has it as text"
-BIT_FIELD: Final = 1
 GROUPED_YEARS: Final = 400
 DAYS_OF_GROUP: Final = 146_097
 MOST_DIGITS: Final = 38
 MICROSECONDS: Final = 6
 """Digits behind the seconds."""
-MYSQL_DIGITS, MYSQL_SCALE, MYSQL_KEY = 65, 30, 255
 MADE: Final = {
     SchemaType.INT8: "SmallInteger",
     SchemaType.INT16: "SmallInteger",
@@ -156,11 +152,6 @@ def read_float(value: Any) -> float:
         except (ValueError, OverflowError):
             pass  # it is told below
     raise ValueError("be a number")
-
-
-def read_short_float(value: Any) -> float:
-    """A float of 32 bits that came as one of 64: with the digits that it has."""
-    return float(java_float(read_float(value)))
 
 
 def _exact(value: Any) -> Decimal:
@@ -346,6 +337,8 @@ class Database:
     writes: Sequence[str] = ()
     """What a connection that writes is told as well."""
     system_errors: frozenset[Any] = frozenset()
+    rounds: ClassVar[bool] = True
+    """Whether a column of integers rounds a fraction that is written to it."""
 
     def __init__(self, sql: Any, handling: Handling) -> None:
         self.sql = sql
@@ -518,10 +511,13 @@ class Database:
         return None
 
     def bound(self, column: Any, value: Any) -> Any:
-        """A value as it is written to a column: times in the column's zone, text as text."""
+        """A value as it is written to a column, and compared with it: times in the column's zone,
+        text as text. DataError for a fraction that the database would round to a whole number."""
         sql, kind = self.sql, column.type
         if value is None:
             return sql.null() if isinstance(kind, sql.JSON) else None  # else it is null in JSON
+        if isinstance(value, float | Decimal) and isinstance(kind, sql.Integer) and self.rounds:
+            return whole(column.name, value)
         if isinstance(value, str) and isinstance(kind, sql.DateTime):
             value = _moment(value)
         if isinstance(value, datetime) and isinstance(kind, sql.DateTime):
@@ -708,95 +704,6 @@ class Postgres(WithTextTimes):
         return code if code is None or code in self.system_errors else code[:2]
 
 
-class MySql(WithTextTimes):
-    """MySQL and MariaDB: times come as text, as drivers bend zero dates and long times."""
-
-    session = ("SET time_zone = '+00:00'",)
-    writes = ("SET sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",)
-    system_errors = frozenset(
-        (
-            *(1020, 1021, 1037, 1038, 1040, 1041, 1043, 1044, 1045, 1049, 1053, 1114, 1129, 1130),
-            *(1142, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1227, 1290),
-            *(1317, 1836, 1927, 1969, 3024, 4031),
-            *range(2000, 3000),
-        )
-    )
-    """No room, no right, shut down, locked, too many connections; and all that clients raise."""
-
-    def column_type(self, kind: Any) -> ColumnType:
-        sql, dialect = self.sql, import_module("sqlalchemy.dialects.mysql")
-        if isinstance(kind, dialect.BIT):
-            is_flag = kind.length in (None, BIT_FIELD)
-            schema = BOOLEAN if is_flag else BYTES
-            return ColumnType(schema, self.raw, read_boolean if is_flag else read_bytes)
-        if isinstance(kind, dialect.YEAR):
-            return ColumnType(INT64, self.raw, read_integer)
-        if isinstance(kind, dialect.BIGINT) and kind.unsigned:
-            return self.decimal(0)
-        if isinstance(kind, dialect.FLOAT):
-            return ColumnType(FLOAT64, lambda column: self.raw(column + 0.0e0), read_short_float)
-        if isinstance(kind, sql.types.NullType):
-            return ColumnType(STRING, self.raw, _read_unknown)
-        return super().column_type(kind)
-
-    def zone_of(self, kind: Any) -> tzinfo:
-        return UTC if self.is_zoned(kind) else self.handling.zone
-
-    def is_zoned(self, kind: Any) -> bool:
-        return bool(isinstance(kind, self.sql.TIMESTAMP))
-
-    def stored_time(self, kind: Any, raw: Any) -> Any:
-        """MySQL writes no zone; its sessions are in UTC."""
-        text = super().stored_time(kind, raw)
-        return f"{text}{IN_UTC}" if self.is_zoned(kind) else text
-
-    def iso_reader(self, kind: Any) -> Read:
-        ending = "Z" if self.is_zoned(kind) else ""
-        return lambda value: read_text(value).replace(" ", "T") + ending
-
-    def made_type(self, schema: Schema, is_key: bool) -> Any:
-        """As above, but without the limits of MySQL's defaults: whole seconds, and 64 kB."""
-        dialect = import_module("sqlalchemy.dialects.mysql")
-        found = super().made_type(schema, is_key)
-        if isinstance(found, self.sql.Numeric) and schema.logical:
-            return self.sql.Numeric(MYSQL_DIGITS, min(schema.scale, MYSQL_SCALE))
-        if isinstance(found, self.sql.DateTime):
-            return dialect.DATETIME(fsp=3)
-        if isinstance(found, self.sql.Time):
-            return dialect.TIME(fsp=3)
-        if is_key and isinstance(found, self.sql.Text):
-            return self.sql.String(MYSQL_KEY)
-        if is_key and isinstance(found, self.sql.LargeBinary):
-            return dialect.VARBINARY(MYSQL_KEY)
-        if isinstance(found, self.sql.Text):
-            return dialect.LONGTEXT()
-        return dialect.LONGBLOB() if isinstance(found, self.sql.LargeBinary) else found
-
-    def text_for(self, kind: Any, text: str) -> Any:
-        if isinstance(kind, self.sql.DateTime):
-            text = text.removesuffix("Z").replace("T", " ")
-        return super().text_for(kind, text)
-
-    def time_text(self, column: Any) -> Any:
-        return self.sql.cast(column, self.sql.CHAR())
-
-    def time_value(self, kind: Any, stored: Any) -> Any:
-        text = stored.removesuffix(IN_UTC).replace("T", " ")
-        return self.sql.literal(text, self.sql.String())
-
-    def now(self, connection: Any) -> datetime:
-        microseconds = self.sql.func.utc_timestamp(self.sql.literal_column(str(MICROSECONDS)))
-        found = connection.execute(self.sql.select(self.sql.cast(microseconds, self.sql.CHAR())))
-        return datetime.fromisoformat(found.scalar_one()).replace(tzinfo=UTC)
-
-    def digits_of(self, kind: Any) -> int:
-        return getattr(kind, "fsp", None) or 0
-
-    def code_of(self, error: Any) -> Any:
-        code = error.args[0] if error.args else None
-        return code or None
-
-
 def _moment(text: str) -> Any:
     """A time with its zone, which databases would leave out; else the text."""
     try:
@@ -806,13 +713,18 @@ def _moment(text: str) -> Any:
     return text if found.tzinfo is None else found
 
 
+LARGEST: Final = 10**38
+
+
+def whole(name: str, value: float | Decimal) -> int:
+    """The integer that a number is; DataError for a fraction, and where no column has room."""
+    if not math.isfinite(value) or not -LARGEST <= value <= LARGEST or value != int(value):
+        raise DataError(f"{name}={value}: must be a whole number, as its column is")
+    return int(value)
+
+
 def is_decimal(sql: Any, kind: Any) -> bool:
     return isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float)
-
-
-def _read_unknown(value: Any) -> str:
-    """A value of a type that SQLAlchemy does not know; bytes in hexadecimal."""
-    return value.hex() if isinstance(value, bytes) else read_text(value)
 
 
 def unreadable(place: str, value: Any, error: ValueError) -> DataError:

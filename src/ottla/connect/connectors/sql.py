@@ -51,11 +51,11 @@ from ottla.connect.connectors.databases import (
     PRECISE,
     Database,
     Handling,
-    MySql,
     Postgres,
     RowReader,
     reflected,
 )
+from ottla.connect.connectors.mysql import MySql
 from ottla.connect.connectors.sqlite import Sqlite
 from ottla.connect.data import DataError, SourceRecord, shown
 from ottla.errors import ConfigError, KafkaError

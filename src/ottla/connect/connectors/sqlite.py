@@ -33,6 +33,7 @@ class Sqlite(Database):
 
     system_errors = frozenset([5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 22, 23, 26])
     """Busy, locked, no memory, read-only, interrupted, no disk, damaged, full, and their like."""
+    rounds = False
 
     def prepare(self, connection: Any, is_writer: bool) -> None:
         """Text that is not UTF-8 fails with its row, not with all rows that are read with it."""

@@ -20,7 +20,6 @@ from contexts import LoneContext, through_json
 from ottla.connect.connectors.databases import (
     Database,
     Handling,
-    MySql,
     Postgres,
     decimal_reader,
     postgres_array,
@@ -35,6 +34,7 @@ from ottla.connect.connectors.databases import (
     read_text,
     read_time,
 )
+from ottla.connect.connectors.mysql import MySql
 from ottla.connect.connectors.sql import SqlSource, database_of
 from ottla.connect.connectors.sqlite import Sqlite
 from ottla.connect.data import DATE, STRING, TIMESTAMP, DataError, array_of, decimal_of
@@ -298,3 +298,18 @@ def test_values_as_they_are_written():
     assert str(database.bound(sqlalchemy.Column("v", json_type), None)) == "NULL"
     text = database.bound(sqlalchemy.Column("v", json_type), '{"a": 1}')
     assert (text.value, type(text.type)) == ('{"a": 1}', type(database.as_given))
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "oracle", "sqlite"])
+def test_no_fraction_is_rounded_to_a_whole_number(dialect):
+    """A database would do so for a column of integers; SQLite keeps what it is given."""
+    database = database_of(sqlalchemy, dialect, Handling())
+    column = sqlalchemy.Column("v", sqlalchemy.BigInteger())
+    for number in (7.0, Decimal("7.00"), 7, -0.0, 2.0**62):
+        assert database.bound(column, number) == number
+    for number in (1.5, -0.1, Decimal("1.5"), float("nan"), float("inf"), Decimal("1e99999")):
+        if dialect == "sqlite":
+            assert database.bound(column, number) is number
+        else:
+            with pytest.raises(DataError, match="must be a whole number"):
+                database.bound(column, number)
