@@ -82,7 +82,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/clients/producer/test_producer.py",
         "the parts of a producer, by the calls of its application",
-        "clients/producer/producer_core clients/producer/producer_interceptors",
+        "clients/producer/producer_interceptors",
     ),
     Elsewhere(
         "tests/unit/config",

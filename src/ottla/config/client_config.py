@@ -162,7 +162,8 @@ class ProducerConfig(ClientConfig):
         default=16384,
         type=INT,
         rule=at_least(0),
-        doc="A batch of a partition is sent when it has this many bytes.",
+        doc="A batch of a partition is sent when it has this many bytes. Where it is not set, the "
+        "batch takes records up to 128 KiB until the sender comes to it.",
     )
     linger_ms: int = config_key(
         default=5,

@@ -678,13 +678,17 @@ class RefusedPartition:
         self.is_sent = False
 
     def begin_group(self) -> list[Record]:
-        """The records to send now; larger groups follow those that are written."""
+        """The records to send now, up to one that is at the target; larger groups follow."""
         if self.is_sent:
             self.group = min(2 * self.group, MOST_AT_ONCE)
             self.delay_ms = FIRST_RETRY_MS
         self.is_sent = True
-        count = min(self.group, len(self.records))
-        return [self.records.popleft() for _ in range(count)]
+        group: list[Record] = []
+        while len(group) < self.group and self.records:
+            if self.records[0].offset in self.written:
+                break
+            group.append(self.records.popleft())
+        return group
 
     def stand_still(self, now_ms: int) -> None:
         """Try the record at `first` once more, later each time."""

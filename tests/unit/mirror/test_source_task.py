@@ -162,6 +162,7 @@ def test_dead_letters_whose_topic_was_deleted_make_it_again(more):
                 "the rest of the topic",
                 seen=mirror.statuses,
             )
+            wait_until(lambda: mirror.statuses()[0].left_out == 2, "the second letter")
         assert len(committed(b, "dead")) == 1
 
 

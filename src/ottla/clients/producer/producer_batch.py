@@ -63,11 +63,11 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_callbacks",
         "_finished",
         "_lock",
         "attempts",
         "base_offset",
+        "callbacks",
         "created_ms",
         "encoded",
         "error",
@@ -111,7 +111,7 @@ class ProducerBatch:
         self.error: KafkaError | None = None
         self.record_errors: dict[int, str] = {}
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self._callbacks: list[tuple[RecordFuture, OnDelivery]] = []
+        self.callbacks: list[tuple[RecordFuture, OnDelivery]] = []
         self._finished: Event | None = None
         self._lock = Lock()
 
@@ -189,7 +189,7 @@ class ProducerBatch:
         parts[0][1].reserved, self.reserved = self.reserved, 0
         with self._lock:
             self.parts = parts
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self.callbacks = self.callbacks, []
             self._wake_waiters()
         for future, on_delivery in callbacks:
             future.add_on_delivery(on_delivery)
@@ -223,7 +223,7 @@ class ProducerBatch:
         with self._lock:
             if self.is_done or self.parts:
                 return False
-            self._callbacks.append((future, on_delivery))
+            self.callbacks.append((future, on_delivery))
             return True
 
     def error_of(self, index: int) -> KafkaError | None:
@@ -241,7 +241,7 @@ class ProducerBatch:
     def _finish(self) -> None:
         with self._lock:
             self.is_done = True
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self.callbacks = self.callbacks, []
             self._wake_waiters()
         self.records = []
         self.encoded = None
@@ -342,7 +342,8 @@ class RecordFuture:
 
     def call(self, on_delivery: OnDelivery) -> None:
         """Pass the outcome to `on_delivery`; exceptions are logged, so that others are called."""
-        error = self._batch.error_of(self._index)
+        batch = self._batch
+        error = None if batch.error is None else batch.error_of(self._index)
         try:
             on_delivery(None if error else self._metadata(), error)
         except Exception:
@@ -364,13 +365,12 @@ class RecordFuture:
 
     def _metadata(self) -> RecordMetadata:
         batch = self._batch
+        topic, partition = batch.topic_partition
         appended_ms = batch.log_append_time_ms
+        timestamp_ms = self._timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms
+        offset = batch.offset_of(self._index)
         return RecordMetadata(
-            *batch.topic_partition,
-            batch.offset_of(self._index),
-            self._timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms,
-            self._key_size,
-            self._value_size,
+            topic, partition, offset, timestamp_ms, self._key_size, self._value_size
         )
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from ottla.clients.producer.partitioner import StickyPartition
 from ottla.clients.producer.producer_batch import (
@@ -25,6 +26,9 @@ from ottla.runtime.io_thread import Condition, Lock
 from ottla.structs import TopicPartition, Value
 
 logger = logging.getLogger(__name__)
+
+MEMORY_STEP: Final = 16_384
+"""By so many bytes an open batch takes its share of buffer.memory."""
 
 
 class RecordAccumulator:
@@ -89,8 +93,8 @@ class RecordAccumulator:
             if queue is None:
                 queue = topic.sticky_queue(size, self.limits.batch_size)
             batch = queue.open
-            if batch is None or batch.size + size > self.limits.batch_size:
-                batch = self._new_batch(queue, size)
+            if batch is None or batch.size + size > batch.reserved:
+                batch = self._room_for(queue, size)
             records = batch.records
             future = RecordFuture(
                 batch,
@@ -102,7 +106,7 @@ class RecordAccumulator:
             records.append(record)
             batch.size += size
             if on_delivery is not None:
-                batch.add_callback(future, on_delivery)
+                batch.callbacks.append((future, on_delivery))  # an open batch is not done
         return future
 
     def append_encoded(self, queue: PartitionQueue, content: EncodedRecords) -> EncodedBatch:
@@ -119,16 +123,36 @@ class RecordAccumulator:
             queue.open = None
         return batch
 
-    def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
-        """Close the open batch and begin another; under the lock, which is released to wait."""
-        reserve = max(size, self.limits.batch_size)
-        if self._lacks_room(reserve):
+    def _room_for(self, queue: PartitionQueue, size: int) -> ProducerBatch:
+        """The open batch with room for so many bytes more, or a new one that becomes the open one.
+
+        Memory is taken step by step, and up to batch.size first: with the next step the batch may
+        be sent. The lock is released to wait for memory.
+        """
+        full, most = self.limits.batch_size, self.limits.grown_batch_size
+        while True:
+            batch = queue.open
+            if batch is None or batch.size + size > most:
+                reserve = max(size, min(full, MEMORY_STEP))
+                batch = None
+            elif batch.size + size <= batch.reserved:
+                return batch  # another thread was faster
+            else:
+                lacking = batch.size + size - batch.reserved
+                end = full if batch.reserved < full else most
+                reserve = max(lacking, min(end - batch.reserved, MEMORY_STEP))
+            if not self._lacks_room(reserve):
+                break
             self._wait_for_room(reserve)
-            if queue.open is not None and queue.open.size + size <= self.limits.batch_size:
-                return queue.open  # another thread was faster
-        batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
-        self._enqueue(queue, batch)
-        queue.open = batch
+        if batch is None:
+            batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
+            self._enqueue(queue, batch)
+            queue.open = batch
+        else:
+            self._used += reserve
+            batch.reserved += reserve
+            if batch.size + size >= full:
+                self._wake_sender()
         return batch
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -397,6 +421,8 @@ class AccumulatorLimits(Value, frozen=True):
     """The settings of the same names, with dots."""
 
     batch_size: int
+    grown_batch_size: int
+    """A batch of `batch_size` may be sent; until that is possible it takes records up to this."""
     buffer_memory: int
     linger_ms: int
     max_block_ms: int

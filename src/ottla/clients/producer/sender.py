@@ -228,7 +228,9 @@ class Sender:
 
     def _is_full(self, queue: PartitionQueue) -> bool:
         """Whether the next batch of the queue is full and may be sent at once."""
-        return len(queue.batches) > 1 and not queue.batches[0].retry_at_ms
+        if not queue.batches or queue.batches[0].retry_at_ms:
+            return False
+        return len(queue.batches) > 1 or queue.batches[0].size >= self._config.batch_size
 
     def _pack(self, queues: Sequence[PartitionQueue]) -> list[SentBatch]:
         """At most one batch of each partition, together at most max.request.size."""

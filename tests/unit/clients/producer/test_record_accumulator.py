@@ -9,7 +9,11 @@ import weakref
 import pytest
 
 from ottla.clients.producer.producer_batch import BatchFormat, record_size
-from ottla.clients.producer.record_accumulator import AccumulatorLimits, RecordAccumulator
+from ottla.clients.producer.record_accumulator import (
+    MEMORY_STEP,
+    AccumulatorLimits,
+    RecordAccumulator,
+)
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
@@ -28,6 +32,7 @@ class World:
         self.clock = runtime.clock
         self.wakes = 0
         defaults = {"batch_size": 1000, "buffer_memory": 5000, "linger_ms": 10, "max_block_ms": 50}
+        defaults["grown_batch_size"] = limits.get("batch_size", 1000)  # unless it is given
         self.accumulator = RecordAccumulator(
             runtime.clock, AccumulatorLimits(**defaults | limits), lambda n: 0, self.wake
         )
@@ -64,6 +69,39 @@ def test_full_batch_is_ready_at_once(world):
     world.add(1)
     assert world.ready() == [0]
     assert world.drain().record_count == 10
+
+
+def test_batch_that_may_be_sent_grows_until_the_sender_takes_it(runtime):
+    """The sender is woken when it may be sent; a batch of its own begins behind what it took."""
+    world = World(runtime, grown_batch_size=2500, buffer_memory=100_000)
+    world.add(10)
+    assert (world.wakes, world.ready()) == (1, [0])
+    world.add(1)
+    assert (world.wakes, world.ready()) == (2, [0])
+    world.add(13)
+    assert world.drain().record_count == 24
+    assert world.ready() == []
+    world.add(26)
+    assert [world.drain().record_count, world.drain().record_count] == [25, 1]
+
+
+def test_batch_takes_memory_step_by_step(runtime):
+    """As much as its records need, and one step more: many partitions share the memory."""
+    memory = 10 * MEMORY_STEP
+    world = World(runtime, batch_size=memory, buffer_memory=memory, max_block_ms=0)
+    world.add(1, partition=0)
+    world.add(1, partition=1)
+    assert world.accumulator.available_bytes == memory - 2 * MEMORY_STEP
+    world.add(MEMORY_STEP // SIZE, partition=0)
+    assert world.accumulator.available_bytes == memory - 3 * MEMORY_STEP
+    with pytest.raises(KafkaTimeoutError):
+        world.add(memory // SIZE, partition=0)
+    for partition in (0, 1):
+        batch = world.drain(partition)
+        assert batch.size <= batch.reserved
+        batch.complete(0)
+        world.accumulator.finished(batch)
+    assert world.accumulator.available_bytes == memory
 
 
 def test_batch_lingers(world):
