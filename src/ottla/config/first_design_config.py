@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, LONG, STRING
+from ottla.config.config_type import INT, LIST, LONG, STRING
 from ottla.config.metrics_config import LOOPBACK
 from ottla.config.rule import at_least
 from ottla.errors import ConfigError
 
+ALL_TOPICS: Final = "*"
 BESIDE: Final = ".first-design"
 """Behind the name of the first log directory: where the logs are, unless another place is set."""
 
@@ -65,6 +66,14 @@ class FirstDesignConfig(ConfigTable, group=True):
         "Ottla's own.",
     )
 
+    first_design_copied_topics: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        importance=LOW,
+        doc="The topics whose messages are copied into topics of today and followed there, with "
+        "commas between, as pages, or as pages:name_of_today; * is all of them. Ottla's own.",
+    )
+
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
@@ -81,6 +90,7 @@ class FirstDesignConfig(ConfigTable, group=True):
             raise ConfigError(
                 f"first.design.zookeeper.chroot={chroot}: must be a path such as /first_design"
             )
+        parse_copies(values["first_design_copied_topics"])
 
 
 def parse_address(text: str) -> Address:
@@ -89,3 +99,18 @@ def parse_address(text: str) -> Address:
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         raise ConfigError(f"first.design.listener={text}: must be host:port")
     return Address(host.strip("[]") or LOOPBACK, int(port))
+
+
+def parse_copies(settings: Iterable[str]) -> dict[str, str]:
+    """The name of today by that of the first design; * stands for each that has no other."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        topic, colon, target = setting.partition(":")
+        if not topic or (colon and not target) or (topic == ALL_TOPICS and colon):
+            raise ConfigError(
+                f"first.design.copied.topics={setting}: must be a topic, topic:name_of_today, or *"
+            )
+        if (target or topic) in found.values():
+            raise ConfigError(f"first.design.copied.topics={setting}: two topics become one")
+        found[topic] = target or topic
+    return found

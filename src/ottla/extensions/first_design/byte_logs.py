@@ -25,6 +25,7 @@ from ottla.extensions.first_design.byte_log import (
 from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import MAX_NAME_BYTES, validate_topic_name
+from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.runtime import Buffer, FileRegion, Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work
@@ -36,6 +37,7 @@ MAX_LOGS: Final = 2_000
 """Any client makes partitions by sending to them, and each keeps a file open for a while."""
 UNUSED_MS: Final = 600_000
 LOGS_AT_ONCE: Final = 100
+COPIED_IDS: Final = "copied-id-checkpoint"
 FIRST_POSITION: Final = 0
 
 OnFlushed = Callable[[ByteLog], object]
@@ -53,11 +55,13 @@ class ByteLogs:
         self.logs: dict[TopicPartition, ByteLog] = {}
         self.on_flushed: list[OnFlushed] = []
         self.on_created: OnCreated = lambda topic: None
-        self.deleted_count = 0
+        self.copied: dict[TopicPartition, int] = {}
+        """Up to where each log is copied into a topic of today, where any is."""
         self._runtime = runtime
         self._config = config
         self._counts: dict[str, int] = {}
         self._timers: list[Timer | PeriodicWork] = []
+        self._copied_ids = OffsetCheckpoint(runtime.disk, self.log_dir.file(COPIED_IDS))
 
     # From the start to the end
 
@@ -86,6 +90,7 @@ class ByteLogs:
         """Load all logs, in the background: nothing else uses them yet."""
         log_dir, now_ms = self.log_dir, self._runtime.clock.now_ms()
         points = log_dir.read_offsets(log_dir.recovery_points) or {}
+        self.copied = log_dir.read_offsets(self._copied_ids) or {}
         is_clean = log_dir.is_clean
         for name in log_dir.disk.list_dir(log_dir.path):
             path = log_dir.file(name)
@@ -123,7 +128,7 @@ class ByteLogs:
             up_to, count = log.end, log.unflushed_count
             log.flush_job(self.log_dir.path, now_ms)()
             log.note_flushed(up_to, count)
-        self.log_dir.recovery_points.write(self._points())
+        self._write(self._points(), self.copied)
         self.log_dir.mark_clean()
 
     # Partitions
@@ -264,10 +269,15 @@ class ByteLogs:
         return {each.topic_partition: each.flushed for each in self.logs.values()}
 
     def write_checkpoint(self) -> None:
-        """Write up to where each log is on disk: recovery begins there."""
+        """Write up to where each log is on disk, where recovery begins, and copied."""
         if not self.log_dir.is_offline:
-            write = partial(self.log_dir.recovery_points.write, self._points())
+            write = partial(self._write, self._points(), dict(self.copied))
             self._runtime.background.submit(write, None, self._fail_to_write)
+
+    def _write(self, points: dict[TopicPartition, int], copied: dict[TopicPartition, int]) -> None:
+        self.log_dir.recovery_points.write(points)
+        if copied:
+            self._copied_ids.write(copied)
 
     def _fail_to_write(self, error: BaseException) -> None:
         """Recovery would read more: the last checkpoint is still there."""
@@ -299,7 +309,6 @@ class ByteLogs:
             self.log_dir.refused(error, f"retention of {log.directory}")
             return
         log.drop(gone)
-        self.deleted_count += len(gone)
         names = ", ".join(each.path for each in gone)
         logger.info("%s: retention deletes %s", directory_name(log.topic_partition), names)
         sync = FlushJob(log.disk, [], [], [], [log.directory])

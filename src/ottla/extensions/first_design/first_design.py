@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.config.first_design_config import parse_copies
 from ottla.extensions.first_design.broker_nodes import BrokerNodes
 from ottla.extensions.first_design.byte_logs import ByteLogs
 from ottla.extensions.first_design.first_design_listener import FirstDesignListener
+from ottla.extensions.first_design.topic_copies import TopicCopies
 from ottla.runtime.host_name import canonical_host_name
 from ottla.server.extension import Extension
 
@@ -23,6 +25,8 @@ class FirstDesign(Extension):
     def __init__(self, broker: Parts) -> None:
         super().__init__(broker)
         self.logs = ByteLogs(broker.runtime, broker.config)
+        wanted = parse_copies(broker.config.first_design_copied_topics)
+        self.copies = TopicCopies(broker, self.logs, wanted)
         self._has_logs = self._listens = False
 
     async def after_logs(self) -> None:
@@ -40,8 +44,10 @@ class FirstDesign(Extension):
         logs.on_created = lambda name: self.nodes.add_topic(name, logs.partition_count(name))
         counts = {topic: logs.partition_count(topic) for topic in logs.topics}
         self.nodes.start(advertised(host), port, counts)
+        self.copies.start()
 
     async def leave(self) -> None:
+        self.copies.stop()
         if self._listens:
             self._listens = False
             await self.listener.stop()

@@ -45,6 +45,8 @@ MESSAGES_AT_ONCE: Final = 2_000
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 2**31 - 1 - 6
 """All messages of an answer, whose size is a number of 31 bits."""
+RECORD_OVERHEAD: Final = 128
+"""So many bytes more, at most, a message has as a batch of today: it can be copied into a topic."""
 MAX_OFFSETS: Final = 10_000
 STOP_TIMEOUT_MS: Final = 5_000
 KNOWN_CODES: Final = frozenset(
@@ -62,7 +64,7 @@ class FirstDesignListener:
         self.address = config.first_design_listener
         self._runtime = runtime
         self._logs = logs
-        self._max_message_bytes = config.message_max_bytes
+        self._max_message_bytes = max(1, config.message_max_bytes - RECORD_OVERHEAD)
         sockets = SocketConfig(
             socket_request_max_bytes=min(config.socket_request_max_bytes, MAX_REQUEST_BYTES),
             connections_max_idle_ms=config.connections_max_idle_ms,
@@ -144,7 +146,8 @@ class FirstDesignListener:
             if len(message.payload) > self._max_message_bytes:
                 raise KafkaError.of(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"{len(message.payload)} bytes (message.max.bytes={self._max_message_bytes})",
+                    f"{len(message.payload)} bytes: message.max.bytes leaves "
+                    f"{self._max_message_bytes} for a message",
                 )
             end, count = message.next_position, count + 1
             if not count % MESSAGES_AT_ONCE or end - paused_at > BYTES_AT_ONCE:

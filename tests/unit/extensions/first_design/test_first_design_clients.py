@@ -104,7 +104,7 @@ def test_compressed_messages_are_read_as_they_were_sent(broker, consumer, codec)
 def test_message_that_the_broker_refuses_is_told_although_a_produce_has_no_answer(producer):
     """The request for offsets behind it has none, as the connection is closed."""
     with pytest.raises(KafkaError, match="its log says why"):
-        producer.send("refused", [Message(b"x" * 1001)], 0)
+        producer.send("refused", [Message(b"x" * 873)], 0)
     with pytest.raises(KafkaError, match="its log says why"):
         producer.send("refused", [Message(b"x")], 2)
     producer.send("refused", [Message(b"x")], 0)
@@ -113,7 +113,7 @@ def test_message_that_the_broker_refuses_is_told_although_a_produce_has_no_answe
 def test_producer_without_acks_does_not_wait(broker, consumer):
     """As that of 0.7: a failure is not noticed."""
     with SyncProducer(*feature(broker).listener.address, acks=0, **VERSION) as producer:
-        producer.send("unheard", [Message(b"x" * 1001)], 0)
+        producer.send("unheard", [Message(b"x" * 873)], 0)
         producer.send("unheard", [Message(b"a")], 0)
 
 
