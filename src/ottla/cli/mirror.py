@@ -248,7 +248,7 @@ def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
             terminal.print(f"{flow.name}: {len(topics.sources)} topics, {len(groups)} groups")
             for topic in topics.sources:
                 terminal.print(f"  copy {topic} to {flow.remote(topic)}")
-            for line in sync.changes(topics).lines():
+            for line in (*sync.changes(topics).lines(), *sync.notices):
                 terminal.print(f"  {line}")
             for topic, way in sorted(refused.items()):
                 terminal.print(f"  leave out {topic}: it would go round by {way}")
@@ -292,8 +292,8 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
         found = rehearse(target, checkpoints)
         if not found:
             raise CommandError(
-                f"{flow.checkpoints_topic} of {flow.target.alias} has no checkpoints: the flow has "
-                "not run, or no group of it has committed"
+                f"{flow.checkpoints_topic} of {flow.target.alias} has no checkpoints: a group has "
+                "its first one within seconds, once it has committed and what it reads is copied"
             )
         show_rows([row_of(each) for each in found], format, terminal)
         if not is_rehearsal:

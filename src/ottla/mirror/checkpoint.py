@@ -203,6 +203,8 @@ class GroupSync:
         """`beans` gets an MBean of each partition of a group with a checkpoint, until `close`."""
         self.flow = flow
         self.groups: list[str] = []
+        self.is_waiting = False
+        """Whether a group has committed for a topic, and has no checkpoint of it yet."""
         self._beans = beans
         self._shown: set[Tags] = set()
         clock = beans.clock
@@ -236,6 +238,7 @@ class GroupSync:
         self.read_syncs()
         names = {name: self.flow.remote(name) for name in topics}
         emitted: list[Checkpoint] = []
+        waiting: set[tuple[str, TopicPartition]] = set()
         since_ms: dict[str, int] = {}
         for group in self.groups:
             since_ms[group] = self._beans.clock.monotonic_ms()
@@ -246,6 +249,7 @@ class GroupSync:
             }
             remote = {p: TopicPartition(names[p.topic], p.partition) for p in committed}
             emitted += self.checkpoints.next(group, committed, remote, self._store)
+            waiting |= {(group, each) for each in remote.values()}
         sent = [
             self._producer.send(
                 self.flow.checkpoints_topic, each.value(), key=each.key(), partition=0
@@ -257,7 +261,14 @@ class GroupSync:
             future.result(0)
             self.checkpoints.add(checkpoint)
             self._note_written(checkpoint, since_ms[checkpoint.group])
+        known = self.checkpoints.emitted
+        self.is_waiting = any(place not in known.get(group, {}) for group, place in waiting)
         return len(emitted)
+
+    @property
+    def translated_count(self) -> int:
+        """How many groups have a checkpoint."""
+        return sum(1 for group in self.groups if group in self.checkpoints.emitted)
 
     def _note_written(self, checkpoint: Checkpoint, since_ms: int) -> None:
         """A checkpoint is acknowledged: how long ago the group was asked where it is."""

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURN_S: Final = 0.2
+LOOK_AGAIN_MS: Final = 1_000
+"""After which groups are looked at again, at first; each time later, until it is the interval."""
+SYNC_MS: Final = 5_000
+"""How old the newest pair of offsets may be, so that groups at the end lose little by a move."""
 BACKOFF_MS: Final = 500
 LONGEST_BACKOFF_MS: Final = 30_000
 CLOSE_S: Final = 10.0
@@ -145,6 +149,11 @@ class Turn:
         """It is due at once, if it is enabled at all."""
         self._next_ms = 0 if self._is_enabled else None
 
+    def hasten(self, delay_ms: int) -> None:
+        """It is due after this time at the latest, if it is enabled and repeated."""
+        if self._next_ms is not None:
+            self._next_ms = min(self._next_ms, self._clock.monotonic_ms() + delay_ms)
+
     def is_due(self) -> bool:
         """Whether it is; the next time is an interval from now."""
         now_ms = self._clock.monotonic_ms()
@@ -175,6 +184,7 @@ class Keeper:
         self._groups: GroupSync | None = None
         self._heart: Producer | None = None
         self._refused: dict[str, str] = {}
+        self._look_again_ms = LOOK_AGAIN_MS
         self.circles: frozenset[str] = frozenset()
         """The topics that are left out, as their names say that they came by this way."""
         copies = config.enabled
@@ -196,6 +206,11 @@ class Keeper:
         self._offsets_turn = every(config.sync_group_offsets_interval_seconds, syncs)
         beats = config.emit_heartbeats_enabled
         self._heartbeats_turn = every(config.emit_heartbeats_interval_seconds, beats)
+
+    @property
+    def notices(self) -> list[str]:
+        """What a person is told once."""
+        return self._sync.notices
 
     def open(self) -> None:
         """Check the clusters and make the topics that the flow itself needs."""
@@ -221,11 +236,23 @@ class Keeper:
         if self._groups_turn.is_due():
             self._refresh_groups()
         if self._groups is not None and self._checkpoints_turn.is_due():
-            self._groups.emit(self.topics.sources)
+            self._emit(self._groups)
         if self._groups is not None and self._offsets_turn.is_due():
             self._groups.sync_offsets()
         if self._heartbeats_turn.is_due():
             self._beat()
+
+    def _emit(self, groups: GroupSync) -> None:
+        """Emit checkpoints; at first, and for a new group, soon again: it may have to move."""
+        was_waiting = groups.is_waiting
+        if groups.emit(self.topics.sources):
+            self._offsets_turn.hasten(self._look_again_ms)
+        self.group_count = groups.translated_count
+        if groups.is_waiting and not was_waiting:
+            self._look_again_ms = LOOK_AGAIN_MS
+        for each in (self._groups_turn, self._checkpoints_turn):
+            each.hasten(self._look_again_ms)
+        self._look_again_ms *= 2
 
     def _drop_groups(self) -> None:
         """Another process emits checkpoints now: those that were read here are old."""
@@ -264,7 +291,6 @@ class Keeper:
         if self._groups is None:
             self._groups = GroupSync(self.flow, self._source, self._target, self._beans)
         self._groups.refresh_groups()
-        self.group_count = len(self._groups.groups)
 
     def _beat(self) -> None:
         if self._heart is None:
@@ -345,6 +371,7 @@ class FlowRunner:
                 if topics is not None:
                     self.on_topics(topics)
                 self.on_circles(keeper.circles)
+                self.on_notices(keeper.notices)
                 with self._lock:
                     self._topic_count = len(keeper.topics.sources)
                     self._group_count = keeper.group_count
@@ -361,6 +388,10 @@ class FlowRunner:
             text = f"left out, as their names say that they came by this way: {names}"
             logger.warning("%s: %s", self.flow.name, text)
             self.notices.append(text)
+
+    def on_notices(self, texts: Iterable[str]) -> None:
+        """Tell a person what the keeper has found, once."""
+        self.notices += [text for text in texts if text not in self.notices]
 
     def on_topics(self, topics: MirroredTopics) -> None:
         """The topics as they are now; the partitions to copy follow from them."""
@@ -566,6 +597,7 @@ class Copier:
         self._told_gaps = 0
         self._is_finished = False
         self._flush = Turn(runner.clock, runner.flow.config.offset_flush_interval_ms)
+        self._sync = Turn(runner.clock, SYNC_MS)
 
     def turn(self) -> bool:
         """Copy what has come; False if nothing is assigned."""
@@ -575,6 +607,8 @@ class Copier:
             self._share = wanted
         if self._share:
             self._task.poll(int(TURN_S * 1000))
+        if self._sync.is_due():
+            self._task.sync_offsets()
         if self._flush.is_due():
             self._task.commit()
             self._runner.on_success(f"task {self._number}")

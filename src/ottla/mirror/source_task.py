@@ -195,6 +195,10 @@ class SourceTask:
         else:
             self._reap()
             self._write_offsets()
+        self.sync_offsets()
+
+    def sync_offsets(self) -> None:
+        """Write the newest pairs of offsets, though little was copied since the last ones."""
         self._syncs.on_commit()
         self._send_syncs()
 
@@ -327,7 +331,7 @@ class SourceTask:
 
     def _send_backlog(self) -> int:
         """Send what was read, as far as there is room; what has to wait does so by partition."""
-        count = 0
+        count = beats = 0
         self._release_held()
         while self._backlog:
             partition, position, batch = self._backlog[0]
@@ -345,7 +349,8 @@ class SourceTask:
             self._backlog.popleft()
             self._note_sent(partition, batch)
             count += sent
-        self.copied_records += count
+            beats += sent if self.flow.policy.is_heartbeats_topic(partition.topic) else 0
+        self.copied_records += count - beats  # those of users' topics
         return count
 
     def _on_not_sent(

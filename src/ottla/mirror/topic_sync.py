@@ -82,6 +82,8 @@ class TopicSync:
         self.flow = flow
         self.source = source
         self.target = target
+        self.notices: list[str] = []
+        """What a person is told once: settings of which a small cluster has less."""
 
     def check_clusters(self) -> None:
         """ConfigError if both aliases stand for one cluster: it would copy to itself endlessly."""
@@ -106,13 +108,14 @@ class TopicSync:
         """What has to be done for the target to have them all."""
         config = self.flow.config
         create, grow = [], {}
+        copies = self._copies(self.target, "replication.factor")
         wanted = self._wanted_settings(topics.sources) if topics.sources else {}
         for name, description in sorted(topics.sources.items()):
             remote, count = self.flow.remote(name), len(description.partitions)
             there = topics.targets.get(remote)
             if there is None:
                 settings = {k: e.value for k, e in wanted[name].items() if e.value is not None}
-                create.append(NewTopic(remote, count, config.replication_factor, configs=settings))
+                create.append(NewTopic(remote, count, copies, configs=settings))
             elif len(there.partitions) < count:
                 grow[remote] = count
         settings_changes = {}
@@ -140,23 +143,59 @@ class TopicSync:
         """The topics that a flow itself writes to; `syncs` is the cluster with the offset syncs."""
         flow, config = self.flow, self.flow.config
         if config.enabled:
-            copies = config.offset_storage_replication_factor
-            create_topic(self.target, NewTopic(flow.offsets_topic, 25, copies, configs=COMPACT))
+            key = "offset.storage.replication.factor"
+            self._create(self.target, flow.offsets_topic, key, COMPACT, 25)
             if config.emit_offset_syncs_enabled:
-                copies = config.offset_syncs_topic_replication_factor
-                create_topic(syncs, NewTopic(flow.syncs_topic, 1, copies, configs=COMPACT))
+                key = "offset-syncs.topic.replication.factor"
+                self._create(syncs, flow.syncs_topic, key, COMPACT)
             letters = config.errors_deadletterqueue_topic_name
             if letters:
-                copies = config.errors_deadletterqueue_topic_replication_factor
-                create_topic(self.target, NewTopic(letters, 1, copies, configs=FOR_LETTERS))
+                key = "errors.deadletterqueue.topic.replication.factor"
+                self._create(self.target, letters, key, FOR_LETTERS)
             if config.emit_checkpoints_enabled:
-                copies = config.checkpoints_topic_replication_factor
-                topic = NewTopic(flow.checkpoints_topic, 1, copies, configs=COMPACT)
-                create_topic(self.target, topic)
+                key = "checkpoints.topic.replication.factor"
+                self._create(self.target, flow.checkpoints_topic, key, COMPACT)
         if config.emit_heartbeats_enabled:
-            copies = config.heartbeats_topic_replication_factor
-            topic = NewTopic(flow.policy.heartbeats_topic(), 1, copies, configs=COMPACT)
-            create_topic(self.target, topic)
+            key = "heartbeats.topic.replication.factor"
+            self._create(self.target, flow.policy.heartbeats_topic(), key, COMPACT)
+
+    def _create(
+        self,
+        admin: Admin,
+        topic: str,
+        key: str,
+        configs: Mapping[str, str],
+        partitions: int = 1,
+    ) -> None:
+        """Create one with the replicas that a setting says; an error names the setting."""
+        if topic in admin.list_topics():
+            return
+        try:
+            create_topic(
+                admin, NewTopic(topic, partitions, self._copies(admin, key), configs=configs)
+            )
+        except KafkaError as error:
+            if error.error is not ErrorCode.INVALID_REPLICATION_FACTOR:
+                raise
+            raise KafkaError(error.error, f"{key}: {error.message}") from error
+
+    def _copies(self, admin: Admin, key: str) -> int:
+        """How many replicas a setting says; a default is no more than there are brokers."""
+        config = self.flow.config
+        wanted: int = getattr(config, type(config).keys[key].attribute)
+        if config.is_given(key):
+            return wanted
+        brokers = len(admin.describe_cluster().nodes)
+        if brokers >= wanted:
+            return wanted
+        alias = (self.flow.source if admin is self.source else self.flow.target).alias
+        logger.info("%s: %s=%d, and %s has %d brokers", self.flow.name, key, wanted, alias, brokers)
+        copies = "one copy" if brokers == 1 else f"{brokers} copies"
+        text = f"topics get {copies} at {alias}, which has no more brokers"
+        if text not in self.notices:
+            logger.warning("%s: %s", self.flow.name, text)
+            self.notices.append(text)
+        return brokers
 
     # Settings
 
