@@ -608,7 +608,7 @@ class Copier:
         if self._share:
             self._task.poll(int(TURN_S * 1000))
         if self._sync.is_due():
-            self._task.sync_offsets()
+            self._task.syncs.on_commit()  # poll sends them
         if self._flush.is_due():
             self._task.commit()
             self._runner.on_success(f"task {self._number}")

@@ -108,7 +108,7 @@ class SourceTask:
         self._committed: dict[TopicPartition, int] = {}
         """With exactly-once: how far the last transaction that was committed is."""
         self._held: dict[TopicPartition, int] = {}
-        self._syncs = OffsetSyncQueue(flow.config.offset_lag_max)
+        self.syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()
         self._writes: deque[RecordFuture] = deque()
         self._in_transaction = False
@@ -195,11 +195,7 @@ class SourceTask:
         else:
             self._reap()
             self._write_offsets()
-        self.sync_offsets()
-
-    def sync_offsets(self) -> None:
-        """Write the newest pairs of offsets, though little was copied since the last ones."""
-        self._syncs.on_commit()
+        self.syncs.on_commit()
         self._send_syncs()
 
     def finish(self, timeout_s: float) -> None:
@@ -267,7 +263,7 @@ class SourceTask:
             self._on_gap(
                 Gap(partition, end, first - 1, "the source's log was cut, and ends before")
             )
-            self._syncs.forget({partition: None})
+            self.syncs.forget({partition: None})
         position = min(max(first, start), end)
         if partition not in self.copied:
             self.copied[partition] = position - 1  # from now on what is lost is known to be
@@ -317,7 +313,7 @@ class SourceTask:
         resume = position if error.divergent_offset is None else error.divergent_offset
         why = "the source's log was cut, and has others there now"
         self._on_gap(Gap(partition, resume, position - 1, why))
-        self._syncs.forget({partition: None})
+        self.syncs.forget({partition: None})
         self.consumer.seek(partition, resume)
 
     def _on_gap(self, gap: Gap) -> None:
@@ -457,7 +453,7 @@ class SourceTask:
         self.copied[partition] = upstream + count - 1
         self.dirty.add(partition)
         if self.flow.config.emit_offset_syncs_enabled:
-            self._syncs.on_copied(partition, upstream, downstream, count)
+            self.syncs.on_copied(partition, upstream, downstream, count)
 
     def abort(self) -> None:
         """Take the transaction back: all partitions are read again from the last commit on."""
@@ -529,7 +525,7 @@ class SourceTask:
             if error is not None:
                 logger.warning("%s: an offset sync was not written: %s", self.flow.name, error)
         room = 10 - len(self._sync_futures)
-        for sync in self._syncs.take(room) if room > 0 else ():
+        for sync in self.syncs.take(room) if room > 0 else ():
             try:
                 future = self._sync_producer.send(
                     self.flow.syncs_topic, sync.value(), key=sync.key(), partition=0
