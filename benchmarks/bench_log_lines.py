@@ -12,8 +12,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.access_log import SiteActivity
 from ottla.pipelines.runner import spark_session
+from ottla.pipelines.site_traffic import SiteActivity
 from ottla.runtime.java import JavaMissingError, require_java
 
 if TYPE_CHECKING:

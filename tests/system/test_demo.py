@@ -181,8 +181,8 @@ def test_demo_of_generated_events(java, complaints, tmp_path, monkeypatch):
 
     It starts all that it needs by itself.
     """
-    from ottla.pipelines.access_log import SiteActivity
     from ottla.pipelines.runner import PYTHONS
+    from ottla.pipelines.site_traffic import SiteActivity
 
     for name in PYTHONS:
         monkeypatch.delenv(name, raising=False)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from ottla.pipelines.runner import PatientQuery
+from ottla.pipelines.patient_query import PatientQuery
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 import ottla
 from ottla.clients.producer.partitioner import partition_for_key
-from ottla.pipelines.runner import PatientQuery
+from ottla.pipelines.patient_query import PatientQuery
 
 pytestmark = pytest.mark.spark
 

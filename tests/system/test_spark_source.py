@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 import ottla
-from ottla.pipelines.runner import PatientQuery
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.testing import wait_until
 
 pytestmark = pytest.mark.spark

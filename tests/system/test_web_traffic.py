@@ -8,8 +8,8 @@ import pytest
 
 import ottla
 from ottla.pipelines import web_traffic
-from ottla.pipelines.access_log import BAD_TIME, EMPTY, NO_VALUE, UNKNOWN_FORMAT
 from ottla.pipelines.execution import Execution, RunOptions
+from ottla.pipelines.logged_request import BAD_TIME, EMPTY, NO_VALUE, UNKNOWN_FORMAT
 from ottla.pipelines.topics import create_topics
 from ottla.pipelines.web_traffic import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
 from ottla.testing.processes import BrokerProcess

@@ -17,7 +17,15 @@ from ottla.config.connect_config import DistributedConfig, SinkConnectorConfig, 
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
 from ottla.config.mirror_config import MirrorConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.connect import distributed_herder, exactly_once, rest, source_task, tolerance, worker
+from ottla.connect import (
+    distributed_herder,
+    exactly_once,
+    redrive,
+    rest,
+    source_task,
+    tolerance,
+    worker,
+)
 from ottla.connect.connectors import http, log_folder, mqtt, warehouse
 from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.extensions.audit import audit_log
@@ -97,7 +105,7 @@ SIZES = {
     "records of the audit log": [audit_log.MAX_BATCH_BYTES, broker("message.max.bytes")],
     "metrics of a client": [broker("telemetry.max.bytes"), slicing.MAX_FRAME_BYTES],
     "metadata of an offset that redrive writes": [
-        tolerance.METADATA_CHARACTERS,
+        redrive.METADATA_CHARACTERS,
         broker("offset.metadata.max.bytes"),
     ],
     "metadata of an offset that Spark's sink writes": [

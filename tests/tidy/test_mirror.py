@@ -99,7 +99,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
         "the parts of a flow are tested by what it copies between two brokers",
-        "mirror/topic_sync",
+        "mirror/copied_offsets mirror/topic_sync",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",
@@ -299,6 +299,36 @@ ELSEWHERE = (
         "cli/scram_users",
     ),
     Elsewhere(
+        "tests/unit/connect/connectors/test_postgres.py",
+        "the log is what a database writes",
+        "connect/connectors/pgoutput",
+    ),
+    Elsewhere(
+        "tests/unit/connect/test_tolerance.py",
+        "letters are those of records that failed",
+        "connect/dead_letter_queue",
+    ),
+    Elsewhere(
+        "tests/unit/connect/test_transform.py",
+        "the transforms and predicates that come with the contract",
+        "connect/field_path connect/predicates",
+    ),
+    Elsewhere(
+        "tests/unit/mirror/test_failover.py",
+        "groups go to the other end, and come back",
+        "mirror/failback",
+    ),
+    Elsewhere(
+        "tests/unit/mirror/test_replication_policy.py",
+        "names, and the lists that choose among them",
+        "mirror/name_filter",
+    ),
+    Elsewhere(
+        "tests/unit/pipelines/test_access_log.py",
+        "lines are read, as feeds and tasks of Spark read them",
+        "pipelines/line_rows pipelines/logged_request",
+    ),
+    Elsewhere(
         "tests/unit/connect/test_connect_worker.py",
         "the parts of a worker are tested together, against a broker in the process",
         "connect/worker connect/worker_task connect/source_task connect/sink_task "
@@ -373,9 +403,15 @@ ELSEWHERE = (
         "streams/topology_test streams/windows",
     ),
     Elsewhere(
+        "tests/unit/warehouse/test_delta.py",
+        "tables are merged and emptied that loads have written",
+        "warehouse/delta_maintenance",
+    ),
+    Elsewhere(
         "tests/system/warehouse/test_warehouse.py",
         "tables are written and read by Spark",
-        "warehouse/loads warehouse/table_location warehouse/warehouse_load",
+        "warehouse/column_types warehouse/layout warehouse/loads warehouse/table_location "
+        "warehouse/warehouse_load",
     ),
     Elsewhere(
         "tests/property/log",

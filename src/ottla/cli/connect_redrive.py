@@ -27,7 +27,7 @@ from ottla.cli.times import moment_ms
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ottla.connect.tolerance import Choice, DeadLetter, Left
+    from ottla.connect.redrive import Choice, DeadLetter, Left
 
 
 SHOWN: Final = 1000
@@ -93,7 +93,7 @@ def add_redrive_options(group: Options) -> None:
 
 def redrive(arguments: Namespace, terminal: Terminal) -> int:
     from ottla import Consumer, Producer
-    from ottla.connect.tolerance import Redrive, group_of
+    from ottla.connect.redrive import Redrive, group_of
     from ottla.connect.worker_clients import LARGEST_LETTER
 
     queue = single_word(arguments, "one QUEUE, a topic of dead letters")
@@ -142,7 +142,7 @@ class _RedriveResult:
 
     def note(self, letter: DeadLetter, verdict: str, error: str) -> None:
         """A letter that goes to a topic, or is left, for a reason that is a `Left`."""
-        from ottla.connect.tolerance import Left
+        from ottla.connect.redrive import Left
 
         if isinstance(verdict, Left):
             self._left[verdict] += 1
@@ -205,7 +205,7 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
 
 def _choice(arguments: Namespace, terminal: Terminal) -> Choice:
     """Which letters the options ask for."""
-    from ottla.connect.tolerance import FAMILIES, Choice, HeaderFamily
+    from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily
 
     for option, number in (("-n", arguments.n), ("--max-tries", arguments.max_tries)):
         if number is not None and number < 1:

@@ -59,8 +59,8 @@ def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
     from ottla.cli.pipeline import log_source
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.access_log import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.pipeline import FeedRequest
+    from ottla.pipelines.site_traffic import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.web_traffic import PIPELINE
 
     feed = PIPELINE.feeds["sample"]

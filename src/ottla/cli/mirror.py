@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla import Producer
-    from ottla.mirror.failover import Rehearsed, Returned
+    from ottla.mirror.failback import Returned
+    from ottla.mirror.failover import Rehearsed
     from ottla.mirror.flow import Flow, MirrorPlan
     from ottla.mirror.mirror import Mirror
     from ottla.mirror.mirror_maker import MirrorMaker, MirrorSource
@@ -313,7 +314,7 @@ def failback(
     1 if a group cannot be moved, since it has members at the source.
     """
     from ottla.mirror.checkpoint import IDLE_STATES
-    from ottla.mirror.failover import Failback
+    from ottla.mirror.failback import Failback
     from ottla.runtime import SystemClock
 
     flow = plan.flow(name)

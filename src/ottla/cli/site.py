@@ -86,7 +86,7 @@ class SiteCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         _check(arguments)
         require_packages("deltalake")
-        from ottla.pipelines.access_log import DEFAULT_SEED
+        from ottla.pipelines.site_traffic import DEFAULT_SEED
         from ottla.site.whole_site import PAGE, SiteError, SiteOptions, WholeSite
 
         folder = Path(arguments.output)

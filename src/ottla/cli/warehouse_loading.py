@@ -95,7 +95,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 def load_options(arguments: Namespace) -> LoadOptions:
     """The load that is asked for; mistakes are reported before anything is started."""
     from ottla.spark.options import OptionError
-    from ottla.warehouse.loads import Layout
+    from ottla.warehouse.layout import Layout
     from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
 
@@ -166,7 +166,7 @@ class Compaction:
     def after_commit(self) -> None:
         from deltalake.exceptions import DeltaError
 
-        from ottla.warehouse.delta import compact
+        from ottla.warehouse.delta_maintenance import compact
 
         self._commits += 1
         if self._commits % self._every:

@@ -75,7 +75,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def compact_table(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.delta import compact
+    from ottla.warehouse.delta_maintenance import compact
 
     with table_failures():
         done = compact(place_of(arguments), arguments.target_size)
@@ -84,7 +84,7 @@ def compact_table(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def vacuum_table(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.delta import DEFAULT_RETENTION_H, vacuum
+    from ottla.warehouse.delta_maintenance import DEFAULT_RETENTION_H, vacuum
     from ottla.warehouse.plain_parquet import ParquetHome
 
     hours = DEFAULT_RETENTION_H if arguments.retain_hours is None else arguments.retain_hours

@@ -42,9 +42,6 @@ def wanted_by(who: str, place: str) -> Any:
         raise ConfigError(f"{who} needs {module_name}, which is not installed") from None
 
 
-# Classes of users
-
-
 def installed(group: str) -> dict[str, str]:
     """By their names, the entry points of a group that packages have installed, as module:Class."""
     from importlib.metadata import entry_points

@@ -38,8 +38,6 @@ from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 from ottla.structs import Value
 
-# JAAS: `<module class> required key="value" ...;`
-
 
 class SaslSettings(Value, frozen=True):
     """The settings of one listener."""

@@ -182,9 +182,6 @@ class ConfigTopic:
             logger.error("level of the log of %s: %s is not known", name, level)
 
 
-# The records that workers write.
-
-
 def connector_entry(name: str, properties: Mapping[str, str]) -> Entry:
     return _entry(CONNECTOR_PREFIX + name, {"properties": dict(properties)})
 

@@ -98,9 +98,6 @@ def _tick(worker: Worker) -> None:
         task.measures.tick()
 
 
-# The worker
-
-
 def _of_worker(herder: Herder) -> Iterator[tuple[Tags, Values]]:
     worker = herder.worker
     yield (
@@ -154,9 +151,6 @@ def of_rebalances(herder: DistributedHerder) -> Values:
     return found
 
 
-# Connectors
-
-
 def _of_connectors(herder: Herder) -> Iterator[tuple[Tags, Values]]:
     for name, running in sorted(herder.worker.connectors.items()):
         word = running.properties.get("connector.class", "")
@@ -170,9 +164,6 @@ def _of_connectors(herder: Herder) -> Iterator[tuple[Tags, Values]]:
         if status is not None and status.version is not None:
             found["connector-version"] = status.version
         yield (("connector", name),), found
-
-
-# Tasks
 
 
 def _of_tasks(

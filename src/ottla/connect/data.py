@@ -305,9 +305,6 @@ _RULES: Final[dict[object, str]] = {
 }
 
 
-# Logical types: a name on a simple type, and a class of Python's in the place of its values.
-
-
 class Logical(NamedTuple):
     """A logical type: the type below it, the class of its values, and the ways between these.
 
@@ -460,8 +457,6 @@ def struct_of(
     return Schema(SchemaType.STRUCT, name=schema_name, fields=listed)
 
 
-# Schemas from Python: of a value, and of a class.
-
 _OF_CLASSES: Final[dict[type, Schema]] = {
     bool: BOOLEAN,
     int: INT64,
@@ -522,9 +517,6 @@ def schema_for(kind: Any) -> Schema:
         f"type {getattr(kind, '__name__', kind)}: must be one with a schema: "
         "bool, int, float, str, bytes, date, time, datetime, list[], dict[], a dataclass, or | None"
     )
-
-
-# Records.
 
 
 class Header(NamedTuple):

@@ -65,7 +65,7 @@ def _both(*names: str) -> list[str]:
 
 
 _PLACES_OF_TRANSFORMS: Final = {
-    "transform": ["Filter"],
+    "predicates": ["Filter"],
     "transforms.envelope": ["DropHeaders", "InsertHeader", "RegexRouter", *_both("HeaderFrom")],
     "transforms.fields": [
         "ValueToKey",
@@ -118,7 +118,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         for name in names
     },
     PREDICATES: {
-        f"{_TRANSFORMS}predicates.{name}": f"ottla.connect.transform:{name}"
+        f"{_TRANSFORMS}predicates.{name}": f"ottla.connect.predicates:{name}"
         for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches")
     },
 }

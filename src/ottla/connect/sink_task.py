@@ -23,16 +23,15 @@ from ottla.config.java_regex import java_pattern
 from ottla.connect.connector import SinkConnector, SinkTaskContext
 from ottla.connect.conversion import ConsumedRecord
 from ottla.connect.data import SinkRecord
+from ottla.connect.dead_letter_queue import DeadLetterQueue, log_report
 from ottla.connect.plugins import name_of
 from ottla.connect.tolerance import (
-    DeadLetterQueue,
     Operation,
     RecordFailure,
     Report,
     SkippedRecordError,
     Stage,
     Tolerance,
-    log_report,
     may_succeed_later,
 )
 from ottla.connect.worker_clients import DEAD_LETTERS

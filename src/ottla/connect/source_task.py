@@ -24,6 +24,7 @@ from ottla.connect.connector import (
     TransactionContext,
 )
 from ottla.connect.data import DataError, Schema, SourceRecord, shown
+from ottla.connect.dead_letter_queue import log_report
 from ottla.connect.offset_storage import SourceOffset, check_stored, partition_key
 from ottla.connect.tolerance import (
     Operation,
@@ -31,7 +32,6 @@ from ottla.connect.tolerance import (
     SkippedRecordError,
     Stage,
     Tolerance,
-    log_report,
     may_succeed_later,
 )
 from ottla.connect.topic_creation import TopicCreation

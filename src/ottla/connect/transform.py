@@ -1,4 +1,4 @@
-"""What a transform and a predicate are, and the predicates that come with Kafka.
+"""The contracts of transforms and predicates.
 
 A transform gets a record and returns the one that goes on, or None to drop it. It changes no
 record: it makes another by `replace`. A predicate says for which records a transform is meant. Both
@@ -11,17 +11,15 @@ ExtractField$Key, `ExtractFieldValue` its ExtractField$Value.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
-from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, STRING
-from ottla.config.java_regex import is_java_pattern, java_pattern
-from ottla.config.rule import Rule, not_empty
+from ottla.config.config_def import ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN
+from ottla.config.java_regex import is_java_pattern
+from ottla.config.rule import Rule
 from ottla.connect.data import ConnectRecord, DataError, Schema, SchemaType, shown
-from ottla.errors import ConfigError
 
 PACKAGE: Final = "org.apache.kafka.connect.transforms"
 KEY: Final = "key"
@@ -74,9 +72,6 @@ class Predicate(_Configured, ABC):
     @abstractmethod
     def test(self, record: Any) -> bool:
         """Whether the record is one of those."""
-
-
-# Transforms of the key or the value
 
 
 class DefaultsSettings(ConfigTable, group=True):
@@ -171,112 +166,3 @@ def for_key_and_value(base: PartTransformType) -> tuple[PartTransformType, PartT
         return type(f"{base.__name__}{kind}", (base,), names)
 
     return made(KEY), made(VALUE)
-
-
-# Predicates, and the transform that makes sense with one only
-
-
-class TopicNameSettings(ConfigTable):
-    """The settings of TopicNameMatches."""
-
-    pattern: str = config_key(
-        default=REQUIRED,
-        type=STRING,
-        rule=Rule(
-            "be a regular expression that is not empty",
-            lambda text: bool(text) and is_java_pattern(text),
-        ),
-        doc="A regular expression for the whole name of the topic.",
-    )
-
-
-class TopicNameMatches(Predicate):
-    """Records of topics whose whole name matches a regular expression."""
-
-    Settings = TopicNameSettings
-    kafka_class = f"{PACKAGE}.predicates.TopicNameMatches"
-
-    def __init__(self, settings: ConfigTable) -> None:
-        super().__init__(settings)
-        self._matches = java_pattern(self.settings.pattern).fullmatch
-
-    def test(self, record: ConnectRecord) -> bool:
-        return self._matches(record.topic) is not None
-
-
-class HeaderKeySettings(ConfigTable):
-    """The settings of HasHeaderKey."""
-
-    name: str = config_key(
-        default=REQUIRED, type=STRING, rule=not_empty(), doc="The name of the header."
-    )
-
-
-class HasHeaderKey(Predicate):
-    """Records that have a header of a name."""
-
-    Settings = HeaderKeySettings
-    kafka_class = f"{PACKAGE}.predicates.HasHeaderKey"
-
-    def test(self, record: ConnectRecord) -> bool:
-        return record.header(self.settings.name) is not None
-
-
-class RecordIsTombstone(Predicate):
-    """Records without a value."""
-
-    kafka_class = f"{PACKAGE}.predicates.RecordIsTombstone"
-
-    def test(self, record: ConnectRecord) -> bool:
-        return record.value is None
-
-
-class Filter(Transform):
-    """Drops records: all of them, or with a predicate those for which it holds."""
-
-    kafka_class = f"{PACKAGE}.Filter"
-
-    def apply(self, record: ConnectRecord) -> None:
-        return None
-
-
-# Paths to fields (KIP-821)
-
-
-V1: Final = "V1"
-V2: Final = "V2"
-
-
-class PathSettings(ConfigTable, group=True):
-    """How a field is named."""
-
-    field_syntax_version: str = config_key(
-        default=V1,
-        type=STRING,
-        rule=Rule("be V1 or V2", lambda text: text.upper() in (V1, V2)),
-        importance=HIGH,
-        doc="V1: the name of a field at the top. V2: a path with dots to a field further in; a "
-        "name with dots stands between backticks (KIP-821).",
-    )
-
-
-_STEP: Final = re.compile(r"`((?:\\`|`(?!\.|\Z)|[^`])*)`(?:\.|\Z)|([^`.][^.]*|)(?:\.|\Z)")
-
-
-def path_of(text: str, syntax: str) -> tuple[str, ...]:
-    """The names on the way to a field; ConfigError for a backtick without its other."""
-    if syntax.upper() == V1:
-        return (text,)
-    steps, at = [], 0
-    while at < len(text):
-        match = _STEP.match(text, at)
-        if match is None:
-            raise ConfigError(
-                f"field={text}: must have a backtick at the end of the name that begins at "
-                f"character {at} with one"
-            )
-        steps.append(match[2] if match[1] is None else match[1].replace("\\`", "`"))
-        at = match.end()
-    if text.endswith("."):
-        steps.append("")
-    return tuple(steps)

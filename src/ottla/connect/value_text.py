@@ -84,9 +84,6 @@ _FLOAT: Final = struct.Struct(">f")
 _EXPONENT_MAX: Final = 2**31 - 1
 
 
-# Numbers, as Java writes them.
-
-
 def float32(value: float) -> float:
     """The nearest number that four bytes hold; OverflowError if there is none."""
     nearest: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
@@ -110,9 +107,6 @@ def java_double(value: float) -> str:
     if math.isfinite(value):
         return format_double(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-# Writing
 
 
 def to_text(value: Any, schema: Schema | None = None) -> str:
@@ -177,9 +171,6 @@ def _written_time(value: date | time) -> str:
     if isinstance(value, time):
         return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     return value.isoformat()
-
-
-# Reading
 
 
 def from_text(text: str) -> SchemaAndValue:

@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
+from ottla.connect.config_providers import ConfigProviders
 from ottla.connect.connector import Connector, Context
-from ottla.connect.connector_settings import Checker, ConfigProviders, parse_connector
+from ottla.connect.connector_settings import Checker, parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
 from ottla.connect.offset_storage import OffsetStorage, OwnOffsets, TopicOffsetStorage

@@ -18,11 +18,11 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
+from ottla.mirror.copied_offsets import TopicReader
 from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import (
     OffsetSync,
     OffsetSyncStore,
-    TopicReader,
     read_string,
     read_topic_partition,
     string_bytes,

@@ -18,12 +18,8 @@ from ottla.config.config_def import ConfigTable
 from ottla.config.metrics_config import MetricsEndPoint
 from ottla.config.mirror_config import SOURCE, MirrorConfig, MirrorFileConfig
 from ottla.errors import ConfigError
-from ottla.mirror.replication_policy import (
-    NameFilter,
-    ReplicationPolicy,
-    is_mirrored_topic,
-    policy_named,
-)
+from ottla.mirror.name_filter import NameFilter, is_mirrored_topic
+from ottla.mirror.replication_policy import ReplicationPolicy, policy_named
 
 MBEANS: Final = "kafka.connect.mirror"
 """The domain of what a mirror measures."""

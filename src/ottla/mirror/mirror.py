@@ -23,9 +23,9 @@ from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError, KafkaError
 from ottla.metrics.metrics_registry import Beans, MetricsRegistry
 from ottla.mirror.checkpoint import GroupSync, Heartbeat
+from ottla.mirror.copied_offsets import CopiedTo, read_offsets
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
-from ottla.mirror.offset_sync import CopiedTo, read_offsets
 from ottla.mirror.source_task import Assigned, Gap, SourceTask
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
 from ottla.runtime.clock import Clock

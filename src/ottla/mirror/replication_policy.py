@@ -1,14 +1,13 @@
-"""Names of mirrored topics, and which topics, groups and settings are mirrored: MirrorMaker 2's.
+"""The names of mirrored topics, by MirrorMaker 2's rules.
 
-Everything here is a rule on names; nothing is asked of a cluster. See KIP-382, KIP-690 (internal
+Everything here is a rule on names; no cluster is involved. See KIP-382, KIP-690 (internal
 topics), KIP-700 and Kafka's `connect/mirror-client`.
 """
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.errors import ConfigError
@@ -193,61 +192,3 @@ def policy_named(
     raise ConfigError(
         f"replication.policy.class={class_name}: must be one of {', '.join(sorted(POLICIES))}"
     )
-
-
-# What is mirrored: lists of regular expressions that match whole names.
-
-
-TOPICS_EXCLUDED: Final = (r"mm2.*\.internal", r".*\.replica", r"__.*")
-GROUPS_EXCLUDED: Final = (r"console-consumer-.*", r"connect-.*", r"__.*")
-CONFIGS_EXCLUDED: Final = (
-    r"follower\.replication\.throttled\.replicas",
-    r"leader\.replication\.throttled\.replicas",
-    r"message\.timestamp\.difference\.max\.ms",
-    r"message\.timestamp\.type",
-    r"unclean\.leader\.election\.enable",
-    r"min\.insync\.replicas",
-)
-
-
-class NameFilter:
-    """Names that match one of the patterns and none of the excluded ones.
-
-    `setting` is the key that the patterns are from, for the error that a bad one gets.
-    """
-
-    def __init__(self, setting: str, patterns: Sequence[str], excluded: Sequence[str]) -> None:
-        self._wanted = any_of(setting, patterns)
-        self._excluded = any_of(f"{setting}.exclude", excluded)
-
-    def takes(self, name: str) -> bool:
-        if self._wanted is None or not self._wanted.fullmatch(name):
-            return False
-        return self._excluded is None or not self._excluded.fullmatch(name)
-
-
-def any_of(setting: str, patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One pattern for a list of them; None for an empty list, which matches nothing."""
-    wanted = [pattern.strip() for pattern in patterns if pattern.strip()]
-    for pattern in wanted:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(
-                f"{setting}={pattern}: must be regular expressions, with commas between: {error}"
-            ) from None
-    return re.compile("|".join(f"(?:{pattern})" for pattern in wanted)) if wanted else None
-
-
-def is_mirrored_topic(
-    topic: str, policy: ReplicationPolicy, wanted: NameFilter, clusters: Iterable[str]
-) -> bool:
-    """Whether a topic of the source is copied by a flow between `clusters`.
-
-    Heartbeats always are, from wherever they come, unless they would go in a circle.
-    """
-    if policy.is_cycle(topic, clusters):
-        return False
-    if policy.is_heartbeats_topic(topic):
-        return True
-    return not policy.is_internal_topic(topic) and wanted.takes(topic)

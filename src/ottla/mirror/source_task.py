@@ -19,28 +19,20 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import (
-    ConsumerRecord,
-    FetchedBatches,
-    TimestampType,
-)
+from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches, TimestampType
 from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.clients.producer.record_accumulator import BufferExhaustedError
 from ottla.config.config_type import INT_MAX
 from ottla.config.mirror_config import FAIL
-from ottla.connect.tolerance import (
-    OF_PRODUCER,
-    DeadLetterQueue,
-    Operation,
-    RecordFailure,
-    Stage,
-)
+from ottla.connect.dead_letter_queue import DeadLetterQueue
+from ottla.connect.tolerance import OF_PRODUCER, Operation, RecordFailure, Stage
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Measures, Tags
+from ottla.mirror.copied_offsets import CopiedTo, records_of
 from ottla.mirror.flow import LARGEST_REQUEST, MBEANS, Flow
-from ottla.mirror.offset_sync import CONNECTOR, CopiedTo, OffsetSyncQueue, records_of
+from ottla.mirror.offset_sync import CONNECTOR, OffsetSyncQueue
 from ottla.record.record import Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.record.rows import EncodedRecords

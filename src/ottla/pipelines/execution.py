@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
 from ottla.pipelines.records import (
     DELETED,
@@ -29,7 +30,6 @@ from ottla.pipelines.records import (
     table_of,
     unusable,
 )
-from ottla.pipelines.runner import PatientQuery
 from ottla.pipelines.tables import ResultTable
 from ottla.pipelines.topics import Pace, create_topics, sample_files
 from ottla.spark.exactly_once import into_topics

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import START, lines_of
+from ottla.pipelines.access_log import lines_of
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -24,6 +24,7 @@ from ottla.pipelines.pipeline import (
     moments,
 )
 from ottla.pipelines.plots import top_rows_plot
+from ottla.pipelines.site_traffic import START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -26,7 +26,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from zlib import crc32
 
-from ottla.pipelines.access_log import START, AccessLog
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.site_traffic import START
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

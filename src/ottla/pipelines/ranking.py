@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import LoggedRequest, lines_of, zipf_weights
+from ottla.pipelines.access_log import lines_of
+from ottla.pipelines.logged_request import LoggedRequest
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -25,6 +26,7 @@ from ottla.pipelines.pipeline import (
     moments,
 )
 from ottla.pipelines.plots import top_rows_plot
+from ottla.pipelines.site_traffic import zipf_weights
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ottla.pipelines.access_log import NO_VALUE
+from ottla.pipelines.logged_request import NO_VALUE
 from ottla.pipelines.pipeline import KEY_SEPARATOR, Input, Output, columns_of
 from ottla.spark.source import RECORD_ORDER, RecordOrder
 from ottla.warehouse.loads import MOMENTS
@@ -172,9 +172,6 @@ def unusable(records: DataFrame, source: Input) -> DataFrame:
     newest = RECORD_ORDER.newest(records.select("key", "value", *RECORD_ORDER.columns), ["key"])
     parsed = _parsed(newest.where(F.col("value").isNotNull()), source.schema, *newest.columns)
     return parsed.where(_problem(source.schema).isNotNull()).drop(OBJECT)
-
-
-# Hides how streams and batches differ about time, so that functions need not know.
 
 
 def once_within(rows: DataFrame, names: Sequence[str], late: str) -> DataFrame:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -26,6 +25,7 @@ from ottla.pipelines.pipeline import (
     moments,
 )
 from ottla.pipelines.plots import top_rows_plot
+from ottla.pipelines.site_traffic import zipf_weights
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import (
-    ASSET,
-    FIRST_ERROR_STATUS,
-    LINE_ROWS,
-    lines_of,
-    rows_of_lines,
-)
+from ottla.pipelines.access_log import lines_of
+from ottla.pipelines.line_rows import LINE_ROWS, rows_of_lines
+from ottla.pipelines.logged_request import ASSET, FIRST_ERROR_STATUS
 from ottla.pipelines.pipeline import (
     Event,
     Feed,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.access_log import NO_VALUE
+from ottla.pipelines.logged_request import NO_VALUE
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,

@@ -14,15 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from ottla.pipelines.access_log import (
-    START,
-    WORDS,
-    AccessLog,
-    LoggedRequest,
-    SiteActivity,
-    request_of,
-)
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.logged_request import LoggedRequest, request_of
 from ottla.pipelines.pipeline import Event, FeedRequest, event
+from ottla.pipelines.site_traffic import START, WORDS, SiteActivity
 
 PAGE_VIEWS, SEARCHES, CLICKS = "page-views", "searches", "clicks"
 POSTS, FOLLOWS, LOGINS, HOST_METRICS = "posts", "follows", "logins", "host-metrics"

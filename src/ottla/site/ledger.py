@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla import ConsumerRecord
-from ottla.pipelines.access_log import request_of
+from ottla.pipelines.logged_request import request_of
 from ottla.site.activity import CLICKS, FOLLOWS, HOST_METRICS, LOGINS, PAGE_VIEWS, POSTS
 from ottla.site.readers import (
     DATABASE,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla import Consumer, ConsumerRecord, TopicPartition
-from ottla.pipelines.access_log import request_of
+from ottla.pipelines.logged_request import request_of
 from ottla.site.activity import INPUTS, LOGINS, PAGE_VIEWS, POSTS
 
 POLL_WAIT_MS = 200

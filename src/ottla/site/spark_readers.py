@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipelines.execution import CHECKPOINTS, Execution, RunOptions
+from ottla.pipelines.patient_query import make_current
 from ottla.pipelines.pipeline import load_pipeline
-from ottla.pipelines.runner import make_current, spark_session
+from ottla.pipelines.runner import spark_session
 from ottla.pipelines.topics import create_topics
 from ottla.site.activity import INPUTS
 from ottla.site.readers import (

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import Admin, Consumer, NewTopic, TopicPartition
-from ottla.pipelines.access_log import DEFAULT_SEED, AccessLog
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.site_traffic import DEFAULT_SEED
 from ottla.pipelines.topics import Pace, publish
 from ottla.site.activity import (
     FOLLOWS,

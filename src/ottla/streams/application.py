@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.pipelines.execution import Start
-from ottla.pipelines.runner import PatientQuery
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.spark.checkpoint_topic import (
     CheckpointCopy,
     CheckpointedBatches,

@@ -21,7 +21,7 @@ from ottla.spark.exactly_once import TakenOverError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.pipelines.runner import PatientQuery
+    from ottla.pipelines.patient_query import PatientQuery
 
 logger = logging.getLogger(__name__)
 

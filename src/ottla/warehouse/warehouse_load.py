@@ -18,7 +18,8 @@ from ottla.spark.offsets import limited, to_json_object
 from ottla.spark.options import SourceOptions
 from ottla.structs import by_topic
 from ottla.warehouse.data_files import write_files
-from ottla.warehouse.loads import Layout, Load, Table, TableSnapshot
+from ottla.warehouse.layout import Layout
+from ottla.warehouse.loads import Load, Table, TableSnapshot
 from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from breadth import examples
 
 from ottla.mirror.checkpoint import GroupCheckpoints
-from ottla.mirror.failover import backwards
+from ottla.mirror.failback import backwards
 from ottla.mirror.offset_sync import (
     SLOTS,
     OffsetSync,

@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 
-from ottla.pipelines.access_log import SiteActivity
+from ottla.pipelines.site_traffic import SiteActivity
 
 FAULT_SHARE = 0.05
 WITH_ITS_TIME, REST_OF_A_LINE = 40, 60

@@ -7,7 +7,9 @@ import pytest
 from log_fuzzer import LogFuzzer
 
 from ottla.pipelines import crawlers, monitoring, web_traffic
-from ottla.pipelines.access_log import AccessLog, request_of, rows_of_lines
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.line_rows import rows_of_lines
+from ottla.pipelines.logged_request import request_of
 from ottla.pipelines.pipeline import FeedRequest
 
 LINES = 2_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.pipelines.pipeline import Input
-from ottla.pipelines.topics import RowsFile
+from ottla.pipelines.rows_file import RowsFile
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\ufeff"), max_size=8)
 

@@ -90,7 +90,7 @@ def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, uniq
     """
     from pyspark.errors import StreamingQueryException
 
-    from ottla.pipelines.runner import PatientQuery
+    from ottla.pipelines.patient_query import PatientQuery
 
     topic = unique("torn")
 

@@ -85,7 +85,7 @@ def check_pipeline(words, lines, folder):
 
 def test_the_pipeline_over_a_log_runs_and_reports(run_here, monkeypatch, tmp_path):
     """It ends by itself."""
-    from ottla.pipelines.access_log import SiteActivity
+    from ottla.pipelines.site_traffic import SiteActivity
 
     words, _ = pipelines()
     monkeypatch.chdir(tmp_path)

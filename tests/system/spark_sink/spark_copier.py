@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from ottla.pipelines.runner import PatientQuery, spark_session
+from ottla.pipelines.patient_query import PatientQuery
+from ottla.pipelines.runner import spark_session
 
 WAIT_S = 60
 

@@ -14,11 +14,11 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog, requests
-from ottla.pipelines.runner import PatientQuery
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.source import RECORD_ORDER
 from ottla.warehouse.delta import DeltaHome, history, open_delta, read_table, sql
-from ottla.warehouse.loads import Layout
+from ottla.warehouse.layout import Layout
 from ottla.warehouse.plain_parquet import ParquetHome
 from ottla.warehouse.sinks import QUERY_ID, AppendSink, MergeSink
 from ottla.warehouse.table_location import Place, WarehouseError

@@ -10,8 +10,9 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.demo import DemoCommand, conclude, event_source
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.access_log import AccessLog, SiteActivity
+from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.pipeline import FeedRequest
+from ottla.pipelines.site_traffic import SiteActivity
 
 
 def source(*words):

@@ -11,15 +11,14 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.connect_config import SinkConnectorConfig
 from ottla.connect.connector import TryAgainError
 from ottla.connect.data import DataError, SourceRecord
+from ottla.connect.dead_letter_queue import DeadLetterQueue, log_report
 from ottla.connect.tolerance import (
-    DeadLetterQueue,
     Operation,
     RecordFailure,
     SkippedRecordError,
     Stage,
     Tolerance,
     ToleranceExceededError,
-    log_report,
 )
 from ottla.connect.worker_task import TaskId
 from ottla.errors import ErrorCode, KafkaError

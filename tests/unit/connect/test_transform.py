@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.connect.data import STRING, DataError, Header, SourceRecord, struct_of
-from ottla.connect.transform import (
-    Filter,
-    HasHeaderKey,
-    RecordIsTombstone,
-    TopicNameMatches,
-    path_of,
-)
+from ottla.connect.field_path import path_of
+from ottla.connect.predicates import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from ottla.connect.transforms.fields import HoistFieldValue, InsertFieldKey, InsertFieldValue
 from ottla.errors import ConfigError
 

@@ -16,8 +16,9 @@ from ottla.clients.admin.descriptions import ConfigResource
 from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import Checkpoint, Heartbeat
+from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
-from ottla.mirror.offset_sync import CopiedTo, OffsetSync, key_of
+from ottla.mirror.offset_sync import OffsetSync
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ConfigError
-from ottla.mirror.replication_policy import (
+from ottla.mirror.name_filter import (
     CONFIGS_EXCLUDED,
     GROUPS_EXCLUDED,
     TOPICS_EXCLUDED,
-    DefaultReplicationPolicy,
-    IdentityReplicationPolicy,
     NameFilter,
     is_mirrored_topic,
+)
+from ottla.mirror.replication_policy import (
+    DefaultReplicationPolicy,
+    IdentityReplicationPolicy,
     policy_named,
 )
 

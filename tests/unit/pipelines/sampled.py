@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 
 from ottla import pipelines
-from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import iso
 from ottla.pipelines.records import rows_of
+from ottla.pipelines.site_traffic import START
 
 RECORD = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 

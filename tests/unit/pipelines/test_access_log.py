@@ -14,21 +14,17 @@ from datetime import UTC, datetime
 import pytest
 import zstandard
 
-from ottla.pipelines.access_log import (
+from ottla.pipelines.access_log import LONGEST_LINE, AccessLog, LogError, LogLedger, Position
+from ottla.pipelines.logged_request import (
     BAD_TIME,
     DAMAGED,
     EMPTY,
-    LONGEST_LINE,
     NO_OBJECT,
     NO_VALUE,
     NOT_ENDED,
     TOO_LONG,
     UNKNOWN_FORMAT,
-    AccessLog,
-    LogError,
-    LogLedger,
     NoRequestError,
-    Position,
     parse_line,
 )
 

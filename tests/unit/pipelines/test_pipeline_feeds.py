@@ -8,14 +8,10 @@ from random import Random
 
 import pytest
 
-from ottla.pipelines.access_log import START, LoggedRequest, request_of, zipf_weights
+from ottla.pipelines.logged_request import LoggedRequest, request_of
 from ottla.pipelines.monitoring import this_host
-from ottla.pipelines.pipeline import (
-    PIPELINES,
-    FeedRequest,
-    load_pipeline,
-    moments,
-)
+from ottla.pipelines.pipeline import PIPELINES, FeedRequest, load_pipeline, moments
+from ottla.pipelines.site_traffic import START, zipf_weights
 
 LINE = b'192.0.2.1 - - [17/May/2015:12:05:03 +0200] "GET /a?b=1 HTTP/1.1" 200 7 "-" "x \\"y\\""'
 

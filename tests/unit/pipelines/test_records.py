@@ -9,19 +9,12 @@ import pytest
 from sampled import RECORD, plain_rows
 from table_rows import KeyedTopic
 
-from ottla.pipelines.access_log import START
 from ottla.pipelines.pipeline import Input, Output
-from ottla.pipelines.records import (
-    observed,
-    records_of,
-    result_of,
-    rows_of,
-    table_of,
-    unusable,
-)
+from ottla.pipelines.records import observed, records_of, result_of, rows_of, table_of, unusable
+from ottla.pipelines.site_traffic import START
 from ottla.streams.records import Source
 from ottla.streams.serdes import Serdes
-from ottla.warehouse.loads import Layout
+from ottla.warehouse.layout import Layout
 
 pytestmark = pytest.mark.spark
 

@@ -11,13 +11,12 @@ from pyspark.errors import AnalysisException
 
 import ottla
 from ottla.pipelines import runner
+from ottla.pipelines.patient_query import VARIABLES, PatientQuery
 from ottla.pipelines.runner import (
     LOCAL_FILES,
     PYTHONS,
     SHORT_RUN_FLAGS,
     SMALL_BATCHES_FLAGS,
-    VARIABLES,
-    PatientQuery,
     _compiler_flags,
     _python_for_spark,
     local_files_class,

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from itertools import pairwise
 
-from ottla.pipelines.access_log import AccessLog, request_of
+from ottla.pipelines.access_log import AccessLog
+from ottla.pipelines.logged_request import request_of
 from ottla.site.activity import (
     CLICKS,
     FOLLOWS,

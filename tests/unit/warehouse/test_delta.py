@@ -31,7 +31,8 @@ from pyspark.sql.types import (
 )
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
-from ottla.warehouse.delta import DeltaHome, compact, history, open_delta, sql, vacuum
+from ottla.warehouse.delta import DeltaHome, history, open_delta, sql
+from ottla.warehouse.delta_maintenance import compact, vacuum
 from ottla.warehouse.table_location import Place, WarehouseError
 
 
@@ -437,7 +438,7 @@ def test_compaction_beside_a_widening_is_refused(home, monkeypatch):
         do(home, load_of(number + 1, {P0: number}, {P0: number + 1}))
     table = open_delta(home.place)
     home.prepare(StructType([StructField("partition", LongType())]), ())
-    monkeypatch.setattr("ottla.warehouse.delta.open_delta", lambda place: table)
+    monkeypatch.setattr("ottla.warehouse.delta_maintenance.open_delta", lambda place: table)
 
     with pytest.raises(WarehouseError, match="changed while it was compacted"):
         compact(home.place)

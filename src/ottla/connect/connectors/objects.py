@@ -467,8 +467,6 @@ def _json_line(record: SinkRecord, with_metadata: bool) -> bytes:
     return f"{value}\n".encode()
 
 
-# Parquet
-
 _SIMPLE: Final = {
     SchemaType.INT8: "int8",
     SchemaType.INT16: "int16",

@@ -22,14 +22,13 @@ from ottla.connect.data import (
     timestamp_from_ms,
 )
 from ottla.connect.data import STRING as TEXT
+from ottla.connect.field_path import PathSettings, path_of
 from ottla.connect.transform import (
     HAS_ITEMS,
     PACKAGE,
     DefaultsSettings,
     PartTransform,
-    PathSettings,
     for_key_and_value,
-    path_of,
     struct_like,
 )
 from ottla.errors import ConfigError

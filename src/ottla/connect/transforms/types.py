@@ -57,9 +57,6 @@ _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|Infinity)\s*", re.ASCII)
 
 
-# Cast
-
-
 class CastSettings(DefaultsSettings):
     """The settings of Cast."""
 
@@ -215,9 +212,6 @@ def _float_number(value: Any, kind: SchemaType) -> float:
         raise MisfitError(value, f"must fit into {kind} to be cast to it") from None
 
 
-# SetSchemaMetadata
-
-
 class SetSchemaMetadataSettings(DefaultsSettings):
     """The settings of SetSchemaMetadata."""
 
@@ -255,9 +249,6 @@ class SetSchemaMetadata(PartTransform):
             name=schema.name if name is None else name,
             version=schema.version if version is None else version,
         )
-
-
-# MaskField
 
 
 class MaskFieldSettings(DefaultsSettings):

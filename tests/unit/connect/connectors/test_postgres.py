@@ -7,15 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from ottla.connect.connectors.postgres import (
-    Begin,
-    Change,
-    Commit,
-    Decoder,
-    PostgresSource,
-    lsn_of,
-    quoted,
-)
+from ottla.connect.connectors.pgoutput import Begin, Change, Commit, Decoder
+from ottla.connect.connectors.postgres import PostgresSource, lsn_of, quoted
 from ottla.connect.connectors.postgres_types import Column
 from ottla.connect.data import INT32, STRING, DataError, struct_of
 from ottla.errors import ConfigError

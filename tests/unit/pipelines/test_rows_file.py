@@ -9,7 +9,8 @@ import pytest
 
 from ottla.pipelines.access_log import LogError, Position
 from ottla.pipelines.pipeline import Event, Input, Output, Pipeline, columns_of
-from ottla.pipelines.topics import LogFeed, Pace, RowsFile, create_topics
+from ottla.pipelines.rows_file import RowsFile
+from ottla.pipelines.topics import LogFeed, Pace, create_topics
 from ottla.testing import InProcessBroker
 
 SOURCE = Input("t", "name string, n int, price decimal(10,2), ok boolean, at timestamp")

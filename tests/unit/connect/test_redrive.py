@@ -10,22 +10,21 @@ import pytest
 from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.connect.tolerance import (
+from ottla.connect.dead_letter_queue import DeadLetterQueue
+from ottla.connect.redrive import (
     FAMILIES,
     METADATA_CHARACTERS,
     PASSES,
     Choice,
     DeadLetter,
-    DeadLetterQueue,
     HeaderFamily,
     Left,
-    Operation,
-    RecordFailure,
     Redrive,
     SentOffsets,
     group_of,
     target_of,
 )
+from ottla.connect.tolerance import Operation, RecordFailure
 from ottla.errors import KafkaError
 
 FROM = "__connect.errors.topic"

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from ottla.pipelines.access_log import CRAWLERS, SiteActivity
+from ottla.pipelines.site_traffic import CRAWLERS, SiteActivity
 
 LINE = re.compile(rb'(\S+) - - \[(.+?)\] "GET (\S+) HTTP/1.1" (\d{3}) (\d+|-) "(.*?)" "(.*?)"')
 EVENTS = 20_000

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from ottla.pipelines.runner import RESTARTS, PatientQuery
+from ottla.pipelines.patient_query import RESTARTS, PatientQuery
 
 # As Spark 4.3 says it.
 LATE = (

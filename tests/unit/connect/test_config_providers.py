@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.connect.connector_settings import PROVIDERS, ConfigProviders, resolve
+from ottla.connect.config_providers import PROVIDERS, ConfigProviders, resolve
 from ottla.errors import ConfigError
 
 WORKER = {"config.providers": "file,dir,env"} | {

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.warehouse.data_files import MAX_TEXT, statistics_of
+from ottla.warehouse.column_statistics import MAX_TEXT, statistics_of
 
 
 def statistics(tmp_path, columns, row_group_size=2):
