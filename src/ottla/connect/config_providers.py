@@ -32,6 +32,50 @@ WHOLE_VALUE: Final = 6
 """Texts of fewer letters are recognized as a secret only where they are a whole value."""
 
 
+class ConfigProviders:
+    """The providers of a worker; ConfigError for settings of them that cannot be honoured."""
+
+    def __init__(self, worker: Mapping[str, str]) -> None:
+        names = LIST.parse("config.providers", worker.get("config.providers", ""))
+        self._providers = {name: _provider(name, worker) for name in names}
+
+    def resolve(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties with the values that their references stand for."""
+        return {key: REFERENCE.sub(self._value, str(text)) for key, text in properties.items()}
+
+    def put_back(
+        self, given: Mapping[str, str], resolved: Mapping[str, str], planned: Mapping[str, str]
+    ) -> dict[str, str]:
+        """A task's properties as they may be kept and shown: with references for secrets.
+
+        `given` are the connector's properties with references, `resolved` the same with values. A
+        connector may hand a secret on under another key, or as a part of another text.
+        """
+        references = self._references(given)
+        long = sorted((each for each in references if len(each) >= WHOLE_VALUE), key=len)
+        parts = re.compile("|".join(map(re.escape, reversed(long))) or "(?!)")
+
+        def shown(key: str, text: str) -> str:
+            if text == resolved.get(key):
+                return str(given.get(key, text))
+            return references.get(text) or parts.sub(lambda match: references[match[0]], text)
+
+        return {key: shown(key, str(value)) for key, value in planned.items()}
+
+    def _references(self, given: Mapping[str, str]) -> dict[str, str]:
+        """By the value that it stands for, each reference to a provider of the worker."""
+        return {
+            self._value(match): match[0]
+            for text in given.values()
+            for match in REFERENCE.finditer(str(text))
+            if match[1] in self._providers
+        }
+
+    def _value(self, match: re.Match[str]) -> str:
+        provider = self._providers.get(match[1])
+        return match[0] if provider is None else provider.get(match[2] or "", match[3])
+
+
 class ConfigProvider(ABC):
     """Gives the values that references to it stand for.
 
@@ -124,50 +168,6 @@ PROVIDERS: Final[Mapping[str, type[ConfigProvider]]] = {
     f"{_PACKAGE}{each.__name__}": each
     for each in (FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider)
 }
-
-
-class ConfigProviders:
-    """The providers of a worker; ConfigError for settings of them that cannot be honoured."""
-
-    def __init__(self, worker: Mapping[str, str]) -> None:
-        names = LIST.parse("config.providers", worker.get("config.providers", ""))
-        self._providers = {name: _provider(name, worker) for name in names}
-
-    def resolve(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties with the values that their references stand for."""
-        return {key: REFERENCE.sub(self._value, str(text)) for key, text in properties.items()}
-
-    def put_back(
-        self, given: Mapping[str, str], resolved: Mapping[str, str], planned: Mapping[str, str]
-    ) -> dict[str, str]:
-        """A task's properties as they may be kept and shown: with references for secrets.
-
-        `given` are the connector's properties with references, `resolved` the same with values. A
-        connector may hand a secret on under another key, or as a part of another text.
-        """
-        references = self._references(given)
-        long = sorted((each for each in references if len(each) >= WHOLE_VALUE), key=len)
-        parts = re.compile("|".join(map(re.escape, reversed(long))) or "(?!)")
-
-        def shown(key: str, text: str) -> str:
-            if text == resolved.get(key):
-                return str(given.get(key, text))
-            return references.get(text) or parts.sub(lambda match: references[match[0]], text)
-
-        return {key: shown(key, str(value)) for key, value in planned.items()}
-
-    def _references(self, given: Mapping[str, str]) -> dict[str, str]:
-        """By the value that it stands for, each reference to a provider of the worker."""
-        return {
-            self._value(match): match[0]
-            for text in given.values()
-            for match in REFERENCE.finditer(str(text))
-            if match[1] in self._providers
-        }
-
-    def _value(self, match: re.Match[str]) -> str:
-        provider = self._providers.get(match[1])
-        return match[0] if provider is None else provider.get(match[2] or "", match[3])
 
 
 def resolve(worker: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:

@@ -42,6 +42,54 @@ IDLE_S: Final = 1.0
 MOST_RECORDS: Final = 2000
 
 
+class Connector(ABC):
+    """What sources and sinks have in common.
+
+    `settings` is the table `Settings`, filled in; a value that breaks a rule has stopped the
+    connector before an object of it is made. `tasks` and `watch` are called on the object that
+    plans, everything else on those of the tasks.
+    """
+
+    Settings: ClassVar[type[ConfigTable]] = ConfigTable
+    """The connector's own settings: types, rules, defaults and documentation."""
+    kafka_class: ClassVar[str] = ""
+    """The class of Java that it stands for: shipped property files ask for that."""
+    version: ClassVar[str] = ""
+    """Left empty it is that of the package which it comes from."""
+    kind: ClassVar[str]
+
+    context: Any
+    settings: Any
+
+    def __init__(self, settings: ConfigTable, context: Context) -> None:
+        self.settings = settings
+        self.context = context
+
+    @classmethod
+    def validate(cls, settings: ConfigTable) -> Mapping[str, str]:
+        """What is wrong with settings that keep their rules one by one: a sentence for each key."""
+        return {}
+
+    def tasks(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """How the work is split: for each task the settings in which it differs.
+
+        At most `max_tasks`; none at all means that there is nothing to do yet.
+        """
+        return [{}]
+
+    def watch(self) -> None:
+        """Runs beside the tasks, in a thread of its own, until `context.is_stopping`.
+
+        For a connector that looks whether there is more to do, and asks then to be split again.
+        """
+
+    def start(self) -> None:
+        """Open what the task needs."""
+
+    def stop(self) -> None:
+        """Close what `start` has opened. It is called once, also after an error."""
+
+
 class TryAgainError(RetriableError):
     """Kafka's RetriableException: what a plug-in raises when the same call may succeed later.
 
@@ -182,54 +230,6 @@ class SinkTaskContext(Context):
 
         Offsets are committed only when the future is done.
         """
-
-
-class Connector(ABC):
-    """What sources and sinks have in common.
-
-    `settings` is the table `Settings`, filled in; a value that breaks a rule has stopped the
-    connector before an object of it is made. `tasks` and `watch` are called on the object that
-    plans, everything else on those of the tasks.
-    """
-
-    Settings: ClassVar[type[ConfigTable]] = ConfigTable
-    """The connector's own settings: types, rules, defaults and documentation."""
-    kafka_class: ClassVar[str] = ""
-    """The class of Java that it stands for: shipped property files ask for that."""
-    version: ClassVar[str] = ""
-    """Left empty it is that of the package which it comes from."""
-    kind: ClassVar[str]
-
-    context: Any
-    settings: Any
-
-    def __init__(self, settings: ConfigTable, context: Context) -> None:
-        self.settings = settings
-        self.context = context
-
-    @classmethod
-    def validate(cls, settings: ConfigTable) -> Mapping[str, str]:
-        """What is wrong with settings that keep their rules one by one: a sentence for each key."""
-        return {}
-
-    def tasks(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """How the work is split: for each task the settings in which it differs.
-
-        At most `max_tasks`; none at all means that there is nothing to do yet.
-        """
-        return [{}]
-
-    def watch(self) -> None:
-        """Runs beside the tasks, in a thread of its own, until `context.is_stopping`.
-
-        For a connector that looks whether there is more to do, and asks then to be split again.
-        """
-
-    def start(self) -> None:
-        """Open what the task needs."""
-
-    def stop(self) -> None:
-        """Close what `start` has opened. It is called once, also after an error."""
 
 
 class SourceConnector(Connector):

@@ -41,6 +41,165 @@ OF_ALL_TOPICS: Final = OF_PRODUCER - {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 """What ends the tool: another record would be refused as well."""
 
 
+class Redrive:
+    """Sends back the letters that a queue holds now, and remembers which.
+
+    Each step is a transaction of the records and of what the group remembers, so that a letter is
+    sent once however the tool ends; another run for this queue ends this one. A letter that its
+    topic does not take is left, and the others go.
+    """
+
+    def __init__(self, consumer: Consumer, queue: str, choice: Choice, tell: Tell) -> None:
+        """The consumer has the group `group_of(queue)`, and reads only what is committed."""
+        self._consumer = consumer
+        self._queue = queue
+        self._choice = choice
+        self._tell = tell
+        self._taken = 0
+        numbers = consumer.partitions_for(queue)
+        self._partitions = [TopicPartition(queue, each.partition) for each in numbers]
+        self._topics = consumer.list_topics()
+        self._topic_id = ""
+        self._sent: dict[TopicPartition, SentOffsets] = {}
+        self._after: dict[TopicPartition, int] = {}
+
+    def preview(self) -> None:
+        """Tell what `send` would do."""
+        for step in self._steps():
+            for letter, topic, _ in step:
+                self._tell(letter, topic, "")
+
+    def send(self, producer: Producer) -> None:
+        """Send them; the producer has a transactional id."""
+        producer.init_transactions()  # a run before this one ends here, and leaves nothing open
+        for step in self._steps():
+            self._deliver(producer, step)
+
+    def _steps(self) -> Iterator[list[Departure]]:
+        """The letters that go, as many at a time as one poll returns."""
+        ends = self._begin()
+        while any(self._consumer.position(place) < end for place, end in ends.items()):
+            step = []
+            for record in self._consumer.poll(STEP_MS):
+                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
+                    step += self._judged(DeadLetter(record, self._choice.families))
+            yield step
+            if self._is_full:
+                return
+
+    def _begin(self) -> dict[TopicPartition, int]:
+        """Go to the first letters that were not sent; the ends of the partitions."""
+        consumer = self._consumer
+        consumer.assign(self._partitions)
+        begins = consumer.beginning_offsets(self._partitions)
+        ends = consumer.end_offsets(self._partitions)
+        committed = consumer.committed(self._partitions)
+        topic_id = consumer.topic_id(self._queue) or NO_UUID
+        self._topic_id = "" if topic_id == NO_UUID else encode_uuid(topic_id)
+        for place, begin in begins.items():
+            sent = SentOffsets.read(committed.get(place), begin, ends[place], self._topic_id)
+            self._sent[place] = sent
+            self._after[place] = begin if self._choice.again else sent.first_unsent
+            consumer.seek(place, self._after[place])
+        return ends
+
+    @property
+    def _is_full(self) -> bool:
+        return self._taken == self._choice.at_most
+
+    def _judged(self, letter: DeadLetter) -> list[Departure]:
+        """The letter, if it goes; why another stays is told."""
+        place = TopicPartition(letter.record.topic, letter.record.partition)
+        after, self._after[place] = self._after[place], letter.record.offset + 1
+        if self._is_full:
+            return []
+        if not self._choice.again and letter.record.offset in self._sent[place]:
+            self._tell(letter, Left.SENT_BEFORE, "")
+            return []
+        topic = self._choice.to or letter.topic or self._choice.otherwise or ""
+        reason = self._reason_to_leave(letter, topic)
+        if reason is not None:
+            self._tell(letter, reason, "")
+            return []
+        self._taken += 1
+        return [Departure(letter, topic, after)]
+
+    def _reason_to_leave(self, letter: DeadLetter, topic: str) -> Left | None:
+        choice = self._choice
+        reasons = {
+            Left.NOT_WANTED: not choice.is_wanted(letter),
+            Left.TRIES: choice.max_tries is not None and letter.tries >= choice.max_tries,
+            Left.AMBIGUOUS: letter.is_ambiguous and choice.to is None,
+            Left.NO_TOPIC: not topic,
+            Left.PARTIAL: letter.is_partial,
+            Left.FORBIDDEN: topic in INTERNAL_TOPICS or topic == self._queue,
+            Left.ABSENT: topic not in self._topics,
+            Left.NO_PARTITION: choice.keeps_partition
+            and not 0 <= (letter.partition or 0) < len(self._topics.get(topic, ())),
+        }
+        return next((reason for reason, is_so in reasons.items() if is_so), None)
+
+    def _deliver(self, producer: Producer, step: list[Departure]) -> None:
+        """Send a step, in halves where a letter of it is not taken."""
+        if not step:
+            return
+        error = self._transact(producer, step)
+        if error is not None and len(step) > 1:
+            middle = len(step) // 2
+            self._deliver(producer, step[:middle])
+            self._deliver(producer, step[middle:])
+            return
+        for letter, topic, _ in step:
+            if error is None:
+                self._tell(letter, topic, "")
+            else:
+                self._tell(letter, Left.REFUSED, f"{topic}: {error.message}")
+
+    def _transact(self, producer: Producer, step: list[Departure]) -> KafkaError | None:
+        """Send all of them and remember it, or neither; the error if a letter is to blame."""
+        sent = self._sent_with(step)
+        offsets = {place: each.to_commit(self._topic_id) for place, each in sent.items()}
+        try:
+            with producer.transaction():
+                self._send_all(producer, step)
+                producer.send_offsets_to_transaction(offsets, group_of(self._queue))
+        except NotTakenError as error:
+            return error.cause
+        self._sent |= sent
+        return None
+
+    def _sent_with(self, step: list[Departure]) -> dict[TopicPartition, SentOffsets]:
+        """What is sent of the partitions of a step once that has gone."""
+        found: dict[TopicPartition, SentOffsets] = {}
+        for letter, _, after in step:
+            place = TopicPartition(letter.record.topic, letter.record.partition)
+            found.setdefault(place, self._sent[place].copy()).add(after, letter.record.offset + 1)
+        return found
+
+    def _send_all(self, producer: Producer, step: list[Departure]) -> None:
+        try:
+            futures = [self._send(producer, letter, topic) for letter, topic, _ in step]
+            producer.flush()
+            for future in futures:
+                future.result()
+        except KafkaError as error:
+            if may_succeed_later(error) or error.error in OF_ALL_TOPICS:
+                raise
+            raise NotTakenError(error) from error
+
+    def _send(self, producer: Producer, letter: DeadLetter, topic: str) -> RecordFuture:
+        choice, record = self._choice, letter.record
+        has_time = choice.keeps_timestamp and letter.timestamp_ms >= 0
+        return producer.send(
+            topic,
+            record.value,
+            key=record.key,
+            headers=letter.headers(choice.keeps_headers),
+            partition=letter.partition if choice.keeps_partition else None,
+            timestamp_ms=letter.timestamp_ms if has_time else None,
+        )
+
+
 def group_of(queue: str) -> str:
     """The group, and the transactional id, by which is known what was sent back."""
     return f"connect-redrive-{queue}"
@@ -393,165 +552,6 @@ class Departure(NamedTuple):
 
 Tell = Callable[[DeadLetter, "str | Left", str], object]
 """Hears of each letter the topic that it goes to, or why it is left and its topic's error."""
-
-
-class Redrive:
-    """Sends back the letters that a queue holds now, and remembers which.
-
-    Each step is a transaction of the records and of what the group remembers, so that a letter is
-    sent once however the tool ends; another run for this queue ends this one. A letter that its
-    topic does not take is left, and the others go.
-    """
-
-    def __init__(self, consumer: Consumer, queue: str, choice: Choice, tell: Tell) -> None:
-        """The consumer has the group `group_of(queue)`, and reads only what is committed."""
-        self._consumer = consumer
-        self._queue = queue
-        self._choice = choice
-        self._tell = tell
-        self._taken = 0
-        numbers = consumer.partitions_for(queue)
-        self._partitions = [TopicPartition(queue, each.partition) for each in numbers]
-        self._topics = consumer.list_topics()
-        self._topic_id = ""
-        self._sent: dict[TopicPartition, SentOffsets] = {}
-        self._after: dict[TopicPartition, int] = {}
-
-    def preview(self) -> None:
-        """Tell what `send` would do."""
-        for step in self._steps():
-            for letter, topic, _ in step:
-                self._tell(letter, topic, "")
-
-    def send(self, producer: Producer) -> None:
-        """Send them; the producer has a transactional id."""
-        producer.init_transactions()  # a run before this one ends here, and leaves nothing open
-        for step in self._steps():
-            self._deliver(producer, step)
-
-    def _steps(self) -> Iterator[list[Departure]]:
-        """The letters that go, as many at a time as one poll returns."""
-        ends = self._begin()
-        while any(self._consumer.position(place) < end for place, end in ends.items()):
-            step = []
-            for record in self._consumer.poll(STEP_MS):
-                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
-                    step += self._judged(DeadLetter(record, self._choice.families))
-            yield step
-            if self._is_full:
-                return
-
-    def _begin(self) -> dict[TopicPartition, int]:
-        """Go to the first letters that were not sent; the ends of the partitions."""
-        consumer = self._consumer
-        consumer.assign(self._partitions)
-        begins = consumer.beginning_offsets(self._partitions)
-        ends = consumer.end_offsets(self._partitions)
-        committed = consumer.committed(self._partitions)
-        topic_id = consumer.topic_id(self._queue) or NO_UUID
-        self._topic_id = "" if topic_id == NO_UUID else encode_uuid(topic_id)
-        for place, begin in begins.items():
-            sent = SentOffsets.read(committed.get(place), begin, ends[place], self._topic_id)
-            self._sent[place] = sent
-            self._after[place] = begin if self._choice.again else sent.first_unsent
-            consumer.seek(place, self._after[place])
-        return ends
-
-    @property
-    def _is_full(self) -> bool:
-        return self._taken == self._choice.at_most
-
-    def _judged(self, letter: DeadLetter) -> list[Departure]:
-        """The letter, if it goes; why another stays is told."""
-        place = TopicPartition(letter.record.topic, letter.record.partition)
-        after, self._after[place] = self._after[place], letter.record.offset + 1
-        if self._is_full:
-            return []
-        if not self._choice.again and letter.record.offset in self._sent[place]:
-            self._tell(letter, Left.SENT_BEFORE, "")
-            return []
-        topic = self._choice.to or letter.topic or self._choice.otherwise or ""
-        reason = self._reason_to_leave(letter, topic)
-        if reason is not None:
-            self._tell(letter, reason, "")
-            return []
-        self._taken += 1
-        return [Departure(letter, topic, after)]
-
-    def _reason_to_leave(self, letter: DeadLetter, topic: str) -> Left | None:
-        choice = self._choice
-        reasons = {
-            Left.NOT_WANTED: not choice.is_wanted(letter),
-            Left.TRIES: choice.max_tries is not None and letter.tries >= choice.max_tries,
-            Left.AMBIGUOUS: letter.is_ambiguous and choice.to is None,
-            Left.NO_TOPIC: not topic,
-            Left.PARTIAL: letter.is_partial,
-            Left.FORBIDDEN: topic in INTERNAL_TOPICS or topic == self._queue,
-            Left.ABSENT: topic not in self._topics,
-            Left.NO_PARTITION: choice.keeps_partition
-            and not 0 <= (letter.partition or 0) < len(self._topics.get(topic, ())),
-        }
-        return next((reason for reason, is_so in reasons.items() if is_so), None)
-
-    def _deliver(self, producer: Producer, step: list[Departure]) -> None:
-        """Send a step, in halves where a letter of it is not taken."""
-        if not step:
-            return
-        error = self._transact(producer, step)
-        if error is not None and len(step) > 1:
-            middle = len(step) // 2
-            self._deliver(producer, step[:middle])
-            self._deliver(producer, step[middle:])
-            return
-        for letter, topic, _ in step:
-            if error is None:
-                self._tell(letter, topic, "")
-            else:
-                self._tell(letter, Left.REFUSED, f"{topic}: {error.message}")
-
-    def _transact(self, producer: Producer, step: list[Departure]) -> KafkaError | None:
-        """Send all of them and remember it, or neither; the error if a letter is to blame."""
-        sent = self._sent_with(step)
-        offsets = {place: each.to_commit(self._topic_id) for place, each in sent.items()}
-        try:
-            with producer.transaction():
-                self._send_all(producer, step)
-                producer.send_offsets_to_transaction(offsets, group_of(self._queue))
-        except NotTakenError as error:
-            return error.cause
-        self._sent |= sent
-        return None
-
-    def _sent_with(self, step: list[Departure]) -> dict[TopicPartition, SentOffsets]:
-        """What is sent of the partitions of a step once that has gone."""
-        found: dict[TopicPartition, SentOffsets] = {}
-        for letter, _, after in step:
-            place = TopicPartition(letter.record.topic, letter.record.partition)
-            found.setdefault(place, self._sent[place].copy()).add(after, letter.record.offset + 1)
-        return found
-
-    def _send_all(self, producer: Producer, step: list[Departure]) -> None:
-        try:
-            futures = [self._send(producer, letter, topic) for letter, topic, _ in step]
-            producer.flush()
-            for future in futures:
-                future.result()
-        except KafkaError as error:
-            if may_succeed_later(error) or error.error in OF_ALL_TOPICS:
-                raise
-            raise NotTakenError(error) from error
-
-    def _send(self, producer: Producer, letter: DeadLetter, topic: str) -> RecordFuture:
-        choice, record = self._choice, letter.record
-        has_time = choice.keeps_timestamp and letter.timestamp_ms >= 0
-        return producer.send(
-            topic,
-            record.value,
-            key=record.key,
-            headers=letter.headers(choice.keeps_headers),
-            partition=letter.partition if choice.keeps_partition else None,
-            timestamp_ms=letter.timestamp_ms if has_time else None,
-        )
 
 
 class NotTakenError(Exception):

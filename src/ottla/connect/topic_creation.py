@@ -32,6 +32,50 @@ INCLUDE: Final = "include"
 EXCLUDE: Final = "exclude"
 
 
+class TopicCreation:
+    """Makes sure that the topics of one task are there; each is looked up once."""
+
+    def __init__(
+        self, properties: Mapping[str, str], config: SourceConnectorConfig, parts: TaskParts
+    ) -> None:
+        is_on = parts.worker_config.topic_creation_enable
+        self._groups = topic_groups(properties, config) if is_on else ()
+        self._parts = parts
+        self._admin: Admin | None = None
+        self._known: set[str] = set()
+
+    def ensure(self, topic: str) -> None:
+        """Create the topic unless it is there; KafkaError if that cannot be done."""
+        if not self._groups or topic in self._known:
+            return
+        if self._admin is None:
+            self._admin = self._parts.clients.admin(self._parts.id)
+        if topic not in self._admin.list_topics():
+            group = next(group for group in self._groups if group.has(topic))
+            new = NewTopic(topic, group.partitions, group.replication_factor, configs=group.config)
+            try:
+                self._admin.create_topics([new])
+                logger.info("Created topic %s by group %s", topic, group.name)
+            except KafkaError as error:
+                if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+        self._known.add(topic)
+
+    def make_again(self) -> None:
+        """Create the topics that were deleted since: records would wait for them without end."""
+        known, self._known = self._known, set()
+        try:
+            for topic in sorted(known):
+                self.ensure(topic)
+        except KafkaError:
+            self._known = known
+            raise
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+
+
 class TopicGroup(NamedTuple):
     """Topics that are created alike."""
 
@@ -99,47 +143,3 @@ def _patterns(key: str, text: str) -> tuple[re.Pattern[str], ...]:
         return tuple(re.compile(each) for each in LIST.parse(key, text))
     except re.error as error:
         raise ConfigError(f"{key}={text}: must be regular expressions: {error}") from None
-
-
-class TopicCreation:
-    """Makes sure that the topics of one task are there; each is looked up once."""
-
-    def __init__(
-        self, properties: Mapping[str, str], config: SourceConnectorConfig, parts: TaskParts
-    ) -> None:
-        is_on = parts.worker_config.topic_creation_enable
-        self._groups = topic_groups(properties, config) if is_on else ()
-        self._parts = parts
-        self._admin: Admin | None = None
-        self._known: set[str] = set()
-
-    def ensure(self, topic: str) -> None:
-        """Create the topic unless it is there; KafkaError if that cannot be done."""
-        if not self._groups or topic in self._known:
-            return
-        if self._admin is None:
-            self._admin = self._parts.clients.admin(self._parts.id)
-        if topic not in self._admin.list_topics():
-            group = next(group for group in self._groups if group.has(topic))
-            new = NewTopic(topic, group.partitions, group.replication_factor, configs=group.config)
-            try:
-                self._admin.create_topics([new])
-                logger.info("Created topic %s by group %s", topic, group.name)
-            except KafkaError as error:
-                if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-        self._known.add(topic)
-
-    def make_again(self) -> None:
-        """Create the topics that were deleted since: records would wait for them without end."""
-        known, self._known = self._known, set()
-        try:
-            for topic in sorted(known):
-                self.ensure(topic)
-        except KafkaError:
-            self._known = known
-            raise
-
-    def close(self) -> None:
-        if self._admin is not None:
-            self._admin.close()

@@ -39,6 +39,142 @@ from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, s
 logger = logging.getLogger(__name__)
 
 
+class WorkerTask(ABC):
+    """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
+
+    `finished` is done when the thread has ended; it holds no error.
+    """
+
+    MEASURED: ClassVar[tuple[str, ...]] = ()
+    """The totals that it counts, by Kafka's names."""
+
+    def __init__(self, parts: TaskParts, target: TargetState) -> None:
+        self.id = parts.id
+        self.parts = parts
+        self.finished: Future[None] = Future()
+        self._target = target
+        self._changed = Condition()
+        self._is_stopping = False
+        self._is_abandoned = False
+        self._shown: State | None = None
+        self._topics: set[str] = set()
+        self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
+        self.measures = TaskMeasures(parts.runtime.clock, *self.MEASURED)
+        self.beans = Beans(parts.runtime.clock)
+        """What the connector measures by itself."""
+
+    # From the worker, in any thread
+
+    def begin(self) -> None:
+        self.finished = run_in_thread(self._run, f"connect-task-{self.id}")
+
+    def set_target(self, target: TargetState) -> None:
+        """Pause or resume."""
+        with self._changed:
+            self._target = target
+            self._changed.notify_all()
+        self.wake()
+
+    def request_stop(self) -> None:
+        """Have it stop soon."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self.wake()
+
+    def abandon(self) -> None:
+        """It has not stopped in time: nothing more is heard of it, nor, once its clients are
+        closed, written by it."""
+        trace = self.calls.under_way()
+        with self._changed:
+            self._is_abandoned = True
+            self.parts.on_status(self.id, State.UNASSIGNED, trace and f"Left behind: {trace}")
+        logger.error(
+            "Graceful stop of task %s failed: it is left behind, with its clients closed. %s",
+            self.id,
+            trace or "",
+        )
+
+    def wake(self) -> None:
+        """End a wait of the task for records."""
+
+    @abstractmethod
+    def close_clients(self) -> None:
+        """Close what the task writes with, from another thread."""
+
+    # For the task, in its thread
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    @property
+    def is_paused(self) -> bool:
+        return self._target is not TargetState.STARTED
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True at once if the task is to stop."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_stopping, seconds)
+
+    def wait_while_paused(self) -> None:
+        """Sleep until it is to run, or to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping or not self.is_paused)
+
+    def show(self, state: State, trace: str | None = None) -> None:
+        """Report a state, if it is a new one."""
+        with self._changed:
+            if state is not self._shown and not self._is_abandoned:
+                self._shown = state
+                self.measures.enter(state)
+                self.parts.on_status(self.id, state, trace)
+
+    @property
+    def shown(self) -> State:
+        """The state that was reported last."""
+        return self._shown or State.UNASSIGNED
+
+    def _tell_of_call(self, trace: str | None) -> None:
+        """Report the state that it is in once more, with what is known of its call."""
+        with self._changed:
+            if self._shown is not State.FAILED and not self._is_abandoned:
+                self.parts.on_status(self.id, self._shown or State.UNASSIGNED, trace)
+                logger.warning("Task %s: %s", self.id, trace or "the call has returned")
+
+    def note_topic(self, topic: str) -> None:
+        """Report a topic that it uses, once."""
+        if topic not in self._topics and not self._is_abandoned:
+            self._topics.add(topic)
+            self.parts.on_topic(self.id, topic)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Start the connector and serve it until it is to stop."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the connector and close what it used, after `work` has ended or raised."""
+
+    def _run(self) -> None:
+        trace = None
+        try:
+            if not self._is_stopping:
+                self.work()
+        except BaseException as error:  # SystemExit of a plug-in as well: it ends only its task
+            trace = "".join(traceback.format_exception(error))
+            if not self._is_abandoned:
+                logger.exception("Task %s failed, and stays so until it is restarted.", self.id)
+        try:
+            self.close()
+        except BaseException as error:  # what `stop` raises does not change the outcome
+            logger.warning("Task %s did not close in order: %r", self.id, error)
+        if trace is not None:
+            self.show(State.FAILED, trace)
+        else:
+            self.show(State.UNASSIGNED)
+
+
 class State(StrEnum):
     """The states of connectors and tasks; the names are Kafka's."""
 
@@ -299,142 +435,6 @@ class TaskMeasures:
                 found[f"{name}-rate"] = rate.value(now_ms)
                 found[f"{name}-total"] = self.totals[name]
         return found
-
-
-class WorkerTask(ABC):
-    """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
-
-    `finished` is done when the thread has ended; it holds no error.
-    """
-
-    MEASURED: ClassVar[tuple[str, ...]] = ()
-    """The totals that it counts, by Kafka's names."""
-
-    def __init__(self, parts: TaskParts, target: TargetState) -> None:
-        self.id = parts.id
-        self.parts = parts
-        self.finished: Future[None] = Future()
-        self._target = target
-        self._changed = Condition()
-        self._is_stopping = False
-        self._is_abandoned = False
-        self._shown: State | None = None
-        self._topics: set[str] = set()
-        self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
-        self.measures = TaskMeasures(parts.runtime.clock, *self.MEASURED)
-        self.beans = Beans(parts.runtime.clock)
-        """What the connector measures by itself."""
-
-    # From the worker, in any thread
-
-    def begin(self) -> None:
-        self.finished = run_in_thread(self._run, f"connect-task-{self.id}")
-
-    def set_target(self, target: TargetState) -> None:
-        """Pause or resume."""
-        with self._changed:
-            self._target = target
-            self._changed.notify_all()
-        self.wake()
-
-    def request_stop(self) -> None:
-        """Have it stop soon."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        self.wake()
-
-    def abandon(self) -> None:
-        """It has not stopped in time: nothing more is heard of it, nor, once its clients are
-        closed, written by it."""
-        trace = self.calls.under_way()
-        with self._changed:
-            self._is_abandoned = True
-            self.parts.on_status(self.id, State.UNASSIGNED, trace and f"Left behind: {trace}")
-        logger.error(
-            "Graceful stop of task %s failed: it is left behind, with its clients closed. %s",
-            self.id,
-            trace or "",
-        )
-
-    def wake(self) -> None:
-        """End a wait of the task for records."""
-
-    @abstractmethod
-    def close_clients(self) -> None:
-        """Close what the task writes with, from another thread."""
-
-    # For the task, in its thread
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
-
-    @property
-    def is_paused(self) -> bool:
-        return self._target is not TargetState.STARTED
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep; True at once if the task is to stop."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._is_stopping, seconds)
-
-    def wait_while_paused(self) -> None:
-        """Sleep until it is to run, or to stop."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping or not self.is_paused)
-
-    def show(self, state: State, trace: str | None = None) -> None:
-        """Report a state, if it is a new one."""
-        with self._changed:
-            if state is not self._shown and not self._is_abandoned:
-                self._shown = state
-                self.measures.enter(state)
-                self.parts.on_status(self.id, state, trace)
-
-    @property
-    def shown(self) -> State:
-        """The state that was reported last."""
-        return self._shown or State.UNASSIGNED
-
-    def _tell_of_call(self, trace: str | None) -> None:
-        """Report the state that it is in once more, with what is known of its call."""
-        with self._changed:
-            if self._shown is not State.FAILED and not self._is_abandoned:
-                self.parts.on_status(self.id, self._shown or State.UNASSIGNED, trace)
-                logger.warning("Task %s: %s", self.id, trace or "the call has returned")
-
-    def note_topic(self, topic: str) -> None:
-        """Report a topic that it uses, once."""
-        if topic not in self._topics and not self._is_abandoned:
-            self._topics.add(topic)
-            self.parts.on_topic(self.id, topic)
-
-    @abstractmethod
-    def work(self) -> None:
-        """Start the connector and serve it until it is to stop."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop the connector and close what it used, after `work` has ended or raised."""
-
-    def _run(self) -> None:
-        trace = None
-        try:
-            if not self._is_stopping:
-                self.work()
-        except BaseException as error:  # SystemExit of a plug-in as well: it ends only its task
-            trace = "".join(traceback.format_exception(error))
-            if not self._is_abandoned:
-                logger.exception("Task %s failed, and stays so until it is restarted.", self.id)
-        try:
-            self.close()
-        except BaseException as error:  # what `stop` raises does not change the outcome
-            logger.warning("Task %s did not close in order: %r", self.id, error)
-        if trace is not None:
-            self.show(State.FAILED, trace)
-        else:
-            self.show(State.UNASSIGNED)
 
 
 class TaskContext:

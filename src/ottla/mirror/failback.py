@@ -23,6 +23,120 @@ from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
 
+class Failback:
+    """The way back of the groups of `flow`, whose source has come back.
+
+    `reverse` is the flow that copies what the target has of its own; None if there is none. The
+    admin clients are the caller's.
+    """
+
+    def __init__(
+        self, flow: Flow, reverse: Flow | None, source: Admin, target: Admin, clock: Clock
+    ) -> None:
+        if isinstance(flow.policy, IdentityReplicationPolicy):
+            raise ConfigError(
+                f"{flow.name}: replication.policy.class=IdentityReplicationPolicy: a copy and its "
+                "original have one name, so that what is whose cannot be told; a failback needs "
+                "DefaultReplicationPolicy"
+            )
+        self._flow = flow
+        self._source = source
+        self._target = target
+        self._clock = clock
+        self._copied = Copied(flow, source, target, clock)
+        self._reverse = reverse
+        self._copied_back = None if reverse is None else Copied(reverse, target, source, clock)
+
+    def lines(self) -> list[str]:
+        """What only one of both ends has, for a person: first what nobody has read."""
+        found = [each.line(self._flow) for each in self._copied.differences()]
+        if self._reverse is not None and self._copied_back is not None:
+            found += [each.line(self._reverse) for each in self._copied_back.differences()]
+        return found
+
+    def returned(self) -> list[Returned]:
+        """Where each group that the flow is for would continue."""
+        wanted = self._flow.group_filter()
+        places = self._translated_back(
+            each.group_id for each in self._target.list_groups() if wanted.takes(each.group_id)
+        )
+        if self._reverse is not None and (
+            self._reverse.checkpoints_topic in self._source.list_topics()
+        ):
+            emitted = read_checkpoints(
+                self._reverse.target, self._reverse.checkpoints_topic, self._clock
+            ).emitted
+            for group in filter(wanted.takes, emitted):
+                places.setdefault(group, {}).update(
+                    {p: (each.upstream, each.downstream) for p, each in emitted[group].items()}
+                )
+        return self._beside_committed(places)
+
+    def _translated_back(
+        self, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, tuple[int, int | None]]]:
+        """What the groups have committed for copies, and where that is in the originals."""
+        flow = self._flow
+        originals = {
+            TopicPartition(flow.remote(each.topic), each.partition): each
+            for each in self._copied.offsets
+        }
+        there = self._target.list_topics()
+        copies = [each for each in originals if each.topic in there]
+        ends = ends_of(self._target, copies, OffsetSpec.LATEST)
+        reader = TopicReader(flow.sync_cluster, flow.syncs_topic, self._clock)
+        try:
+            store = backwards(decoded(reader.read_to_end(), OffsetSync.of, "offset sync"))
+        finally:
+            reader.close()
+        found: dict[str, dict[TopicPartition, tuple[int, int | None]]] = {}
+        for group in groups:
+            for copy, committed in self._target.list_group_offsets(group).items():
+                partition = originals.get(copy)
+                if partition is None or copy not in ends:
+                    continue
+                offset = self._place(store, partition, committed.offset, ends[copy])
+                found.setdefault(group, {})[partition] = (committed.offset, offset)
+        return found
+
+    def _place(
+        self, store: OffsetSyncStore, partition: TopicPartition, there: int, end: int
+    ) -> int | None:
+        """The offset of the original for one of the copy, which ends at `end`; None if unknown."""
+        copied = self._copied.offsets[partition]
+        if copied is None:
+            return None
+        # A group that has read the whole copy has read all that was copied.
+        offset = copied + 1 if there >= end else store.translate(partition, there)
+        if offset is None or offset < 0:
+            return None
+        return min(offset, self._copied.ends[partition])
+
+    def _beside_committed(
+        self, places: Mapping[str, Mapping[TopicPartition, tuple[int, int | None]]]
+    ) -> list[Returned]:
+        states = {each.group_id: each.state for each in self._source.list_groups()}
+        every = {partition for of_group in places.values() for partition in of_group}
+        ends = ends_of(self._source, every, OffsetSpec.LATEST)
+        found = []
+        for group, of_group in sorted(places.items()):
+            here = self._source.list_group_offsets(group)
+            for partition, (there, offset) in sorted(of_group.items()):
+                committed = here[partition].offset if partition in here else None
+                state = states.get(group, "Dead")
+                end = ends[partition]
+                found.append(Returned(group, state, partition, there, offset, committed, end))
+        return found
+
+    def commit(self, returned: Iterable[Returned]) -> dict[str, dict[TopicPartition, int]]:
+        """Move the groups that have no members at the source forward to these offsets."""
+        wanted: dict[str, dict[TopicPartition, int]] = {}
+        for each in returned:
+            if each.offset is not None:
+                wanted.setdefault(each.group, {})[each.partition] = each.offset
+        return move_groups(self._source, wanted)
+
+
 class Difference(NamedTuple):
     """Offsets of a source's partition that one of both ends does not have.
 
@@ -140,117 +254,3 @@ class Returned(NamedTuple):
         if self.offset is None:
             return True
         return self.committed is not None and self.committed >= self.offset
-
-
-class Failback:
-    """The way back of the groups of `flow`, whose source has come back.
-
-    `reverse` is the flow that copies what the target has of its own; None if there is none. The
-    admin clients are the caller's.
-    """
-
-    def __init__(
-        self, flow: Flow, reverse: Flow | None, source: Admin, target: Admin, clock: Clock
-    ) -> None:
-        if isinstance(flow.policy, IdentityReplicationPolicy):
-            raise ConfigError(
-                f"{flow.name}: replication.policy.class=IdentityReplicationPolicy: a copy and its "
-                "original have one name, so that what is whose cannot be told; a failback needs "
-                "DefaultReplicationPolicy"
-            )
-        self._flow = flow
-        self._source = source
-        self._target = target
-        self._clock = clock
-        self._copied = Copied(flow, source, target, clock)
-        self._reverse = reverse
-        self._copied_back = None if reverse is None else Copied(reverse, target, source, clock)
-
-    def lines(self) -> list[str]:
-        """What only one of both ends has, for a person: first what nobody has read."""
-        found = [each.line(self._flow) for each in self._copied.differences()]
-        if self._reverse is not None and self._copied_back is not None:
-            found += [each.line(self._reverse) for each in self._copied_back.differences()]
-        return found
-
-    def returned(self) -> list[Returned]:
-        """Where each group that the flow is for would continue."""
-        wanted = self._flow.group_filter()
-        places = self._translated_back(
-            each.group_id for each in self._target.list_groups() if wanted.takes(each.group_id)
-        )
-        if self._reverse is not None and (
-            self._reverse.checkpoints_topic in self._source.list_topics()
-        ):
-            emitted = read_checkpoints(
-                self._reverse.target, self._reverse.checkpoints_topic, self._clock
-            ).emitted
-            for group in filter(wanted.takes, emitted):
-                places.setdefault(group, {}).update(
-                    {p: (each.upstream, each.downstream) for p, each in emitted[group].items()}
-                )
-        return self._beside_committed(places)
-
-    def _translated_back(
-        self, groups: Iterable[str]
-    ) -> dict[str, dict[TopicPartition, tuple[int, int | None]]]:
-        """What the groups have committed for copies, and where that is in the originals."""
-        flow = self._flow
-        originals = {
-            TopicPartition(flow.remote(each.topic), each.partition): each
-            for each in self._copied.offsets
-        }
-        there = self._target.list_topics()
-        copies = [each for each in originals if each.topic in there]
-        ends = ends_of(self._target, copies, OffsetSpec.LATEST)
-        reader = TopicReader(flow.sync_cluster, flow.syncs_topic, self._clock)
-        try:
-            store = backwards(decoded(reader.read_to_end(), OffsetSync.of, "offset sync"))
-        finally:
-            reader.close()
-        found: dict[str, dict[TopicPartition, tuple[int, int | None]]] = {}
-        for group in groups:
-            for copy, committed in self._target.list_group_offsets(group).items():
-                partition = originals.get(copy)
-                if partition is None or copy not in ends:
-                    continue
-                offset = self._place(store, partition, committed.offset, ends[copy])
-                found.setdefault(group, {})[partition] = (committed.offset, offset)
-        return found
-
-    def _place(
-        self, store: OffsetSyncStore, partition: TopicPartition, there: int, end: int
-    ) -> int | None:
-        """The offset of the original for one of the copy, which ends at `end`; None if unknown."""
-        copied = self._copied.offsets[partition]
-        if copied is None:
-            return None
-        # A group that has read the whole copy has read all that was copied.
-        offset = copied + 1 if there >= end else store.translate(partition, there)
-        if offset is None or offset < 0:
-            return None
-        return min(offset, self._copied.ends[partition])
-
-    def _beside_committed(
-        self, places: Mapping[str, Mapping[TopicPartition, tuple[int, int | None]]]
-    ) -> list[Returned]:
-        states = {each.group_id: each.state for each in self._source.list_groups()}
-        every = {partition for of_group in places.values() for partition in of_group}
-        ends = ends_of(self._source, every, OffsetSpec.LATEST)
-        found = []
-        for group, of_group in sorted(places.items()):
-            here = self._source.list_group_offsets(group)
-            for partition, (there, offset) in sorted(of_group.items()):
-                committed = here[partition].offset if partition in here else None
-                state = states.get(group, "Dead")
-                end = ends[partition]
-                found.append(Returned(group, state, partition, there, offset, committed, end))
-        return found
-
-    def commit(self, returned: Iterable[Returned]) -> dict[str, dict[TopicPartition, int]]:
-        """Move the groups that have no members at the source forward to these offsets."""
-        wanted: dict[str, dict[TopicPartition, int]] = {}
-        for each in returned:
-            if each.offset is not None:
-                wanted.setdefault(each.group, {})[each.partition] = each.offset
-        return move_groups(self._source, wanted)

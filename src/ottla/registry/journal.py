@@ -40,148 +40,6 @@ _NODE: Final = struct.Struct(">iiqqqqH")  # versions, ids, times, length of the 
 _SNAPSHOT_HEAD: Final = struct.Struct(">qi")  # id of the last write, how many nodes follow
 
 
-def frame(payload: bytes) -> bytes:
-    return _FRAME.pack(len(payload), crc32(payload)) + payload
-
-
-def unframe(data: bytes, position: int) -> bytes | None:
-    """The payload at `position`; None where there is no whole and sound frame."""
-    if position + _FRAME.size > len(data):
-        return None
-    length, crc = _FRAME.unpack_from(data, position)
-    start = position + _FRAME.size
-    if not 0 < length <= len(data) - start:
-        return None
-    payload = data[start : start + length]
-    return payload if crc32(payload) == crc else None
-
-
-def encode_write(write: Write) -> bytes:
-    path = write.path.encode()
-    head = _WRITE.pack(write.kind, write.id, write.time_ms, len(path), len(write.data))
-    return head + path + write.data
-
-
-def decode_writes(payload: bytes) -> Iterator[Write]:
-    """The writes of one frame."""
-    position = 0
-    while position < len(payload):
-        kind, write_id, time_ms, path_length, data_length = _WRITE.unpack_from(payload, position)
-        path_start = position + _WRITE.size
-        data_start = path_start + path_length
-        position = data_start + data_length
-        path = payload[path_start:data_start].decode()
-        yield Write(WriteKind(kind), write_id, time_ms, path, payload[data_start:position])
-
-
-def encode_snapshot(tree: NodeTree, last_id: int) -> bytes:
-    entries = [_encode_node(path, node) for path, node in tree.walk()]
-    head = _SNAPSHOT_HEAD.pack(last_id, len(entries))
-    return SNAPSHOT_MAGIC + b"".join(map(frame, [head, *entries]))
-
-
-def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
-    """The tree and the id of its last write; ValueError where it is damaged."""
-    if not data.startswith(SNAPSHOT_MAGIC):
-        raise ValueError("it does not begin as a snapshot")
-    payloads = list(_payloads(data, len(SNAPSHOT_MAGIC)))
-    if not payloads:
-        raise ValueError("it ends before its first entry")
-    last_id, count = _SNAPSHOT_HEAD.unpack(payloads[0])
-    if len(payloads) - 1 != count:
-        raise ValueError(f"{len(payloads) - 1} of {count} nodes are readable")
-    tree = NodeTree()
-    for payload in payloads[1:]:
-        tree.restore(*_decode_node(payload))
-    return tree, last_id
-
-
-def encode_session(nodes: Iterable[tuple[str, TreeNode]]) -> bytes:
-    """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
-    return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
-
-
-def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
-    """The tree as its files have it, beside a broker that may be writing them (`is_open`).
-
-    Nothing is written or cut. Ephemeral nodes are there while the broker is. KafkaError where
-    the files are damaged.
-    """
-    journal, snapshot = f"{directory}/journal", f"{directory}/snapshot"
-    while True:
-        before = _read_if_there(disk, snapshot)
-        writes = _read_if_there(disk, journal)
-        if _read_if_there(disk, snapshot) == before:
-            break  # else the journal was folded into the snapshot between the two reads
-    try:
-        tree, last_id = decode_snapshot(before) if before else (NodeTree(), 0)
-        _replay(tree, last_id, writes)
-        if is_open:
-            for payload in _payloads(
-                _read_if_there(disk, f"{directory}/session"), len(SNAPSHOT_MAGIC)
-            ):
-                path, node = _decode_node(payload)
-                node.is_ephemeral = True
-                tree.restore(path, node)
-    except (ValueError, struct.error, KafkaError) as error:
-        raise damaged(directory, str(error)) from error
-    return tree
-
-
-def _read_if_there(disk: Disk, path: str) -> bytes:
-    return disk.read_bytes(path) if disk.exists(path) else b""
-
-
-def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
-    """Apply what the journal has after a write; returns the id of the last one."""
-    for payload in _payloads(journal, len(JOURNAL_MAGIC)):
-        for write in decode_writes(payload):
-            if write.id > last_id:  # earlier ones are in the snapshot already
-                tree.apply(write)
-                last_id = write.id
-    return last_id
-
-
-def _payloads(data: bytes, position: int) -> Iterator[bytes]:
-    while (payload := unframe(data, position)) is not None:
-        yield payload
-        position += _FRAME.size + len(payload)
-
-
-def _encode_node(path: str, node: TreeNode) -> bytes:
-    name = path.encode()
-    head = _NODE.pack(
-        node.version,
-        node.children_version,
-        node.created_id,
-        node.modified_id,
-        node.created_ms,
-        node.modified_ms,
-        len(name),
-    )
-    return head + name + node.data
-
-
-def _decode_node(payload: bytes) -> tuple[str, TreeNode]:
-    version, children_version, created_id, modified_id, created_ms, modified_ms, path_length = (
-        _NODE.unpack_from(payload)
-    )
-    data_start = _NODE.size + path_length
-    path = payload[_NODE.size : data_start].decode()
-    node = TreeNode(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
-    node.version, node.children_version = version, children_version
-    node.modified_id, node.modified_ms = modified_id, modified_ms
-    return path, node
-
-
-PendingWrite = tuple[bytes, "asyncio.Future[None]"]
-"""A write as it will stand in a frame, and the future that is done once it is durable."""
-
-
-class DiskFullError(OSError):
-    """The disk has no room: nothing of the write is in the journal, and it can be repeated."""
-
-
 class Journal:
     """The files of one registry. Writes that come together reach the disk with one fsync.
 
@@ -338,6 +196,148 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), crc32(payload)) + payload
+
+
+def unframe(data: bytes, position: int) -> bytes | None:
+    """The payload at `position`; None where there is no whole and sound frame."""
+    if position + _FRAME.size > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    if not 0 < length <= len(data) - start:
+        return None
+    payload = data[start : start + length]
+    return payload if crc32(payload) == crc else None
+
+
+def encode_write(write: Write) -> bytes:
+    path = write.path.encode()
+    head = _WRITE.pack(write.kind, write.id, write.time_ms, len(path), len(write.data))
+    return head + path + write.data
+
+
+def decode_writes(payload: bytes) -> Iterator[Write]:
+    """The writes of one frame."""
+    position = 0
+    while position < len(payload):
+        kind, write_id, time_ms, path_length, data_length = _WRITE.unpack_from(payload, position)
+        path_start = position + _WRITE.size
+        data_start = path_start + path_length
+        position = data_start + data_length
+        path = payload[path_start:data_start].decode()
+        yield Write(WriteKind(kind), write_id, time_ms, path, payload[data_start:position])
+
+
+def encode_snapshot(tree: NodeTree, last_id: int) -> bytes:
+    entries = [_encode_node(path, node) for path, node in tree.walk()]
+    head = _SNAPSHOT_HEAD.pack(last_id, len(entries))
+    return SNAPSHOT_MAGIC + b"".join(map(frame, [head, *entries]))
+
+
+def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
+    """The tree and the id of its last write; ValueError where it is damaged."""
+    if not data.startswith(SNAPSHOT_MAGIC):
+        raise ValueError("it does not begin as a snapshot")
+    payloads = list(_payloads(data, len(SNAPSHOT_MAGIC)))
+    if not payloads:
+        raise ValueError("it ends before its first entry")
+    last_id, count = _SNAPSHOT_HEAD.unpack(payloads[0])
+    if len(payloads) - 1 != count:
+        raise ValueError(f"{len(payloads) - 1} of {count} nodes are readable")
+    tree = NodeTree()
+    for payload in payloads[1:]:
+        tree.restore(*_decode_node(payload))
+    return tree, last_id
+
+
+def encode_session(nodes: Iterable[tuple[str, TreeNode]]) -> bytes:
+    """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
+    return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
+
+
+def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
+    """The tree as its files have it, beside a broker that may be writing them (`is_open`).
+
+    Nothing is written or cut. Ephemeral nodes are there while the broker is. KafkaError where
+    the files are damaged.
+    """
+    journal, snapshot = f"{directory}/journal", f"{directory}/snapshot"
+    while True:
+        before = _read_if_there(disk, snapshot)
+        writes = _read_if_there(disk, journal)
+        if _read_if_there(disk, snapshot) == before:
+            break  # else the journal was folded into the snapshot between the two reads
+    try:
+        tree, last_id = decode_snapshot(before) if before else (NodeTree(), 0)
+        _replay(tree, last_id, writes)
+        if is_open:
+            for payload in _payloads(
+                _read_if_there(disk, f"{directory}/session"), len(SNAPSHOT_MAGIC)
+            ):
+                path, node = _decode_node(payload)
+                node.is_ephemeral = True
+                tree.restore(path, node)
+    except (ValueError, struct.error, KafkaError) as error:
+        raise damaged(directory, str(error)) from error
+    return tree
+
+
+def _read_if_there(disk: Disk, path: str) -> bytes:
+    return disk.read_bytes(path) if disk.exists(path) else b""
+
+
+def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
+    """Apply what the journal has after a write; returns the id of the last one."""
+    for payload in _payloads(journal, len(JOURNAL_MAGIC)):
+        for write in decode_writes(payload):
+            if write.id > last_id:  # earlier ones are in the snapshot already
+                tree.apply(write)
+                last_id = write.id
+    return last_id
+
+
+def _payloads(data: bytes, position: int) -> Iterator[bytes]:
+    while (payload := unframe(data, position)) is not None:
+        yield payload
+        position += _FRAME.size + len(payload)
+
+
+def _encode_node(path: str, node: TreeNode) -> bytes:
+    name = path.encode()
+    head = _NODE.pack(
+        node.version,
+        node.children_version,
+        node.created_id,
+        node.modified_id,
+        node.created_ms,
+        node.modified_ms,
+        len(name),
+    )
+    return head + name + node.data
+
+
+def _decode_node(payload: bytes) -> tuple[str, TreeNode]:
+    version, children_version, created_id, modified_id, created_ms, modified_ms, path_length = (
+        _NODE.unpack_from(payload)
+    )
+    data_start = _NODE.size + path_length
+    path = payload[_NODE.size : data_start].decode()
+    node = TreeNode(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
+    node.version, node.children_version = version, children_version
+    node.modified_id, node.modified_ms = modified_id, modified_ms
+    return path, node
+
+
+PendingWrite = tuple[bytes, "asyncio.Future[None]"]
+"""A write as it will stand in a frame, and the future that is done once it is durable."""
+
+
+class DiskFullError(OSError):
+    """The disk has no room: nothing of the write is in the journal, and it can be repeated."""
 
 
 @contextmanager

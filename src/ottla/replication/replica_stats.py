@@ -21,6 +21,37 @@ NOT_COUNTED_AS_FAILED: Final = frozenset(
 """Kafka's own list: with these a broker has done what it should."""
 
 
+class ReplicaStats:
+    """The same of all topics of a broker, and of its replicas' changes and copies."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicStats] = {}
+        self._partition_counts: Counter[str] = Counter()
+        self.gone = TopicStats()
+        """Of the topics that had partitions here and have none now."""
+        self.isr_shrinks = self.isr_expands = self.failed_isr_updates = 0
+        self.replication_bytes_out = 0
+
+    def join(self, topic: str) -> TopicStats:
+        """A partition of a topic is here now: it shares the numbers of the others."""
+        self._partition_counts[topic] += 1
+        return self.topics.setdefault(topic, TopicStats())
+
+    def leave(self, topic: str) -> None:
+        """A partition has gone; the numbers of a topic go with the last one."""
+        self._partition_counts[topic] -= 1
+        if not self._partition_counts[topic]:
+            del self._partition_counts[topic]
+            self.gone.add(self.topics.pop(topic))
+
+    def total(self) -> TopicStats:
+        """The sums over all topics, also over those that are gone."""
+        total = TopicStats()
+        for each in (self.gone, *self.topics.values()):
+            total.add(each)
+        return total
+
+
 class TopicStats:
     """What has happened to the partitions of one topic on this broker, since it has some."""
 
@@ -71,34 +102,3 @@ class TopicStats:
         """Count what has happened to another topic as well."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class ReplicaStats:
-    """The same of all topics of a broker, and of its replicas' changes and copies."""
-
-    def __init__(self) -> None:
-        self.topics: dict[str, TopicStats] = {}
-        self._partition_counts: Counter[str] = Counter()
-        self.gone = TopicStats()
-        """Of the topics that had partitions here and have none now."""
-        self.isr_shrinks = self.isr_expands = self.failed_isr_updates = 0
-        self.replication_bytes_out = 0
-
-    def join(self, topic: str) -> TopicStats:
-        """A partition of a topic is here now: it shares the numbers of the others."""
-        self._partition_counts[topic] += 1
-        return self.topics.setdefault(topic, TopicStats())
-
-    def leave(self, topic: str) -> None:
-        """A partition has gone; the numbers of a topic go with the last one."""
-        self._partition_counts[topic] -= 1
-        if not self._partition_counts[topic]:
-            del self._partition_counts[topic]
-            self.gone.add(self.topics.pop(topic))
-
-    def total(self) -> TopicStats:
-        """The sums over all topics, also over those that are gone."""
-        total = TopicStats()
-        for each in (self.gone, *self.topics.values()):
-            total.add(each)
-        return total

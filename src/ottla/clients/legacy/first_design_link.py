@@ -251,9 +251,6 @@ def number_of(partition: int) -> int:
     return getattr(partition, "number", partition)
 
 
-# Message sets
-
-
 def encode_set(messages: Sequence[Message], codec: CompressionType) -> bytes:
     """Messages as entries; with a codec they are one message, which wraps them compressed.
 

@@ -121,9 +121,6 @@ class ColumnType(NamedTuple):
     """Raises ValueError with the rule that a value breaks."""
 
 
-# Readers: what a driver returns, or the database's text of it, as a value of Connect's.
-
-
 def read_boolean(value: Any) -> bool:
     """True and false, as drivers and databases write them."""
     found = {True: True, False: False, b"\x01": True, b"\x00": False}
@@ -324,9 +321,6 @@ def postgres_micros(text: str) -> int:
     hours, minutes, seconds = (int(part or 0) for part in match.group(4, 5, 6))
     whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     return whole * 1_000_000 + int((match[7] or "").ljust(6, "0"))
-
-
-# Databases.
 
 
 class Database:

@@ -274,9 +274,6 @@ def cut_back(file: File, size: int, error: OSError) -> None:
         raise TornAppendError(f"{error}, and then {another}") from error
 
 
-# Loading. After a crash the bytes behind the last flush may be there, lost, torn, or other bytes.
-
-
 def load_log(
     disk: Disk,
     topic_partition: TopicPartition,

@@ -295,9 +295,6 @@ class PartitionCopy:
         return await done
 
 
-# In the background
-
-
 def last_place(region: FileRegion, offset: int, header: str) -> tuple[CopyPlace | None, int]:
     """The last place in the headers of some batches, and the offset behind the batches."""
     found: CopyPlace | None = None

@@ -40,30 +40,6 @@ LOGGED_TIMES: Final = {
 """By the name of a time's metric, what Kafka's log calls it."""
 
 
-def described(value: Any) -> Any:
-    """A message as JSON has it: bytes, records and secrets are left out, by their size or name."""
-    if isinstance(value, Struct):
-        fields = {field.name: getattr(value, field.name) for field in type(value).fields}
-        if isinstance(fields.get("name"), str) and isinstance(fields.get("value"), str):
-            fields["value"] = shown(fields["name"], fields["value"])
-        return {_camel(name): described(each) for name, each in fields.items()}
-    if isinstance(value, list | tuple):
-        left_out = len(value) - MAX_ITEMS
-        some = [described(each) for each in value[:MAX_ITEMS]]
-        return [*some, f"... and {left_out} more"] if left_out > 0 else some
-    if isinstance(value, BYTES_LIKE):
-        return f"<{len(value)} bytes>"
-    if isinstance(value, FileRegion):
-        return f"<{value.size} bytes>"
-    is_plain = value is None or isinstance(value, str | int | float)
-    return value if is_plain else f"<{type(value).__name__}>"
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
 class RequestLog:
     """Which requests are written, and how."""
 
@@ -120,3 +96,27 @@ class RequestLog:
         for name, logged in LOGGED_TIMES.items():
             entry[logged] = round(times[name], 3)
         logger.debug("Completed request:%s", json.dumps(entry), extra={"fields": entry})
+
+
+def described(value: Any) -> Any:
+    """A message as JSON has it: bytes, records and secrets are left out, by their size or name."""
+    if isinstance(value, Struct):
+        fields = {field.name: getattr(value, field.name) for field in type(value).fields}
+        if isinstance(fields.get("name"), str) and isinstance(fields.get("value"), str):
+            fields["value"] = shown(fields["name"], fields["value"])
+        return {_camel(name): described(each) for name, each in fields.items()}
+    if isinstance(value, list | tuple):
+        left_out = len(value) - MAX_ITEMS
+        some = [described(each) for each in value[:MAX_ITEMS]]
+        return [*some, f"... and {left_out} more"] if left_out > 0 else some
+    if isinstance(value, BYTES_LIKE):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, FileRegion):
+        return f"<{value.size} bytes>"
+    is_plain = value is None or isinstance(value, str | int | float)
+    return value if is_plain else f"<{type(value).__name__}>"
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

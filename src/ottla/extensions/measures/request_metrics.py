@@ -59,129 +59,6 @@ Row = tuple[float, ...]
 EndOfRequest = Callable[[Response | None], object]
 
 
-def error_counter(struct: type[Any], errors: dict[int, int]) -> EndOfRequest:
-    """Counts the error codes in a response, its own and those of partitions and the like.
-
-    Made of source text, as codecs are: nested loops without a call take a third of the time.
-    """
-    lines = ["def end(response, errors=errors):", "    if response is None: return"]
-    lines += _counting(struct, "response", 1)
-    found: dict[str, Any] = {"errors": errors}
-    exec("\n".join(lines), found)
-    counter: EndOfRequest = found["end"]
-    return counter
-
-
-def _counting(struct: type[Any], name: str, depth: int) -> list[str]:
-    """The lines that count the errors of what `name` stands for, `depth` loops deep."""
-    lines = []
-    for field in struct.fields:
-        if field.name == "error_code":
-            lines.append(f"errors[{name}.error_code] += 1")
-        elif isinstance(field.type, Array) and hasattr(field.type.element, "fields"):
-            inner = _counting(field.type.element, f"each_{depth}", depth + 1)
-            if inner:
-                lines += [f"for each_{depth} in {name}.{field.name} or ():", *inner]
-    return [f"    {line}" for line in lines]
-
-
-class SampledHistogram(Histogram):
-    """A histogram of some of the values, whose count is that of all."""
-
-    __slots__ = ("_read_count",)
-
-    def __init__(self, registry: MetricsRegistry, read_count: Callable[[], int]) -> None:
-        super().__init__(registry.chance, registry.now_ms)
-        self._read_count = read_count
-
-    @property
-    def shown_count(self) -> int:
-        return self._read_count()
-
-
-class RequestKind(RequestWatch):
-    """The numbers of one API, or of the fetches of consumers or followers alone.
-
-    It watches the requests that are counted and not timed.
-    """
-
-    __slots__ = ("errors", "histograms", "meters", "name", "rows")
-
-    def __init__(self, name: str, registry: MetricsRegistry, response: type[Response]) -> None:
-        self.name = name
-        self.errors: dict[int, int] = defaultdict(int)
-        super().__init__(error_counter(response, self.errors))
-        self.rows: list[Row] = []
-        self.histograms = [SampledHistogram(registry, self._count) for _ in TIMES]
-        self.meters: dict[tuple[str, str], Meter] = {}
-
-    def _count(self) -> int:
-        return sum(self.versions.values())
-
-    def fold(self, now_ms: int) -> None:
-        """Bring the histograms up to date with the requests that were timed."""
-        if self.rows:
-            rows, self.rows = self.rows, []
-            for histogram, column in zip(self.histograms, zip(*rows, strict=True), strict=True):
-                histogram.update_all(column, now_ms)
-
-
-class TimedRequest(RequestWatch):
-    """A request that is counted and timed; 0 stands for a moment that has not come."""
-
-    __slots__ = (
-        "began_ns",
-        "context",
-        "entry",
-        "kind",
-        "metrics",
-        "ready_ns",
-        "responded_ns",
-        "returned_ns",
-        "size",
-        "throttle_ms",
-    )
-
-    def __init__(
-        self, metrics: RequestMetrics, kind: RequestKind, context: RequestContext, size: int
-    ) -> None:
-        """The handler begins now."""
-        self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
-        self.returned_ns = self.responded_ns = self.throttle_ms = 0
-        self.entry: Entry | None = None
-        """What the log of requests will say of it, where it is wanted there."""
-        self.ready_ns = context.connection.ready_ns
-        self.began_ns = metrics.now_ns()
-
-    def begin_wait(self) -> None:
-        if not self.responded_ns:
-            self.returned_ns = self.metrics.now_ns()
-
-    def end(self, response: Response | None) -> None:  # a slot of others, for speed
-        self.kind.end(response)
-        self.throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if self.entry is not None:
-            self.entry["response"] = described(response)
-        self.responded_ns = self.metrics.now_ns()
-        self.metrics.sent.is_awaited = True
-        self.context.connection.unsent += (self,)
-
-    def row(self, send_began_ns: int, sent_ns: int) -> Row:
-        """The values of `TIMES`, in their order."""
-        returned_ns = self.returned_ns or self.responded_ns
-        began_ns = max(self.responded_ns, send_began_ns)
-        return (
-            (sent_ns - self.ready_ns) / NS_PER_MS,
-            (self.began_ns - self.ready_ns) / NS_PER_MS,
-            (returned_ns - self.began_ns) / NS_PER_MS,
-            (self.responded_ns - returned_ns) / NS_PER_MS,
-            (began_ns - self.responded_ns) / NS_PER_MS,
-            (sent_ns - began_ns) / NS_PER_MS,
-            self.throttle_ms,
-            self.size,
-        )
-
-
 class RequestMetrics(RequestMeter):
     """Measures the requests of a broker, by API.
 
@@ -320,3 +197,126 @@ class RequestMetrics(RequestMeter):
     def _times(self, index: int) -> Series:
         for kind in self._all():
             yield (("request", kind.name),), kind.histograms[index]
+
+
+def error_counter(struct: type[Any], errors: dict[int, int]) -> EndOfRequest:
+    """Counts the error codes in a response, its own and those of partitions and the like.
+
+    Made of source text, as codecs are: nested loops without a call take a third of the time.
+    """
+    lines = ["def end(response, errors=errors):", "    if response is None: return"]
+    lines += _counting(struct, "response", 1)
+    found: dict[str, Any] = {"errors": errors}
+    exec("\n".join(lines), found)
+    counter: EndOfRequest = found["end"]
+    return counter
+
+
+def _counting(struct: type[Any], name: str, depth: int) -> list[str]:
+    """The lines that count the errors of what `name` stands for, `depth` loops deep."""
+    lines = []
+    for field in struct.fields:
+        if field.name == "error_code":
+            lines.append(f"errors[{name}.error_code] += 1")
+        elif isinstance(field.type, Array) and hasattr(field.type.element, "fields"):
+            inner = _counting(field.type.element, f"each_{depth}", depth + 1)
+            if inner:
+                lines += [f"for each_{depth} in {name}.{field.name} or ():", *inner]
+    return [f"    {line}" for line in lines]
+
+
+class SampledHistogram(Histogram):
+    """A histogram of some of the values, whose count is that of all."""
+
+    __slots__ = ("_read_count",)
+
+    def __init__(self, registry: MetricsRegistry, read_count: Callable[[], int]) -> None:
+        super().__init__(registry.chance, registry.now_ms)
+        self._read_count = read_count
+
+    @property
+    def shown_count(self) -> int:
+        return self._read_count()
+
+
+class RequestKind(RequestWatch):
+    """The numbers of one API, or of the fetches of consumers or followers alone.
+
+    It watches the requests that are counted and not timed.
+    """
+
+    __slots__ = ("errors", "histograms", "meters", "name", "rows")
+
+    def __init__(self, name: str, registry: MetricsRegistry, response: type[Response]) -> None:
+        self.name = name
+        self.errors: dict[int, int] = defaultdict(int)
+        super().__init__(error_counter(response, self.errors))
+        self.rows: list[Row] = []
+        self.histograms = [SampledHistogram(registry, self._count) for _ in TIMES]
+        self.meters: dict[tuple[str, str], Meter] = {}
+
+    def _count(self) -> int:
+        return sum(self.versions.values())
+
+    def fold(self, now_ms: int) -> None:
+        """Bring the histograms up to date with the requests that were timed."""
+        if self.rows:
+            rows, self.rows = self.rows, []
+            for histogram, column in zip(self.histograms, zip(*rows, strict=True), strict=True):
+                histogram.update_all(column, now_ms)
+
+
+class TimedRequest(RequestWatch):
+    """A request that is counted and timed; 0 stands for a moment that has not come."""
+
+    __slots__ = (
+        "began_ns",
+        "context",
+        "entry",
+        "kind",
+        "metrics",
+        "ready_ns",
+        "responded_ns",
+        "returned_ns",
+        "size",
+        "throttle_ms",
+    )
+
+    def __init__(
+        self, metrics: RequestMetrics, kind: RequestKind, context: RequestContext, size: int
+    ) -> None:
+        """The handler begins now."""
+        self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
+        self.returned_ns = self.responded_ns = self.throttle_ms = 0
+        self.entry: Entry | None = None
+        """What the log of requests will say of it, where it is wanted there."""
+        self.ready_ns = context.connection.ready_ns
+        self.began_ns = metrics.now_ns()
+
+    def begin_wait(self) -> None:
+        if not self.responded_ns:
+            self.returned_ns = self.metrics.now_ns()
+
+    def end(self, response: Response | None) -> None:  # a slot of others, for speed
+        self.kind.end(response)
+        self.throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if self.entry is not None:
+            self.entry["response"] = described(response)
+        self.responded_ns = self.metrics.now_ns()
+        self.metrics.sent.is_awaited = True
+        self.context.connection.unsent += (self,)
+
+    def row(self, send_began_ns: int, sent_ns: int) -> Row:
+        """The values of `TIMES`, in their order."""
+        returned_ns = self.returned_ns or self.responded_ns
+        began_ns = max(self.responded_ns, send_began_ns)
+        return (
+            (sent_ns - self.ready_ns) / NS_PER_MS,
+            (self.began_ns - self.ready_ns) / NS_PER_MS,
+            (returned_ns - self.began_ns) / NS_PER_MS,
+            (self.responded_ns - returned_ns) / NS_PER_MS,
+            (began_ns - self.responded_ns) / NS_PER_MS,
+            (sent_ns - began_ns) / NS_PER_MS,
+            self.throttle_ms,
+            self.size,
+        )

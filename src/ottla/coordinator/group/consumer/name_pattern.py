@@ -42,6 +42,82 @@ OTHER_CATEGORIES: Final = {
 }
 
 
+class NamePattern:
+    """A regular expression that matches whole names, in time that grows with their length only."""
+
+    def __init__(self, text: str) -> None:
+        self.pattern = text
+        self._automaton = Automaton(text)
+        self._kept_steps = 0
+        self._sets: dict[tuple[frozenset[int], str], PlaceSet] = {}
+
+    def fullmatch(self, name: str) -> bool:
+        """Whether the expression matches the name as a whole.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION where that takes more steps than a search may.
+        """
+        return self.matching([name]) == [name]
+
+    def matching(self, names: Iterable[str]) -> list[str]:
+        """The names that the expression matches, by one search; raises as `fullmatch`."""
+        if self._kept_steps > MAX_KEPT_STEPS:
+            self._sets.clear()
+            self._kept_steps = 0
+        self._steps_left = MAX_STEPS
+        start = self._set(frozenset([self._automaton.start]), "")
+        found = []
+        for name in names:
+            current = start
+            for character in name:
+                current = current[character]
+            if self._ends(current):
+                found.append(name)
+        return found
+
+    def following(self, current: PlaceSet, character: str) -> PlaceSet:
+        """The places after one more character."""
+        automaton = self._automaton
+        reached = self._reached(current, character)
+        places: set[int] = set()
+        cost = len(reached)
+        for place in reached:
+            takes = automaton.takes[place]
+            if isinstance(takes, CharacterSet):
+                cost += len(takes.ranges)
+                if takes.accepts(character):
+                    places.add(automaton.next[place][0])
+        self._spend(cost)
+        return self._set(frozenset(places), before(character) if automaton.has_assertions else "")
+
+    def _set(self, places: frozenset[int], before: str) -> PlaceSet:
+        key = (places, before)
+        found = self._sets.get(key)
+        if found is None:
+            found = self._sets[key] = PlaceSet(self, places, before)
+        return found
+
+    def _ends(self, current: PlaceSet) -> bool:
+        if current.is_end is None:
+            current.is_end = self._automaton.end in self._reached(current, "")
+        return current.is_end
+
+    def _reached(self, current: PlaceSet, after: str) -> list[int]:
+        if current.reached is not None:
+            return current.reached
+        reached, steps = self._automaton.reachable(current.places, current.before, after)
+        self._spend(steps + 1)
+        if not self._automaton.has_assertions:
+            current.reached = reached
+        return reached
+
+    def _spend(self, steps: int) -> None:
+        self._kept_steps += steps
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise invalid_regex(self.pattern, "it takes too long to match")
+
+
 class _RefusedError(Exception):
     """The expression could take long, or is of a kind that RE2 does not support."""
 
@@ -210,82 +286,6 @@ class PlaceSet(dict[str, "PlaceSet"]):
     def __missing__(self, character: str) -> PlaceSet:
         following = self[character] = self.pattern.following(self, character)
         return following
-
-
-class NamePattern:
-    """A regular expression that matches whole names, in time that grows with their length only."""
-
-    def __init__(self, text: str) -> None:
-        self.pattern = text
-        self._automaton = Automaton(text)
-        self._kept_steps = 0
-        self._sets: dict[tuple[frozenset[int], str], PlaceSet] = {}
-
-    def fullmatch(self, name: str) -> bool:
-        """Whether the expression matches the name as a whole.
-
-        Raises:
-            KafkaError: INVALID_REGULAR_EXPRESSION where that takes more steps than a search may.
-        """
-        return self.matching([name]) == [name]
-
-    def matching(self, names: Iterable[str]) -> list[str]:
-        """The names that the expression matches, by one search; raises as `fullmatch`."""
-        if self._kept_steps > MAX_KEPT_STEPS:
-            self._sets.clear()
-            self._kept_steps = 0
-        self._steps_left = MAX_STEPS
-        start = self._set(frozenset([self._automaton.start]), "")
-        found = []
-        for name in names:
-            current = start
-            for character in name:
-                current = current[character]
-            if self._ends(current):
-                found.append(name)
-        return found
-
-    def following(self, current: PlaceSet, character: str) -> PlaceSet:
-        """The places after one more character."""
-        automaton = self._automaton
-        reached = self._reached(current, character)
-        places: set[int] = set()
-        cost = len(reached)
-        for place in reached:
-            takes = automaton.takes[place]
-            if isinstance(takes, CharacterSet):
-                cost += len(takes.ranges)
-                if takes.accepts(character):
-                    places.add(automaton.next[place][0])
-        self._spend(cost)
-        return self._set(frozenset(places), before(character) if automaton.has_assertions else "")
-
-    def _set(self, places: frozenset[int], before: str) -> PlaceSet:
-        key = (places, before)
-        found = self._sets.get(key)
-        if found is None:
-            found = self._sets[key] = PlaceSet(self, places, before)
-        return found
-
-    def _ends(self, current: PlaceSet) -> bool:
-        if current.is_end is None:
-            current.is_end = self._automaton.end in self._reached(current, "")
-        return current.is_end
-
-    def _reached(self, current: PlaceSet, after: str) -> list[int]:
-        if current.reached is not None:
-            return current.reached
-        reached, steps = self._automaton.reachable(current.places, current.before, after)
-        self._spend(steps + 1)
-        if not self._automaton.has_assertions:
-            current.reached = reached
-        return reached
-
-    def _spend(self, steps: int) -> None:
-        self._kept_steps += steps
-        self._steps_left -= steps
-        if self._steps_left < 0:
-            raise invalid_regex(self.pattern, "it takes too long to match")
 
 
 def before(character: str) -> str:
