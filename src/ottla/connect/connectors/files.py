@@ -18,13 +18,20 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, BinaryIO, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
 from ottla.config.config_type import INT, STRING
 from ottla.config.rule import at_least, not_empty
-from ottla.connect.connector import Place, SinkConnector, SourceBatch, SourceConnector
+from ottla.connect.connector import (
+    Place,
+    SinkConnector,
+    SourceBatch,
+    SourceConnector,
+    TryAgainError,
+)
 from ottla.connect.converters import java_string
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import SinkRecord, SourceRecord
@@ -220,7 +227,7 @@ class FileSinkSettings(ConfigTable):
     )
 
 
-def _ends_in_a_line(path: Path) -> bool:
+def _is_torn(path: Path) -> bool:
     """Whether the last line of a file has no end; that is so for no pipe, and no empty file."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
@@ -237,36 +244,52 @@ class FileStreamSink(SinkConnector):
     version = __version__
     settings: FileSinkSettings
 
-    _file: TextIO | None = None
+    _file: FileIO | None = None
+    _is_torn = False
+    """Whether the last line of the file has no end."""
 
     def start(self) -> None:
+        self._records: Sequence[SinkRecord] = ()
+        """Of a call whose lines are not all in the file."""
+        self._left = b""
+        """What is to be written before all else."""
         path = self.settings.file
-        if path is None:
-            self._file = sys.stdout
-        else:
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 # until stop
-            if _ends_in_a_line(Path(path)):
-                self._file.write("\n")  # what a crash has left of a line, which comes again
+        if path is not None:
+            self._file = FileIO(path, "a")
+            self._is_torn = _is_torn(Path(path))
+            self._left = b"\n" if self._is_torn else b""  # the record of that line comes again
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        assert self._file is not None, "started"
-        lines = []
+        """Append the lines. Where the disk is full it goes on in that line, once there is room."""
+        if self._file is None:
+            sys.stdout.write(b"".join(self._lines(records)).decode())
+            return
+        if not self._records or records != self._records:
+            begun, end, _ = self._left.partition(b"\n") if self._is_torn else (b"", b"", b"")
+            self._left = begun + end + b"".join(self._lines(records))
+        self._records = records
+        try:
+            while self._left:
+                count = self._file.write(self._left) or 0
+                self._is_torn = not self._left[:count].endswith(b"\n")
+                self._left = self._left[count:]
+        except OSError as error:
+            raise TryAgainError(f"{self.settings.file}: cannot be written: {error}") from error
+        self._records = ()
+
+    def _lines(self, records: Sequence[SinkRecord]) -> Iterator[bytes]:
         for record in records:
             try:
-                line = f"{java_string(record.value, record.value_schema)}\n"
-                line.encode()
+                yield f"{java_string(record.value, record.value_schema)}\n".encode()
             except Exception as error:  # of this record: bytes, text that UTF-8 cannot hold
                 self.context.report(record, error)
-            else:
-                lines.append(line)
-        self._file.writelines(lines)
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
-        assert self._file is not None, "started"
-        self._file.flush()
+        if self._file is None:
+            sys.stdout.flush()
 
     def stop(self) -> None:
-        if self._file is not None and self._file is not sys.stdout:
+        if self._file is not None:
             self._file.close()
 
     @classmethod

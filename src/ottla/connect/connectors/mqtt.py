@@ -487,9 +487,10 @@ class MqttSink(SinkConnector):
 
     def _message(self, record: SinkRecord) -> tuple[str, bytes]:
         """The topic and the content; DataError names a topic that MQTT does not allow."""
-        key = b"" if record.key is None else content_of(record.key, record.key_schema)
         name = self.settings.mqtt_topic.replace("${topic}", record.topic)
-        name = name.replace("${key}", key.decode())
+        if "${key}" in self.settings.mqtt_topic:  # else a key that is no text spoils no record
+            key = b"" if record.key is None else content_of(record.key, record.key_schema)
+            name = name.replace("${key}", key.decode())
         size = len(name.encode())
         if not 0 < size <= LONGEST_TOPIC or any(each in name for each in "+#\0"):
             raise DataError(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import nullcontext
+from io import FileIO
 from types import SimpleNamespace
 
 import pytest
 from contexts import LoneContext
 
+from ottla.connect.connector import TryAgainError
+from ottla.connect.connectors import files
 from ottla.connect.connectors.files import FileStreamSink, FileStreamSource
 from ottla.connect.data import STRING, SinkRecord
 from ottla.errors import ConfigError
@@ -265,3 +270,52 @@ def test_half_a_line_of_a_crash_spoils_no_other(tmp_path):
     sink.stop()
 
     assert path.read_text() == "whole\nha\nhalf\n"
+
+
+class SmallDisk(FileIO):
+    """A file on a disk that is full behind so many bytes."""
+
+    room = 0
+
+    def write(self, data):
+        count = min(len(data), SmallDisk.room)
+        if not count:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        SmallDisk.room -= count
+        return super().write(data[:count])
+
+
+@pytest.mark.parametrize("room", range(12))
+@pytest.mark.parametrize("again", ["the same", "others"])
+def test_full_disk_is_waited_for_and_no_line_is_cut_or_doubled(tmp_path, monkeypatch, room, again):
+    """The same records go on where the disk became full; before others a begun line gets its end.
+
+    A record that is no line is reported once, however often its neighbours come.
+    """
+    monkeypatch.setattr(files, "FileIO", SmallDisk)
+    path, reported = tmp_path / "lines", []
+    context = SimpleNamespace(report=lambda record, error: reported.append(record.offset))
+    sink = FileStreamSink(FileStreamSink.Settings(file=str(path)), context)
+    sink.start()
+    values = ["abc", "\ud83d", "def", "ghi"]
+    given = [SinkRecord(topic="t", partition=0, offset=n, value=v) for n, v in enumerate(values)]
+    SmallDisk.room = room
+    is_full = room < len("abc\ndef\nghi\n")
+    for _ in range(3):
+        with pytest.raises(TryAgainError, match="No space left") if is_full else nullcontext():
+            sink.put(given)
+        if not is_full:
+            break
+    assert reported == [1]
+    SmallDisk.room = 1000
+    lines = ["abc", "def", "ghi"]
+    if again == "others":
+        whole = -(-room // 4)  # with the line that was begun
+        sink.put([SinkRecord(topic="t", partition=1, offset=0, value="xyz")])
+        lines = [*lines[:whole], "xyz"] if is_full else [*lines, "xyz"]
+    elif is_full:
+        sink.put(given)
+    sink.stop()
+
+    assert path.read_text().splitlines() == lines
+    assert reported == [1]

@@ -244,6 +244,20 @@ def test_records_are_messages(mosquitto):
     assert "'out/t/+'" in said
 
 
+def test_keys_that_no_topic_is_made_of_are_nobodys_fault(mosquitto):
+    """Bytes, a lone surrogate: what is published is the value."""
+    listener = Listener(mosquitto)
+    made = sink(mosquitto, mqtt_topic="out/${topic}")
+    keys = [b"\xff\xfe", "\ud83d", {1}, "+", None]
+    made.put([record(number, key, str(number)) for number, key in enumerate(keys)])
+    made.stop()
+
+    wait_until(lambda: len(listener.got) == len(keys), "all messages")
+    listener.close()
+    assert [each.payload for each in listener.got] == [b"0", b"1", b"2", b"3", b"4"]
+    assert not made.context.asked
+
+
 @pytest.mark.parametrize(
     "poison",
     [
