@@ -48,6 +48,8 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 START_WAIT_S: Final = 1.0
+PLAN_PAUSE_S: Final = 1.0
+"""Between two times that a connector is asked for its tasks because it wants that."""
 """How long an answer waits for a connector to say its tasks, before it is given without them."""
 KINDS: Final = {
     CONVERTERS: "converter",
@@ -150,6 +152,9 @@ class Herder(ABC):
         self.kafka_cluster_id: str | None = None
         self.log_levels = LogLevels(worker.runtime.clock.now_ms)
         self._locks: dict[str, asyncio.Lock] = {}
+        self._planning: dict[str, asyncio.Lock] = {}
+        self._asked: set[str] = set()
+        """Connectors that wait for being asked for their tasks."""
         self._under_way: set[asyncio.Task[Any]] = set()
         worker.on_connector_status = self._on_connector_status
         worker.on_task_status = self._on_task_status
@@ -516,7 +521,16 @@ class Herder(ABC):
             self.statuses.add_topic(task_id, topic)
 
     def _on_reconfiguration(self, name: str) -> None:
-        self.spawn(self.plan(name), f"split the work of {name}")
+        """However often a connector asks: what it asks for meanwhile is done once, later."""
+        if name not in self._asked:
+            self._asked.add(name)
+            self.spawn(self._plan_as_asked(name), f"split the work of {name}")
+
+    async def _plan_as_asked(self, name: str) -> None:
+        async with self._planning.setdefault(name, asyncio.Lock()):
+            self._asked.discard(name)
+            await self.plan(name)
+            await asyncio.sleep(PLAN_PAUSE_S)
 
     async def plan(self, name: str) -> None:
         """Ask a connector for its tasks, and have them run if they are others than before."""

@@ -22,7 +22,7 @@ from ottla.config.connect_config import SinkConnectorConfig
 from ottla.config.java_regex import java_pattern
 from ottla.connect.connector import SinkConnector, SinkTaskContext
 from ottla.connect.conversion import ConsumedRecord
-from ottla.connect.data import SinkRecord
+from ottla.connect.data import DataError, SinkRecord, shown
 from ottla.connect.dead_letter_queue import DeadLetterQueue, log_report
 from ottla.connect.plugins import name_of
 from ottla.connect.tolerance import (
@@ -113,6 +113,16 @@ def _given(behind: Offsets, records: Sequence[SinkRecord]) -> str:
     """Where the records of a call are from, for an error that names none of them."""
     ends = ", ".join(f"{place} before offset {offset}" for place, offset in behind.items())
     return f"put was given {len(records)} records, of {ends}"
+
+
+def _check_kept(kept: object) -> None:
+    """DataError unless a sink has returned offsets: others would be committed, or end a commit."""
+    offsets = kept.values() if isinstance(kept, Mapping) else [kept]
+    for offset in offsets:
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise DataError(
+                f"pre_commit returned {shown(kept)}: must be offsets, from 0 on, by partition"
+            )
 
 
 class WorkerSinkTask(WorkerTask, RebalanceListener):
@@ -326,6 +336,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             if not may_succeed_later(error) and len(again) < len(current):
                 raise
             return
+        _check_kept(kept)
         wanted = {
             TopicPartition(*place): offset
             for place, offset in kept.items()

@@ -23,6 +23,7 @@ from ottla.connect.connector import (
     SourceTaskContext,
     TransactionContext,
 )
+from ottla.connect.conversion import Encoded
 from ottla.connect.data import DataError, Schema, SourceRecord, shown
 from ottla.connect.dead_letter_queue import log_report
 from ottla.connect.offset_storage import SourceOffset, check_stored, partition_key
@@ -43,11 +44,12 @@ from ottla.connect.worker_task import (
     TaskParts,
     WorkerTask,
 )
-from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
 from ottla.record.kernel import encode_values
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import Lock
+from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +217,12 @@ class SourceContext(TaskContext, SourceTaskContext):
         return self._source_task.encoded_batch(topic, values, schema)
 
 
+def _check_partition(partition: object) -> None:
+    """DataError for what no topic ever has: a record with it would be tried without end."""
+    if partition is not None and (not isinstance(partition, int) or partition < 0):
+        raise DataError(f"partition={shown(partition)}: must be a number from 0 on")
+
+
 class WorkerSourceTask(WorkerTask):
     """Sends what a source brings. At least once: a crash repeats what was sent since the last
     offsets were stored."""
@@ -239,6 +247,8 @@ class WorkerSourceTask(WorkerTask):
         self._is_standing: Deadline | None = None
         """When nothing will have arrived for long, although there are records on their way."""
         self._turn = -1
+        self._missing: dict[TopicPartition, Deadline] = {}
+        """Partitions that are not there, and until when a record waits for them."""
         self._checked: Place | None = None
         """The partition that was checked last; a source has the same for many records."""
         settings = parts.clients.producer_settings()
@@ -374,9 +384,11 @@ class WorkerSourceTask(WorkerTask):
             sent.arrived(None, None)
             return True
         assert self.producer is not None, "started"
+        said = ""
         while True:
             try:
                 self._topics_made.ensure(encoded.topic)
+                _check_partition(encoded.partition)
                 self.producer.send(
                     encoded.topic,
                     encoded.value,
@@ -387,16 +399,34 @@ class WorkerSourceTask(WorkerTask):
                     on_delivery=sent.arrived,
                 )
             except KafkaError as error:
-                if not error.retriable:
+                if not error.retriable or self._lacks_partition(encoded, error):
                     sent.arrived(None, error)
                     return True
-                logger.warning("%s: sending to %s: %s", self.id, encoded.topic, error)
+                if said != error.message:  # it is tried ten times a second
+                    said = error.message
+                    logger.warning("%s: sending to %s: %s", self.id, encoded.topic, error)
                 if self.wait(SEND_RETRY_S):
                     self.pending.remove_last(sent)
                     return False
             else:
                 self.note_topic(encoded.topic)
                 return True
+
+    def _lacks_partition(self, record: Encoded, error: KafkaError) -> bool:
+        """Whether the record's partition is not there, also after a while: it might be added."""
+        partition = record.partition
+        if partition is None or error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        assert self.producer is not None, "started"
+        try:
+            if partition < len(self.producer.partitions_for(record.topic)):
+                return False
+        except KafkaError:
+            return False  # the topic is missing: it is waited for without end
+        place = TopicPartition(record.topic, partition)
+        return self._missing.setdefault(
+            place, Deadline(self.parts.runtime.clock, STANDING_MS)
+        ).has_passed
 
     def _report_unread(self, record: SourceRecord, error: BaseException) -> None:
         """Report what the source could not read; raises unless that is tolerated.

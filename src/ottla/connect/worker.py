@@ -11,13 +11,14 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.config_providers import ConfigProviders
 from ottla.connect.connector import Connector, Context
 from ottla.connect.connector_settings import Checker, parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
+from ottla.connect.data import shown
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
 from ottla.connect.offset_storage import OffsetStorage, OwnOffsets, TopicOffsetStorage
 from ottla.connect.plugins import Plugins
@@ -181,7 +182,7 @@ class RunningConnector:
         """Ask it for its tasks, in the thread that waits for them."""
         connector = self.made.result()
         with self.calls.during("tasks"):
-            return connector.tasks(tasks_max)
+            return checked_tasks(connector.tasks(tasks_max))
 
     def _tell_of_call(self, trace: str | None) -> None:
         """Report the state that it is in once more, with what is known of its call."""
@@ -189,6 +190,19 @@ class RunningConnector:
             if self._shown is not State.FAILED and not self._is_abandoned:
                 self._on_status(self.name, self._shown or State.UNASSIGNED, trace)
                 logger.warning("Connector %s: %s", self.name, trace or "the call has returned")
+
+
+def checked_tasks(found: Any) -> Sequence[Mapping[str, str]]:
+    """What a connector has returned as its tasks; ConfigError unless it is settings, as text."""
+    is_list = isinstance(found, Sequence) and not isinstance(found, str | bytes)
+    if not is_list or not all(isinstance(each, Mapping) for each in found):
+        raise ConfigError(f"tasks returned {shown(found)}: must be a list of settings")
+    for word in (word for each in found for item in each.items() for word in item):
+        try:
+            word.encode()
+        except (AttributeError, UnicodeError):
+            raise ConfigError(f"tasks returned the setting {shown(word)}: must be text") from None
+    return cast(Sequence[Mapping[str, str]], found)
 
 
 class Startups:

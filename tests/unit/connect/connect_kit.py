@@ -154,6 +154,73 @@ class MoodySink(Moody, SinkConnector):
         self.at("stop")
 
 
+def endless():
+    while True:
+        yield {}
+
+
+NONSENSE = {
+    "no tasks": None,
+    "a text as tasks": "ab",
+    "texts as tasks": ["ab"],
+    "a number as a setting": [{"a": 5}],
+    "a number as a name": [{5: "a"}],
+    "half an emoji as a setting": [{"a": "\ud83d"}],
+    "endless tasks": endless(),
+}
+PLACES = {"negative": -1, "text": "x", "fraction": 0.5, "missing": 10**6}
+"""Partitions that no topic has."""
+KEPT = {
+    "nothing": None,
+    "text": "ab",
+    "negative": -1,
+    "fraction": 0.5,
+    "flag": True,
+    "text as offset": "1",
+}
+"""What a sink may return as offsets, or as each of them."""
+
+
+class Nonsense(SourceConnector):
+    """Returns what no connector may return."""
+
+    Settings = Settings
+    idle_s = 0.01
+    asked: ClassVar[list[str]] = []
+
+    def tasks(self, max_tasks):
+        self.asked.append(self.context.name)
+        return NONSENSE.get(self.settings.raises, [{}])
+
+    def watch(self):
+        if self.settings.raises == "asks without end":
+            for _ in range(2000):
+                self.context.request_task_reconfiguration()
+
+    def records(self, offset):
+        for number in range(offset["n"] + 1 if offset else 0, self.settings.count):
+            yield SourceRecord(
+                topic=self.settings.topic,
+                value=str(number),
+                source_partition={},
+                source_offset={"n": number},
+                partition=PLACES.get(self.settings.raises) if number == 1 else None,
+            )
+
+
+class NonsenseSink(SinkConnector):
+    """Says of its offsets what no sink may say."""
+
+    Settings = Settings
+
+    def put(self, records):
+        pass
+
+    def pre_commit(self, offsets):
+        kept = KEPT[self.settings.raises]
+        return kept if self.settings.raises in ("nothing", "text") else dict.fromkeys(offsets, kept)
+
+
 class Splitting(SourceConnector):
     """One task for each partition that it is told, which write their number."""
 

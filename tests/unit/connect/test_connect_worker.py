@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from connect_kit import (
     GATE,
+    KEPT,
+    NONSENSE,
+    PLACES,
     MoodySink,
+    Nonsense,
     ask,
     distributed,
     standalone,
@@ -16,6 +20,8 @@ from connect_kit import (
 from ottla import Admin, Consumer, Producer, TopicPartition
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.config.client_config import ProducerConfig
+from ottla.connect import source_task
+from ottla.connect.data import shown
 from ottla.errors import ConfigError
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.runtime.io_thread import run_in_thread
@@ -419,10 +425,107 @@ def test_connector_that_exits_ends_nothing_else(broker, worker, method):
     assert ask(worker, "GET", "/health")[0] == 200
 
 
+def nonsense(name, topic, raises, kind="Nonsense", **more):
+    made = {"name": name, "connector.class": f"{KIT}.{kind}", "raises": raises}
+    return made | {"topic" if kind == "Nonsense" else "topics": topic} | more
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_tasks_that_are_no_settings_fail_their_connector(worker, what):
+    """Its state says so, and not only the log: it would be RUNNING without a task."""
+    worker.create(nonsense("split", "nowhere", what))
+    wait_for_state(worker, "split", "FAILED")
+
+    trace = ask(worker, "GET", "/connectors/split/status")[1]["connector"]["trace"]
+    assert "tasks returned" in trace
+
+
+def test_connector_that_always_asks_to_be_split_again_is_asked_now_and_then(broker, worker):
+    """Others are served meanwhile; each request would be a task of the worker's loop."""
+    worker.create(nonsense("asker", "asked", "asks without end"))
+    wait_until(lambda: Nonsense.asked.count("asker") > 1, "a second question")
+    worker.create(source("beside-asker", "beside-asker"))
+    broker.wait_for_records("beside-asker", 3)
+
+    assert Nonsense.asked.count("asker") < 50
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_record_for_a_partition_that_is_not_there_is_left_out_or_ends_the_task(
+    broker, worker, monkeypatch, place
+):
+    """It is waited for, as partitions are added, but not for ever, and it holds up no other."""
+    monkeypatch.setattr(source_task, "STANDING_MS", 1)
+    worker.create(nonsense(f"strict-{place}", f"strict-{place}", place))
+    worker.create(
+        nonsense(f"loose-{place}", f"loose-{place}", place, **{"errors.tolerance": "all"})
+    )
+
+    assert [each.value for each in broker.wait_for_records(f"loose-{place}", 2)] == [b"0", b"2"]
+    wait_for_state(worker, f"strict-{place}", "RUNNING", "FAILED")
+    trace = ask(worker, "GET", f"/connectors/strict-{place}/status")[1]["tasks"][0]["trace"]
+    assert "at {'n': 1}" in trace
+    assert f"partition={shown(PLACES[place])}: " in trace
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_offsets_that_are_none_end_the_task_of_their_sink(broker, worker, kept):
+    """They are not committed: a group with an offset of -1 could not be read by anybody."""
+    name = f"keeper-{kept.replace(' ', '-')}"
+    produced(broker, name, 1, 2)
+    worker.create(nonsense(name, name, kept, "NonsenseSink"))
+    wait_for_state(worker, name, "RUNNING", "FAILED")
+
+    trace = ask(worker, "GET", f"/connectors/{name}/status")[1]["tasks"][0]["trace"]
+    assert "must be offsets, from 0 on" in trace
+    assert ask(worker, "GET", f"/connectors/{name}/offsets") == (200, {"offsets": []})
+
+
 def produced(broker, topic, *values):
     with Producer(broker.bootstrap_servers) as producer:
         for value in values:
             producer.send(topic, str(value))
+
+
+def test_connector_that_is_made_again_goes_on_unless_its_offsets_were_deleted(broker, worker):
+    """A source by its stored offsets, a sink by those of its group."""
+    produced(broker, "goes-on-in", 1, 2)
+    made = source("goes-on", "goes-on-out"), sink("goes-on-sink", "goes-on-in")
+    offsets = [
+        [{"partition": {}, "offset": {"n": 2}}],
+        [
+            {
+                "partition": {"kafka_topic": "goes-on-in", "kafka_partition": 0},
+                "offset": {"kafka_offset": 2},
+            }
+        ],
+    ]
+    places = [f"/connectors/{each['name']}" for each in made]
+
+    def are_stored():
+        found = [ask(worker, "GET", f"{place}/offsets")[1] for place in places]
+        return found == [{"offsets": each} for each in offsets]
+
+    MoodySink.got.pop("goes-on-sink", None)
+    for config in made:
+        worker.create(config)
+    wait_until(are_stored, "offsets")
+    for place, config in zip(places, made, strict=True):
+        assert ask(worker, "DELETE", place)[0] == 204
+        worker.create(config | {"count": "4"})
+    produced(broker, "goes-on-in", 3)
+    wait_until(lambda: len(MoodySink.got["goes-on-sink"]) == 3, "what came since")
+    broker.wait_for_records("goes-on-out", 4)
+    assert values(broker, "goes-on-out") == ["0", "1", "2", "3"]
+    assert MoodySink.got["goes-on-sink"] == ["1", "2", "3"]
+
+    for place, config in zip(places, made, strict=True):
+        assert ask(worker, "PUT", f"{place}/stop")[0] == 204
+        wait_until(lambda place=place: ask(worker, "DELETE", f"{place}/offsets")[0] == 200, "stop")
+        assert ask(worker, "DELETE", place)[0] == 204
+        worker.create(config)
+    broker.wait_for_records("goes-on-out", 7)
+    wait_until(lambda: len(MoodySink.got["goes-on-sink"]) == 6, "all of it again")
 
 
 def deleted(broker, topic):
