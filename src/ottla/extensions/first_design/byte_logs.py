@@ -60,6 +60,7 @@ class ByteLogs:
         self._runtime = runtime
         self._config = config
         self._counts: dict[str, int] = {}
+        self._is_stopped = False
         self._timers: list[Timer | PeriodicWork] = []
         self._copied_ids = OffsetCheckpoint(runtime.disk, self.log_dir.file(COPIED_IDS))
 
@@ -108,19 +109,28 @@ class ByteLogs:
         least = max(self._counts.get(topic, 0), partition + 1)
         self._counts[topic] = max(least, self._config.num_partitions)
 
-    async def close(self) -> None:
-        """Force all to disk, and leave the mark of a clean stop."""
-        for timer in self._timers:
-            timer.cancel()
+    async def stop(self) -> None:
+        """Force all to disk, and leave the mark of a clean stop: nothing is appended after it."""
+        self._is_stopped = True
+        self._cancel_timers()
         log_dir = self.log_dir
         try:
             if not log_dir.is_offline:
                 await self._runtime.background.run(self._flush_all)
         except (OSError, FsyncError) as error:
             log_dir.fail(error)
+
+    def close(self) -> None:
+        """Let files and directory go, whatever they hold."""
+        self._cancel_timers()
         for log in self.logs.values():
             log.close()
-        log_dir.release()
+        self.log_dir.release()
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def _flush_all(self) -> None:
         now_ms = self._runtime.clock.now_ms()
@@ -142,9 +152,11 @@ class ByteLogs:
         return self._counts.get(topic, self._config.num_partitions)
 
     def check(self, topic: str, partition: int) -> TopicPartition:
-        """UNKNOWN_TOPIC_OR_PARTITION (0.7: wrong partition), or INVALID_TOPIC_EXCEPTION."""
+        """The partition; KafkaError where it cannot be, or where nothing is served any longer."""
         if self.log_dir.is_offline:
             raise self.log_dir.offline_error()
+        if self._is_stopped:
+            raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
         if topic not in self._counts:
             validate_topic_name(topic)
         if not 0 <= partition < self.partition_count(topic):
@@ -182,6 +194,7 @@ class ByteLogs:
         Raises:
             KafkaError: they are not in the log, for which KAFKA_STORAGE_ERROR says why.
         """
+        self.check(*topic_partition)  # again: it was checked in an earlier turn of the loop
         config, now_ms = self._config, self._runtime.clock.now_ms()
         what = f"append to {directory_name(topic_partition)}"
         try:
@@ -282,6 +295,8 @@ class ByteLogs:
     def _fail_to_write(self, error: BaseException) -> None:
         """Recovery would read more: the last checkpoint is still there."""
         logger.warning("%s: no new checkpoint: %s", self.log_dir.path, error)
+        if isinstance(error, OSError):
+            self.log_dir.refused(error, "checkpoint")
 
     # Deleting
 

@@ -27,11 +27,10 @@ class FirstDesign(Extension):
         self.logs = ByteLogs(broker.runtime, broker.config)
         wanted = parse_copies(broker.config.first_design_copied_topics)
         self.copies = TopicCopies(broker, self.logs, wanted)
-        self._has_logs = self._listens = False
+        self._listens = False
 
     async def after_logs(self) -> None:
         await self.logs.start()
-        self._has_logs = True
 
     def begin(self) -> None:
         broker, config = self.broker, self.broker.config
@@ -47,20 +46,23 @@ class FirstDesign(Extension):
         self.copies.start()
 
     async def leave(self) -> None:
-        self.copies.stop()
-        if self._listens:
-            self._listens = False
-            await self.listener.stop()
+        """Serve nobody any longer, and force the logs to disk."""
+        await self._stop_listening()
+        await self.logs.stop()
 
     def stop(self) -> None:
         self.nodes.stop()
 
     async def close(self) -> None:
-        """Force the logs to disk; where the start has failed, stop listening as well."""
-        await self.leave()
-        if self._has_logs:
-            self._has_logs = False
-            await self.logs.close()
+        """Let all go: after the above, or where the start has failed, or the process is killed."""
+        await self._stop_listening()
+        self.logs.close()
+
+    async def _stop_listening(self) -> None:
+        self.copies.stop()
+        if self._listens:
+            self._listens = False
+            await self.listener.stop()
 
 
 def advertised(host: str) -> str:

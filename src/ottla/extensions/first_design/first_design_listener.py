@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.first_design_config import Address
+from ottla.config.metrics_config import LOOPBACK
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.extensions.first_design.byte_logs import ByteLogs
 from ottla.network.connection import Connection
@@ -40,6 +41,7 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 LISTENER: Final = "FIRST_DESIGN"
+LOOPBACK_HOSTS: Final = frozenset({LOOPBACK, "::1", "localhost"})
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 MESSAGES_AT_ONCE: Final = 2_000
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
@@ -80,6 +82,10 @@ class FirstDesignListener:
         self.address = Address(host, listener.port)
         self._processor.start()
         logger.info("Clients of Kafka 0.7 are served at %s:%d", *self.address)
+        if host not in LOOPBACK_HOSTS:
+            logger.warning(
+                "first.design.listener is open to others: it has no logins, no rights, no quotas"
+            )
         return self.address
 
     async def stop(self) -> None:

@@ -66,7 +66,8 @@ class ByteLogsWorld:
         self.runtime.scheduler.run_ready()
 
     def stop(self) -> None:
-        self.run(self.logs.close())
+        self.run(self.logs.stop())
+        self.logs.close()
 
     def again(self, *, killed: bool = False, **settings: Any) -> ByteLogsWorld:
         """The next process on the same disk."""

@@ -16,6 +16,7 @@ from ottla.extensions.first_design.byte_log import (
     parse_directory,
     segment_name,
 )
+from ottla.record.legacy_positional import positional_messages
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk
 
@@ -80,6 +81,24 @@ def test_log_file_is_a_sequence_of_lengths_and_messages(world):
         "0000000a 00 3610a686 68656c6c6f"  # 1 + 4 + 5: magic 0, CRC, payload
         "0000000b 01 00 3a771143 776f726c64"  # 1 + 1 + 4 + 5: magic 1, attributes, CRC, payload
     )
+
+
+def test_entry_of_magic_0_is_length_1_plus_4_plus_n_magic_crc_and_payload(world):
+    """The CRC-32 covers the n bytes of the payload, and nothing of the header."""
+    world.append(entry(b"abc"))
+
+    assert world.disk.contents(FIRST) == bytes.fromhex("00000008 00 352441c2") + b"abc"
+    assert zlib.crc32(b"abc") == 0x352441C2
+
+
+def test_entry_of_magic_1_has_attributes_whose_low_bits_are_the_codec(world):
+    """Length 1 + 1 + 4 + n, magic, attributes, CRC-32 of the payload, payload: not that of 0.10."""
+    body = b"\1\1" + bytes.fromhex("352441c2") + b"abc"
+    world.append(struct.pack(">i", 9) + body)
+
+    assert world.disk.contents(FIRST) == bytes.fromhex("00000009 01 01 352441c2") + b"abc"
+    (found,) = positional_messages(world.disk.contents(FIRST))
+    assert (found.magic, found.codec, found.payload) == (1, 1, b"abc")
 
 
 def test_message_id_is_the_byte_position_and_the_next_id_is_4_plus_n_further(world):

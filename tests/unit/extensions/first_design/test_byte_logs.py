@@ -119,6 +119,18 @@ def test_restart_after_a_clean_stop_reads_no_messages():
     assert world.again(killed=True).read() == entry(b"a")
 
 
+def test_nothing_is_appended_behind_the_mark_of_a_clean_stop():
+    """What comes after it might be torn by a crash, and would not be looked at."""
+    world = ByteLogsWorld()
+    world.append(b"a")
+    world.run(world.logs.stop())
+    for call in (lambda: world.append(b"b"), lambda: world.logs.append(PAGES, entry(b"b"), 1)):
+        with pytest.raises(KafkaError, match="the broker stops"):
+            call()
+
+    assert world.logs.logs[PAGES].end == 10
+
+
 def test_recovery_begins_at_the_checkpoint():
     """What was on disk when it was written is not read again, even if it is damaged by now."""
     world = ByteLogsWorld(log_flush_offset_checkpoint_interval_ms=5000, log_segment_bytes=14)
@@ -226,6 +238,18 @@ def test_flush_that_could_not_be_tried_is_tried_again(operation):
     assert not world.logs.log_dir.is_offline
     assert all(log.flushed == log.end for log in world.logs.logs.values())
     assert not any(log.has_new_names for log in world.logs.logs.values())
+
+
+@pytest.mark.parametrize(("error", "is_offline"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_checkpoint_that_can_not_be_written(error, is_offline):
+    """A full disk may have room again; what fails otherwise is not trusted any longer."""
+    world = ByteLogsWorld()
+    world.append(b"a")
+    world.disk.fail("replace", f"{ROOT}/recovery-point*", error=error)
+    world.logs.write_checkpoint()
+    world.runtime.scheduler.run_ready()
+
+    assert world.logs.log_dir.is_offline is is_offline
 
 
 def test_directory_that_can_not_be_read_is_offline_from_the_start():

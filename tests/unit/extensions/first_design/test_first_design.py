@@ -30,6 +30,14 @@ def test_listener_without_a_host_is_for_this_machine_alone():
     assert advertised("10.0.0.1") == "10.0.0.1"
 
 
+def test_listener_that_is_open_to_others_says_what_it_lacks(caplog):
+    """It has no logins, no rights, no quotas."""
+    with InProcessBroker(**SETTINGS):
+        assert "open to others" not in caplog.text
+    with InProcessBroker(**SETTINGS | {"first_design_listener": "0.0.0.0:0"}):
+        assert "open to others: it has no logins, no rights, no quotas" in caplog.text
+
+
 def test_first_design_and_today_do_not_meet():
     """A topic of the same name, on the same broker, in the same registry, is another topic."""
     with InProcessBroker(**SETTINGS) as broker, RawClient(broker) as client:
