@@ -69,7 +69,7 @@ class ConnectStandaloneCommand(Command):
         properties = load_properties(arguments.worker) if arguments.worker else {}
         connectors = [read_connector(file) for file in arguments.connectors]
         if "bootstrap.servers" in properties:
-            check_reachable(properties["bootstrap.servers"])
+            check_reachable(properties["bootstrap.servers"], properties)
         is_over = threading.Event()
         with interruptible(is_over), ConnectWorker.standalone(properties) as worker:
             for file, (config, state) in zip(arguments.connectors, connectors, strict=True):
@@ -102,7 +102,7 @@ class ConnectDistributedCommand(Command):
 
         properties = load_properties(arguments.worker)
         if "bootstrap.servers" in properties:
-            check_reachable(properties["bootstrap.servers"])
+            check_reachable(properties["bootstrap.servers"], properties)
         is_over = threading.Event()
         with interruptible(is_over), ConnectWorker.distributed(properties) as worker:
             terminal.note(f"connect: a worker of {properties['group.id']} at {worker.url}")
@@ -265,7 +265,7 @@ def _run(arguments: Namespace, terminal: Terminal) -> int:
 
     properties = _properties(arguments)
     worker_properties = _worker_properties(arguments, properties["name"])
-    check_reachable(worker_properties["bootstrap.servers"])
+    check_reachable(worker_properties["bootstrap.servers"], worker_properties)
     is_over = threading.Event()
     with interruptible(is_over), ConnectWorker.standalone(worker_properties) as worker:
         worker.create(properties)

@@ -99,8 +99,8 @@ def redrive(arguments: Namespace, terminal: Terminal) -> int:
     queue = single_word(arguments, "one QUEUE, a topic of dead letters")
     choice = _choice(arguments, terminal)
     servers = bootstrap_server(arguments)
-    check_reachable(servers)
     settings = without_servers(command_settings(arguments))
+    check_reachable(servers, settings)
     reading = settings | READING | {"group.id": group_of(queue)}
     result = _RedriveResult(queue)
     with Consumer(servers, reading) as consumer:

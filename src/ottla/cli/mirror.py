@@ -465,7 +465,7 @@ def open_sources(given: dict[str, Any]) -> list[MirrorSource]:
             settings = load_properties(file)
             servers = settings.get("bootstrap.servers")
             if servers:
-                check_reachable(servers)
+                check_reachable(servers, settings)
             opened += [
                 open_source(settings, topics, number) for number in range(given["num_streams"] or 1)
             ]
@@ -485,7 +485,7 @@ def open_producer(file: str) -> Producer:
     servers = settings.get("bootstrap.servers") or settings.get("metadata.broker.list")
     if not servers:
         raise UsageError(f"{file} must have bootstrap.servers, the target's brokers")
-    check_reachable(servers)
+    check_reachable(servers, settings)
     theirs = {k: v for k, v in settings.items() if k != "metadata.broker.list"}
     return Producer(servers, {**PRODUCER_SETTINGS, **without_servers(theirs)})
 

@@ -345,7 +345,7 @@ def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
     from ottla.cli.pipeline_run import reset
 
     if arguments.bootstrap_server is not None:
-        check_reachable(arguments.bootstrap_server)
+        check_reachable(arguments.bootstrap_server, {})
     return reset(pipeline, Path(arguments.output), arguments.bootstrap_server, terminal)
 
 
@@ -360,7 +360,7 @@ def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Pla
     if arguments.report_every < 1:
         raise UsageError(f"--report-every {arguments.report_every}: must be at least 1")
     if arguments.bootstrap_server is not None:
-        check_reachable(arguments.bootstrap_server)
+        check_reachable(arguments.bootstrap_server, {})
     folder = Path(arguments.output) / pipeline.name
     return Plan(
         pipeline=pipeline,

@@ -52,19 +52,19 @@ class Clients:
     def admin(self, servers: str, settings: Mapping[str, str]) -> Admin:
         from ottla.clients.admin.admin import Admin
 
-        check_reachable(servers)
+        check_reachable(servers, settings)
         return Admin(servers, without_servers(settings))
 
     def producer(self, servers: str, settings: Mapping[str, str]) -> Producer:
         from ottla.clients.producer.producer import Producer
 
-        check_reachable(servers)
+        check_reachable(servers, settings)
         return Producer(servers, without_servers(settings))
 
     def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer:
         from ottla.clients.consumer.consumer import Consumer
 
-        check_reachable(servers)
+        check_reachable(servers, settings)
         return Consumer(servers, without_servers(settings))
 
 
@@ -299,9 +299,13 @@ def without_servers(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key != "bootstrap.servers"}
 
 
-def check_reachable(servers: str) -> None:
-    """Raise a CommandError unless one of the brokers accepts a connection."""
-    first_reachable([server.strip() for server in servers.split(",")], "a broker")
+def check_reachable(servers: str, settings: Mapping[str, str] | None = None) -> None:
+    """Raise a CommandError unless one of the brokers accepts a connection, by settings if given."""
+    host, port = first_reachable([server.strip() for server in servers.split(",")], "a broker")
+    if settings is not None:
+        from ottla.cli.first_contact import check_listener
+
+        check_listener(host, port, settings)
 
 
 def first_reachable(servers: Iterable[str], kind: str) -> tuple[str, int]:
