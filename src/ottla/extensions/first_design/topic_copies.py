@@ -46,8 +46,12 @@ HEADER: Final = "next.id."
 READ_BYTES: Final = 1024 * 1024
 MOST_RECORDS: Final = 500
 MOST_RECORD_BYTES: Final = 256 * 1024
+LOOK_BACK: Final = (1, 1_000)
+"""In so many of the last records the last header is looked for before whole segments are read."""
 MAX_SET_BYTES: Final = 16 * 1024 * 1024
 """A compressed set that becomes more is left out, and told: a few bytes may stand for very many."""
+READ_AT_ONCE: Final = 4
+"""So many partitions at a time have what they have read, and decompressed, in memory."""
 FIRST_RETRY_MS: Final = 20
 LAST_RETRY_MS: Final = 1_280
 """While a broker starts it is not the controller yet, and leads nothing."""
@@ -88,6 +92,7 @@ class TopicCopies:
         self._broker = broker
         self._logs = logs
         self._wanted = wanted
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -106,7 +111,8 @@ class TopicCopies:
         target = self._wanted.get(topic, topic if ALL_TOPICS in self._wanted else None)
         if target is None:
             return
-        copy = PartitionCopy(self._broker, self._logs, log, TopicPartition(target, number))
+        where = TopicPartition(target, number)
+        copy = PartitionCopy(self._broker, self._logs, log, where, self._reading)
         self.copies[log.topic_partition] = copy
         name = f"copy {directory_name(log.topic_partition)}"
         self._tasks.append(self._broker.runtime.scheduler.spawn(copy.run(), name))
@@ -123,7 +129,12 @@ class PartitionCopy:
     """One partition on its way into one of today."""
 
     def __init__(
-        self, broker: Parts, logs: ByteLogs, source: ByteLog, target: TopicPartition
+        self,
+        broker: Parts,
+        logs: ByteLogs,
+        source: ByteLog,
+        target: TopicPartition,
+        reading: asyncio.Semaphore,
     ) -> None:
         self.news = asyncio.Event()
         self.left_out = 0
@@ -134,28 +145,31 @@ class PartitionCopy:
         self._target = target
         self._name = directory_name(source.topic_partition)
         self._header = f"{HEADER}{broker.broker_id}"
+        self._reading = reading
         self._said = ""
+        self._retry_ms = FIRST_RETRY_MS
         self._read_bytes = READ_BYTES
 
     async def run(self) -> None:
         """Copy until the broker stops; what fails is tried again."""
-        retry_ms = FIRST_RETRY_MS
         while True:
             try:
                 partition = await self._lead()
                 place = await self._find(partition.log)
-                self._said, retry_ms = "", FIRST_RETRY_MS
                 await self._follow(partition, partition.leader_epoch, place)
             except (KafkaError, OSError) as error:
-                self._say(error, retry_ms)
-            await pause(self._broker.runtime.scheduler, retry_ms)
-            retry_ms = min(2 * retry_ms, LAST_RETRY_MS)
+                self._say(error)
+            await pause(self._broker.runtime.scheduler, self._retry_ms)
+            self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
-    def _say(self, error: Exception, retry_ms: int) -> None:
+    def _say(self, error: Exception) -> None:
         """Warn once of what keeps the copy waiting, unless it has only begun to wait."""
-        if str(error) != self._said and retry_ms == LAST_RETRY_MS:
+        if str(error) != self._said and self._retry_ms == LAST_RETRY_MS:
             self._said = str(error)
             logger.warning("the copy into %s waits: %s", self._target, error)
+
+    def _note_progress(self) -> None:
+        self._said, self._retry_ms = "", FIRST_RETRY_MS
 
     # The target
 
@@ -174,14 +188,16 @@ class PartitionCopy:
 
     async def _find(self, log: Log) -> CopyPlace:
         """Where copying continues: by the last header, else the checkpoint, else the beginning."""
-        starts = [max(each.base_offset, log.log_start_offset) for each in log.segments.items]
-        ends = [*starts[1:], log.log_end_offset]
-        for start, end in zip(reversed(starts), reversed(ends), strict=True):
-            place = await self._last_place(log, start, end)
+        end = log.log_end_offset
+        starts = [each.base_offset for each in log.segments.items]
+        spans = [(end - count, end) for count in LOOK_BACK]
+        spans += [*zip(starts, [*starts[1:], end], strict=True)][::-1]
+        for first, last in spans:
+            place = await self._last_place(log, max(first, log.log_start_offset), last)
             if place is not None:
                 return place
         begin = self._source.start
-        if log.log_end_offset:  # else it is a new one, whatever was copied into another
+        if end:  # else it is a new one, whatever was copied into another
             begin = self._logs.copied.get(self._source.topic_partition, begin)
         return CopyPlace(begin)
 
@@ -201,21 +217,32 @@ class PartitionCopy:
 
     async def _follow(self, partition: Partition, epoch: int, place: CopyPlace) -> None:
         """Copy all that is there, and then what comes, for as long as this broker leads."""
-        run = self._broker.runtime.background.run
+        self._read_bytes = READ_BYTES
         while True:
             self.news.clear()
             place = self._in_range(place)
             region = self._logs.read(self._source.topic_partition, place.id, self._read_bytes)
             if region is None:
+                self._note_progress()
                 await self.news.wait()
                 continue
-            steps = steps_of(region, place)
             self._read_bytes = await self._bytes_to_read(region)
-            while found := await run(partial(some_of, steps)):
-                await self._append(partition, epoch, found)
-                place = found[-1].place
-                if not place.inside:
-                    self._logs.copied[self._source.topic_partition] = place.id
+            async with self._reading:
+                place = await self._copy(partition, epoch, region, place)
+
+    async def _copy(
+        self, partition: Partition, epoch: int, region: FileRegion, place: CopyPlace
+    ) -> CopyPlace:
+        """Copy the messages of a region that begins at a place; returns the place behind them."""
+        steps = steps_of(region, place)
+        run = self._broker.runtime.background.run
+        while found := await run(partial(some_of, steps)):
+            await self._append(partition, epoch, found)
+            place = found[-1].place
+            self._note_progress()
+            if not place.inside:
+                self._logs.copied[self._source.topic_partition] = place.id
+        return place
 
     async def _bytes_to_read(self, region: FileRegion) -> int:
         """How many bytes the next read has: more where the first message has more.

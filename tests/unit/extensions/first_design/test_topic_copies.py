@@ -111,6 +111,15 @@ def test_compressed_sets_become_single_records():
         assert copied(broker, 4) == expected
 
 
+def test_message_that_is_larger_than_a_read_is_copied(monkeypatch):
+    """The next read is as large as it says."""
+    monkeypatch.setattr(topic_copies, "READ_BYTES", 100)
+    with InProcessBroker(**COPYING) as broker, RawClient(broker) as client:
+        texts = [b"a", b"x" * 1000, b"b", b"y" * 500, b"c"]
+        client.produce(*texts)
+        assert [value for value, _ in copied(broker, 5)] == texts
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_power_loss_at_any_time_leaves_no_message_out_and_copies_none_twice(seed, monkeypatch):
     """Both disks' files lose what was not synced; the copy says itself how far it has come."""
@@ -209,8 +218,9 @@ def test_what_cannot_be_copied_is_told_by_its_place_and_the_rest_is_copied(caplo
     assert "pages_0: the message before 16/2 has 999 bytes: today-0 refuses it" in caplog.text
 
 
-def test_copy_waits_where_today_has_no_such_partition(caplog):
+def test_copy_waits_where_today_has_no_such_partition(caplog, monkeypatch):
     """It says so once, and continues when there is one: nothing is left out."""
+    monkeypatch.setattr(topic_copies, "LAST_RETRY_MS", 80)
     with InProcessBroker(**COPYING) as broker, RawClient(broker) as client:
         broker.create_topic("today", partitions=1)
         client.produce(b"a", partition=1)
@@ -218,6 +228,26 @@ def test_copy_waits_where_today_has_no_such_partition(caplog):
         with ottla.Admin(broker.bootstrap_servers) as admin:
             admin.create_partitions({"today": 2})
         assert [value for value, _ in copied(broker, 1, 1)] == [b"a"]
+
+
+def test_copy_whose_appends_are_refused_says_so_and_copies_all_when_they_are_taken(
+    caplog, monkeypatch
+):
+    """As where a topic of today lacks replicas in sync."""
+    refused = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    append = topic_copies.PartitionCopy._appended
+
+    async def refuse(copy, batch):
+        return refused[0] if refused else await append(copy, batch)
+
+    monkeypatch.setattr(topic_copies.PartitionCopy, "_appended", refuse)
+    monkeypatch.setattr(topic_copies, "LAST_RETRY_MS", 80)
+    with InProcessBroker(**COPYING) as broker, RawClient(broker) as client:
+        client.produce(b"a", b"b")
+        wait_until(lambda: "the copy into today-0 waits" in caplog.text, "a word", LIMIT_S)
+        refused.clear()
+        assert [value for value, _ in copied(broker, 2)] == [b"a", b"b"]
+        assert caplog.text.count("waits") == 1
 
 
 def test_ids_that_retention_has_deleted_before_they_were_copied_are_told(caplog):
