@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla import Producer as ModernProducer
 from ottla.clients.legacy import (
     Consumer,
     Producer,
@@ -15,6 +16,8 @@ from ottla.clients.legacy import (
     StringEncoder,
     Whitelist,
 )
+from ottla.mirror.mirror_maker import MirrorMaker, open_source
+from ottla.runtime import SystemClock
 from ottla.testing import InProcessBroker, wait_until
 
 LIMIT_S = 60
@@ -124,3 +127,20 @@ def test_connector_whose_offsets_were_deleted_goes_on_at_the_smallest(znodes):
         finally:
             reader.close()
     assert "begin" not in {text for text, _ in reader.seen}
+
+
+def test_mirror_reads_from_brokers_of_the_first_design(brokers, znodes):
+    """By the consumer's file, as from any old cluster; each message is in the target once."""
+    connect = f"{znodes.connect}/first_design"
+    send(connect, texts := [f"mirrored-{number}" for number in range(20)], "mirrored")
+    settings = {"zk.connect": connect, "groupid": "mirror", "broker.version": "0.7"}
+    with InProcessBroker() as centre, ModernProducer(centre.bootstrap_servers) as target:
+        source = open_source(settings, Whitelist("mirrored"), 0)
+        with MirrorMaker([source], target, SystemClock()) as maker:
+            thread = threading.Thread(target=maker.run)
+            thread.start()
+            copied = centre.wait_for_records("mirrored", 20)
+            maker.stop()
+            thread.join(LIMIT_S)
+
+    assert sorted(each.value.decode() for each in copied) == sorted(texts)
