@@ -289,7 +289,7 @@ def in_requests(sets: Sequence[ToAppend]) -> Iterator[list[ToAppend]]:
 
 
 class PositionalMessageAndOffset(MessageAndOffset):
-    """A message, its id, and the id after it, where reading goes on.
+    """A message, its id, and the id after it, where reading continues.
 
     Of the messages in a compressed set only the last one leads behind the set: who stops in the
     middle of it reads all of it again.

@@ -121,7 +121,7 @@ class ByteLogs:
             log_dir.fail(error)
 
     def close(self) -> None:
-        """Let files and directory go, whatever they hold."""
+        """Close the files, and release the directory; nothing is written."""
         self._cancel_timers()
         for log in self.logs.values():
             log.close()

@@ -197,7 +197,7 @@ class PartitionCopy:
             if place is not None:
                 return place
         begin = self._source.start
-        if end:  # else it is a new one, whatever was copied into another
+        if end:  # else it is a new one: what was copied went into another
             begin = self._logs.copied.get(self._source.topic_partition, begin)
         return CopyPlace(begin)
 
