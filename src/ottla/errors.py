@@ -220,7 +220,7 @@ BY_CODE: Final[Mapping[int, ErrorCode]] = {int(error): error for error in ErrorC
 
 
 class KafkaError(Exception):
-    """A request failed with `error`; the text says what was asked and why it was refused."""
+    """A request failed with `error`; the text names the request and the reason."""
 
     def __init__(self, error: ErrorCode, message: str = "") -> None:
         super().__init__(f"{error.name}: {message or error.sentence}")
@@ -277,7 +277,7 @@ class ConfigError(KafkaError):
 
 
 class UnusableConnectionError(KafkaError):
-    """What listens at an address is not what the settings say: a retry would not help."""
+    """The server at an address is not of the kind in the settings: a retry would not help."""
 
     def __init__(self, message: str, error: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> None:
         super().__init__(error, message)

@@ -72,7 +72,7 @@ def encode_uuid(value: UUID) -> str:
 
 
 def decode_uuid(text: str) -> UUID:
-    """The UUID in what `encode_uuid` gave; ValueError for other text."""
+    """The UUID in a text of `encode_uuid`; ValueError for other text."""
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
@@ -110,7 +110,7 @@ class TxnProducer(NamedTuple):
 
 
 def by_topic(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """What belongs to each topic, in order: of partitions, which are pairs, their numbers."""
+    """The parts of each topic, in order: of partitions, which are pairs, their numbers."""
     topics: dict[K, list[V]] = {}
     for topic, value in pairs:
         topics.setdefault(topic, []).append(value)
@@ -198,7 +198,7 @@ class BrokerEndPoints(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """Who leads a partition, in which epoch, and which replicas are in sync with it.
+    """The leader of a partition, its epoch, and the replicas that are in sync with it.
 
     `version` is the version of the partition's state znode that these values were read from.
     """
@@ -210,7 +210,7 @@ class LeaderAndIsr(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What the controller tells a broker about one partition (LeaderAndIsr, UpdateMetadata).
+    """The state of one partition in the controller's orders (LeaderAndIsr, UpdateMetadata).
 
     `adding_replicas` and `removing_replicas` are those of a reassignment under way (KIP-455).
     """
@@ -255,7 +255,7 @@ class StopReplicaPartition(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """What a broker tells its clients; partitions that are not named stay.
+    """The news of an UpdateMetadata for a broker's clients; partitions that are not named stay.
 
     `brokers` are all that live. With `is_full` topics that are not named are forgotten.
     """
@@ -270,7 +270,7 @@ _NONE_GIVEN: Final[Any] = object()
 
 
 class ValueField(NamedTuple):
-    """What is known of a field of a Value; one that is not given starts as the default."""
+    """The declaration of a field of a Value; one that is not given starts as the default."""
 
     default: Any = _NONE_GIVEN
     default_factory: Callable[[], Any] | None = None

@@ -25,7 +25,7 @@ LOG: Final = "log"
 
 
 class AuthorizerConfig(ConfigTable, group=True):
-    """The authorizer of a broker, and what names its clients."""
+    """The authorizer of a broker, and the builder of its clients' names."""
 
     principal_builder_class: str | None = config_key(
         default=None,

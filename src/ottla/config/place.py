@@ -53,7 +53,7 @@ def class_named(setting: str, word: str, group: str, base: type[Kind]) -> type[K
     """The class that a setting names; nothing but its module is run.
 
     The word is an entry point of the group, `package.module:Class`, or a file and the class in it,
-    `names.py:Class`. What is not a `base` is not called to see what it is: it might end the broker.
+    `names.py:Class`. A class that is no `base` is not called: it might end the broker.
 
     Raises:
         ConfigError: there is no such class.

@@ -1,1 +1,1 @@
-"""The controller: which topics there are, who leads their partitions, and who is told about it."""
+"""The controller: which topics there are, their leaders, and the orders to brokers."""

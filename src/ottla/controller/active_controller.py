@@ -34,7 +34,7 @@ Kind = TypeVar("Kind", bound=ActiveFeature)
 class ActiveController:
     """The controller of one epoch: its context, its watches, and the parts that act on them.
 
-    Invariant: the context holds what the registry holds, and every broker was sent it, or will
+    Invariant: the context is equal to the registry, and every broker was sent it, or will
     be at the end of the event. After `end` it writes nothing and sends nothing.
     """
 
@@ -127,7 +127,7 @@ class ActiveController:
             self.core.orders.remove_broker(broker_id)
 
     async def after_event(self) -> None:
-        """Send what the event has decided, and adjust watches and timers to what it has changed.
+        """Send the decisions of the event, and adjust watches and timers to its changes.
 
         The event ends when the own broker has carried it out.
         """
@@ -165,7 +165,7 @@ class ActiveController:
             self._watches.append(registry.watch_data(path, callback))
 
     def watch_brokers(self) -> None:
-        """Follow what each broker's node says."""
+        """Follow the node of each broker."""
         self.brokers.watch(partial(self.enqueue_once, paths.BROKER_IDS, self.brokers.refresh))
 
     def watch_balance(self) -> None:

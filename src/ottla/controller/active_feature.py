@@ -1,4 +1,4 @@
-"""What attaches to the active controller, such as the reassignment of partitions."""
+"""The contract of features that attach to the active controller, as reassignments do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ActiveFeature:
     """A feature of the active controller, in one epoch; every hook does nothing by default.
 
     A hook is a part of an event: it reads the context, writes the registry, then changes the
-    context. What it adds to the batch is sent at the end of the event.
+    context. Its additions to the batch are sent at the end of the event.
     """
 
     def __init__(self, core: ControllerCore) -> None:
@@ -20,11 +20,11 @@ class ActiveFeature:
         self.context = core.context
 
     def nodes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """The nodes by which tools ask for something, and what reads each when it has changed."""
+        """The nodes by which tools make requests, and the reader of each."""
         return {}
 
     async def load(self) -> None:
-        """Continue what a predecessor has begun: all is known, and leaders are elected."""
+        """Continue a predecessor's work: all is known, and leaders are elected."""
 
     async def on_replicas_online(self, partitions: Iterable[TopicPartition]) -> None:
         """Brokers have come that have replicas of these partitions."""

@@ -78,7 +78,7 @@ async def generate_broker_id(registry: Registry, config: BrokerConfig) -> int:
 
 
 def broker_node(end_points: Sequence[EndPoint], now_ms: int, rack: str | None = None) -> bytes:
-    """What a broker's node says; `end_points` have real hosts and ports."""
+    """The content of a broker's node; `end_points` have real hosts and ports."""
     plain = next((end for end in end_points if end.security_protocol == PLAINTEXT), None)
     node = BrokerNode(
         endpoints=tuple(map(str, end_points)),

@@ -1,4 +1,4 @@
-"""What one event of the controller sends to brokers: at most one request of each kind to each."""
+"""The requests of one event of the controller: at most one of each kind to each broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 
 
 class BrokerRequestBatch:
-    """Collects partitions by broker; `send` sends what the context says about them.
+    """Collects partitions by broker; `send` sends their state in the context.
 
     A partition that is added twice is sent once, with its final state. `is_over` is set when the
     controller has resigned: nothing is sent from then on.
@@ -96,7 +96,7 @@ class BrokerRequestBatch:
             self._tells_all = False
 
     def send_leader_and_isr(self) -> None:
-        """Have replicas begin before the event ends; clients are told of them at its end."""
+        """Have replicas begin before the event ends; clients learn of them at its end."""
         if not self.is_over:
             self._send_leader_and_isr()
 

@@ -1,8 +1,7 @@
 """The controller of the cluster. Each broker has one: one is elected, the others wait.
 
 Every operation is an event of one queue: it reads the context, writes the registry, then changes
-the context, and at its end informs the brokers. What is acknowledged to a client is in the
-registry.
+the context, and at its end informs the brokers. A change that a client hears of is in the registry.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Controller:
 
     @property
     def context(self) -> ControllerContext:
-        """What the controller knows; empty where this broker is not the controller."""
+        """The controller's knowledge; empty where this broker is not the controller."""
         return self._nothing if self._active is None else self._active.context
 
     async def startup(self) -> None:
@@ -133,7 +132,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, CreatedTopic | KafkaError]:
-        """Create each topic that can be; by name, what it became or why it did not."""
+        """Create each topic that can be; returns, by name, the topic or the error."""
         return await self.do(
             "create topics",
             lambda active: active.topics.create_topics(
@@ -202,7 +201,7 @@ class Controller:
         await self.do("wait", _nothing)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leaders away from a broker that is about to stop; returns what it still leads."""
+        """Move leaders away from a broker that is about to stop; returns those that remain."""
         return await self.do(
             "controlled shutdown", lambda active: active.brokers.shut_down(broker_id, broker_epoch)
         )
@@ -273,7 +272,7 @@ class Controller:
                 self._give_up(active)
             raise
         finally:
-            if active is not self._active:  # it has resigned meanwhile: end what began since
+            if active is not self._active:  # it has resigned meanwhile: end the work begun since
                 active.end()
         if active is self._active:
             await active.after_event()
@@ -339,7 +338,7 @@ class Controller:
     def _give_up(self, active: ActiveController) -> None:
         """An event failed half way: resign, so that the next controller starts from the registry.
 
-        At once: queued events must not build on what may not have been written.
+        At once: queued events must not build on writes that may have failed.
         """
         if active is self._active:
             self._step_down()

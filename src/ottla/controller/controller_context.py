@@ -1,4 +1,4 @@
-"""What the controller knows: the live brokers, every topic, and who leads what."""
+"""The controller's knowledge: the live brokers, every topic, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TopicContext(Value):
 
 
 class ControllerContext:
-    """Topics and brokers in memory, as the registry has them, and what state each is in."""
+    """Topics and brokers in memory, as the registry has them, and the state of each."""
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch
@@ -199,7 +199,7 @@ class ControllerContext:
         )
 
     def reachable_replicas(self, topic_partition: TopicPartition) -> list[int]:
-        """The brokers that must be told who leads, including those that are shutting down."""
+        """The brokers that must learn of leaders, including those that are shutting down."""
         return [
             broker_id
             for broker_id in self.assignment(topic_partition).replicas
@@ -234,7 +234,7 @@ class ControllerContext:
     def partition_state(
         self, topic_partition: TopicPartition, is_new: bool = False
     ) -> PartitionState | None:
-        """What brokers are told of the partition; None while it has no state."""
+        """The partition's state for brokers; None while it has none."""
         topic = self.topics.get(topic_partition.topic)
         state = None if topic is None else topic.states.get(topic_partition.partition)
         if topic is None or state is None:

@@ -1,4 +1,4 @@
-"""What the parts of an active controller share: one epoch's context, writes and state machines."""
+"""The core of an active controller: one epoch's context, writes and state machines."""
 
 from __future__ import annotations
 

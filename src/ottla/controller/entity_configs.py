@@ -134,7 +134,7 @@ class EntityConfigs:
         entity: ClientEntity,
         change: Callable[[dict[str, str]], Mapping[str, str]],
     ) -> None:
-        """Write what `change` makes of the values, which it gets again if another has written.
+        """Write the values as `change` returns them; it gets them again if another has written.
 
         Quotas and credentials share a node: a change keeps the keys that it does not know.
         """

@@ -58,7 +58,7 @@ class FencedRegistry:
             return None
 
     async def write(self, *operations: Operation) -> list[Stat | None]:
-        """Do all of it or nothing; returns the stats of what was set, as `Registry.multi` does."""
+        """Do all of it or nothing; returns the stats of set nodes, as `Registry.multi` does."""
         try:
             _, *stats = await self.registry.multi((self._fence, *operations))
         except RegistryFailedError:

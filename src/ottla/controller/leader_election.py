@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Candidates(NamedTuple):
-    """What an election looks at.
+    """The facts of an election.
 
     `live` are the brokers whose replica of the partition can be used; `leaving` are those of them
     that are shutting down. `targets` are the replicas after a reassignment.

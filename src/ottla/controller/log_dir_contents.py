@@ -1,7 +1,9 @@
-"""What log directories have that the registry has to know: partitions, and the ids of producers.
+"""The contents of log directories that the registry has to know: partitions, and the ids of
+producers.
 
 A broker does not start on partitions that its registry does not know, as they may be another
-broker's, or of a cluster that keeps its topics elsewhere; it may adopt them, where it is told to.
+broker's, or of a cluster that keeps its topics elsewhere; it may adopt them, where a setting says
+so.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ Found = dict[str, dict[int, UUID]]
 def check_without_registry(disk: Disk, config: BrokerConfig) -> None:
     """ConfigError if a start without a registry finds partitions, unless they are adopted.
 
-    Nothing has been written yet: what Apache Kafka left there is unchanged.
+    Nothing has been written yet: Apache Kafka's files are unchanged.
     """
     first = config.log_dirs[0].rstrip("/")
     if config.zookeeper_connect is not None or disk.is_dir(f"{first}/{REGISTRY_DIRECTORY}"):
@@ -54,7 +56,7 @@ async def check_with_registry(disk: Disk, config: BrokerConfig, registry: Regist
     Raises:
         ConfigError: there are some, and they are not adopted.
     """
-    # With ZooKeeper the topics are in ZooKeeper, and so is what is being deleted.
+    # With ZooKeeper the topics are in ZooKeeper, and so are those that are being deleted.
     if config.zookeeper_connect is not None or await TopicReader(registry).names():
         return {}
     found = find_partitions(disk, config.log_dirs)

@@ -66,5 +66,5 @@ class OrdersToBrokers(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until the controller's own broker has carried out what it was sent."""
+        """Wait until the controller's own broker has carried out its orders."""
         ...

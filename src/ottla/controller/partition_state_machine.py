@@ -96,7 +96,7 @@ class PartitionStateMachine:
         )
 
     async def _start(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Write first states, where a replica lives; the replicas are told that they are new."""
+        """Write first states, where a replica lives; the replicas learn that they are new."""
         context = self.context
         wanted = {}
         for partition in partitions:
@@ -156,7 +156,7 @@ class PartitionStateMachine:
         self.batch.add_leader_and_isr(self.context.reachable_replicas(partition), partition, is_new)
 
     async def _unclean_allowed(self, topic: str) -> bool:
-        """What the topic's overrides or else the broker's settings say.
+        """The value of the topic's overrides, or else of the broker's settings.
 
         Overrides that cannot be read may forbid it: better no leader than records lost.
         """

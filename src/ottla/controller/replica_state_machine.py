@@ -44,7 +44,7 @@ class ReplicaStateMachine:
                 self.batch.add_leader_and_isr((replica.broker_id,), replica.topic_partition, True)
 
     def bring_online(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Their brokers live: they are told who leads, unless they have just been told."""
+        """Their brokers live: they get the leader, unless they have just got it."""
         statuses, context = self.context.replica_statuses, self.context
         before = {replica: statuses.get(replica) for replica in replicas}
         for replica in self._move(before, ReplicaStatus.ONLINE):

@@ -20,7 +20,7 @@ Change = Callable[[TopicPartition, LeaderAndIsr], LeaderAndIsr | None]
 
 
 class StoredStates:
-    """Invariant: the context has what the registry has, with the version that it has there."""
+    """Invariant: the context has the registry's states, with their versions."""
 
     def __init__(self, context: ControllerContext, store: TopicStore) -> None:
         self.context = context
@@ -61,7 +61,7 @@ class StoredStates:
         return done
 
     async def read_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take what the registry has; ControllerMovedError if a successor wrote it."""
+        """Take the state of the registry; ControllerMovedError if a successor wrote it."""
         for partition, stored in (await self.store.read_states(partitions)).items():
             if stored.controller_epoch > self.context.epoch:
                 raise ControllerMovedError(self.context.epoch)

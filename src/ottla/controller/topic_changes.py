@@ -63,8 +63,8 @@ class TopicChanges:
     async def load(self) -> list[TopicPartition]:
         """Load every topic and state; returns the partitions whose leaders are new processes.
 
-        Their states are older than the registration of the leading broker, which was not told that
-        it leads. The next epoch tells readers that the end of the log may have moved.
+        Their states are older than the registration of the leading broker, which did not learn that
+        it leads. By the next epoch readers see that the end of the log may have moved.
         """
         core, context = self.core, self.context
         await self._read(await core.store.names())
@@ -103,7 +103,7 @@ class TopicChanges:
     async def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are new to the controller: give them leaders, and begin.
 
-        Replicas of a large topic begin part by part; clients are told of it when all have.
+        Replicas of a large topic begin part by part; clients learn of it when all have.
         """
         core = self.core
         known = list(partitions)
@@ -381,7 +381,7 @@ async def _each(
         try:
             results[name] = await operation(item)
         except RegistryFailedError:
-            raise  # what was done and what was not has to be read again
+            raise  # the changes that were made have to be read again
         except KafkaError as error:
             if error.error is ErrorCode.NOT_CONTROLLER:
                 raise

@@ -63,7 +63,7 @@ class TopicDeletion:
                 self._wake(topic)
 
     async def release(self, topics: Iterable[str]) -> None:
-        """Continue with these: what they waited for has happened, or a client asks again."""
+        """Continue with these: their event has happened, or a client asks again."""
         known = [topic for topic in topics if topic in self.context.topics_to_delete]
         if known:
             for topic in known:

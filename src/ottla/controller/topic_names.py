@@ -9,7 +9,7 @@ from ottla.structs import INTERNAL_TOPICS
 
 
 def refuse_internal(name: str, verb: str) -> None:
-    """INVALID_TOPIC_EXCEPTION for what a client may not do to an internal topic."""
+    """INVALID_TOPIC_EXCEPTION for an act on an internal topic that no client may do."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal and cannot be {verb} by clients"

@@ -42,7 +42,7 @@ class CoordinatorLog(Protocol):
         ...
 
     def is_committed(self, partition: int, offset: int) -> bool:
-        """Whether all in-sync replicas have what this leader's log has at the offset."""
+        """Whether all in-sync replicas have this leader's record at the offset."""
         ...
 
     def end_offset(self, partition: int) -> int:

@@ -26,7 +26,7 @@ LAST_RELOAD_MS: Final = 30_000
 class StepwiseLoader(ABC):
     """Reads a partition in steps, each with so few records that the broker stays responsive.
 
-    A batch that cannot be read is reported and left out: what else lives in the partition must not
+    A batch that cannot be read is reported and left out: the other state in the partition must not
     suffer from it.
     """
 
@@ -73,9 +73,9 @@ DONE: Final = object()
 class CoordinatorPartitions(Generic[LoaderT]):
     """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
 
-    A new leader reads when all in-sync replicas have what its log had when it began to lead. Before
-    that another one may be elected that lacks the end, where a decision may be that this one had
-    acted on: a commit with markers, and no longer in the log.
+    A new leader reads when all in-sync replicas have its log up to the end it had at its election.
+    Before that another one may be elected that lacks the end, where a decision may be that this one
+    had acted on: a commit with markers, and no longer in the log.
 
     A partition that cannot be read is tried again, from its start, for as long as this broker leads
     it: nobody else would. If a partition is unloaded while it is being loaded, that load never

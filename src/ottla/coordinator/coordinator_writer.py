@@ -31,7 +31,7 @@ class CoordinatorWriter:
         on_settled: Callable[[int], object],
         on_answer: Callable[[ErrorCode], object],
     ) -> None:
-        """`on_answer` is called once, with what to tell the client.
+        """`on_answer` is called once, with the answer for the client.
 
         `on_settled` is called before that if possible: with the offset of the batch, or with
         NO_OFFSET if the log does not have it. It is not called if the partition is given up first.

@@ -83,7 +83,7 @@ def read_batch(file: File, position: int, header: RecordBatch) -> RecordBatch:
 def _old_message(file: File, position: int, end: int, chunk: bytes, index: int) -> RecordBatch:
     """The message of an older format at a position; at least its header is in `chunk`.
 
-    It is read as a whole: it is small, and its header does not say what it holds.
+    It is read as a whole: it is small, and its header does not describe its records.
     """
     size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk, index)[0])
     if index + size <= len(chunk):

@@ -14,7 +14,7 @@ class FsyncError(Exception):
 
 
 class FlushJob(Value):
-    """What must be forced to disk, as values for a background thread.
+    """The files to force to disk, as values for a background thread.
 
     The call raises FsyncError if that failed, OSError if it could not be tried.
     """
@@ -62,7 +62,7 @@ def _fsync_dir(disk: Disk, directory: str) -> None:
 
 
 def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
-    """What was deleted while the job waited needs no flush: its file is closed or not there."""
+    """A file that was deleted while the job waited needs no flush: it is closed or not there."""
     try:
         action(*arguments)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Appends what a follower has fetched: batches that a leader has given offsets and epochs.
+"""The append of a follower: batches that a leader has given offsets and epochs.
 
 They are written as they came, as many in one call as fit into the segment. Their headers then
 update the indexes, leader epochs, producers and aborted transactions.
@@ -46,7 +46,7 @@ def append_as_follower(log: Log, records: Buffer, leader_epoch: int, now_ms: int
 
 
 def checked_batches(log: Log, records: Buffer, leader_epoch: int) -> list[RecordBatch]:
-    """The whole batches of `records`; what is cut off at their end is left out (KIP-74)."""
+    """The whole batches of `records`; a part of one at their end is left out (KIP-74)."""
     found: list[RecordBatch] = []
     end_offset = log.log_end_offset
     epoch = log.leader_epoch_cache.latest_epoch

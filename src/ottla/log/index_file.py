@@ -1,4 +1,4 @@
-"""What the offset index and the time index share: fixed-size entries that only grow at the end.
+"""The base of the offset index and the time index: fixed-size entries that only grow at the end.
 
 The entries are kept in memory as they lie in the file and are written out when the segment is
 closed, flushed or checkpointed, not one by one: after a crash the indexes of every segment that was
@@ -19,7 +19,7 @@ class CorruptIndexError(Exception):
 
 
 class IndexFile:
-    """Entries of one index. Invariant: `_entries[:_written]` is what the file holds."""
+    """Entries of one index. Invariant: `_entries[:_written]` is the content of the file."""
 
     __slots__ = (
         "_count",
@@ -89,7 +89,7 @@ class IndexFile:
         return self.ENTRY.unpack_from(self.raw_entries(), index * self.ENTRY.size)
 
     def write_out(self) -> None:
-        """Bring the file up to what is in memory."""
+        """Write the entries that only memory has."""
         if self._entries is not None and len(self._entries) > self._written:
             self._write_from(self._written)
 
@@ -104,7 +104,7 @@ class IndexFile:
             self._write_from(size)
 
     def release(self) -> None:
-        """Free the memory; what is not in the file yet stays."""
+        """Free the memory; entries that are not in the file yet stay."""
         if self._entries is not None and len(self._entries) == self._written:
             self._entries = None
 

@@ -104,7 +104,7 @@ class LeaderEpochCache:
             self._set([])
 
     def contents(self) -> bytes:
-        """What the file holds once it is up to date."""
+        """The content of an up-to-date file."""
         return format_lines(f"{epoch} {offset}" for epoch, offset in self.entries)
 
     def _set(self, entries: list[EpochEntry]) -> None:

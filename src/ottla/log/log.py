@@ -199,7 +199,7 @@ class Log(ReadableLog):
         self._flusher.flush_if_due()
 
     def write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        """Cut off what a failed write left behind; if that fails, take the directory offline."""
+        """Cut off the remains of a failed write; if that fails, take the directory offline."""
         try:
             segment.file.truncate(segment.size)
         except OSError as second_error:
@@ -311,7 +311,7 @@ FLUSH_RETRY_MS: Final = 1_000
 
 
 class LogFlusher:
-    """Flushes one log, one job at a time; what is asked for meanwhile goes into the next one.
+    """Flushes one log, one job at a time; requests of the meantime go into the next one.
 
     `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
     fsync has succeeded and not before. An fsync that fails takes the log directory offline.
@@ -387,14 +387,14 @@ class LogFlusher:
         return self.recovery_point <= offset < self.wanted
 
     def truncate(self, offset: int) -> None:
-        """The log was cut: what is written in its place has not been flushed."""
+        """The log was cut: bytes in the place of the cut part have not been flushed."""
         self._generation += 1
         self.wanted = min(self.wanted, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.closed_point = min(self.closed_point, offset)
 
     def relocate(self, offset: int) -> None:
-        """The log has other files now, and what they hold before an offset is on disk."""
+        """The log has other files now, and their bytes before an offset are on disk."""
         self._generation += 1
         self.recovery_point = min(self.recovery_point, offset)
         self.closed_point = min(self.closed_point, offset)
@@ -475,7 +475,8 @@ class LogFlusher:
     def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
         """Count nothing of the job as on disk; a full disk may have room at the next flush.
 
-        That comes by itself: who waits for this one need not append anything before it is done.
+        That comes by itself: those that wait for this one need not append anything before it is
+        done.
         """
         log = self._log
         if isinstance(error, OSError):
@@ -606,7 +607,7 @@ class LogRoller:
         return segment
 
     def _undo(self, segment: LogSegment) -> None:
-        """Remove the new segment: after a restart it would hide what the old one gets next."""
+        """Remove the new segment: after a restart it would hide the next batches of the old one."""
         try:
             segment.remove()
         except OSError as error:

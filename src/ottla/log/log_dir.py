@@ -182,7 +182,7 @@ def parent_of(path: str) -> str:
 
 
 def read_owner(disk: Disk, path: str) -> MetaProperties | None:
-    """What a meta.properties says; None where there is none, ConfigError if it does not say."""
+    """The owner in a meta.properties; None without the file, ConfigError if it names none."""
     if not disk.exists(path):
         return None
     text = disk.read_bytes(path).decode("utf-8", "replace")

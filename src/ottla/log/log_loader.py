@@ -58,7 +58,7 @@ class LoadingProgress:
         )
 
     def end(self) -> None:
-        """End the reports; say what loading took if there was anything to load."""
+        """End the reports; log how long loading took if there was anything to load."""
         self._timer.cancel()
         if self._sources:
             logger.info(
@@ -83,7 +83,7 @@ Loaded = tuple[LogSource, LoadedLog | KafkaError]
 
 
 class DirContents(Value):
-    """What was found in a log directory.
+    """The content of a log directory.
 
     `unusable` are logs that cannot be read, `futures` the copies of replicas that were moving in
     (by their paths), `deleted` the paths that a deletion has left behind.

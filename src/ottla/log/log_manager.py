@@ -81,7 +81,7 @@ class LogAttachment:
         """The log is where it stays."""
 
     async def shutdown(self) -> None:
-        """End what is under way, before the logs are closed."""
+        """End the work under way, before the logs are closed."""
 
 
 class Checkpoints:
@@ -158,7 +158,7 @@ class Checkpoints:
                 raise error
 
     def give_up(self) -> None:
-        """Take the directories offline whose checkpoints are older than what they speak of."""
+        """Take the directories offline whose checkpoints are older than their logs."""
         for log_dir, error in list(self._unwritten.values()):
             log_dir.fail(error)
 
@@ -356,7 +356,7 @@ class LogManager:
         return log
 
     def _put_leftovers_away(self, topic_partition: TopicPartition) -> None:
-        """Keep what is in the place of a new log, and belongs to none, under another name.
+        """Keep files in the place of a new log, which belong to none, under another name.
 
         It is of an older topic of that name, or of a move or deletion that has not ended.
         """
@@ -388,7 +388,7 @@ class LogManager:
     def _undo_creation(
         self, log_dir: LogDir, topic_partition: TopicPartition, error: OSError
     ) -> KafkaError:
-        """Rename what was made of a log: that needs no file, where too many are open."""
+        """Rename the files that were made of a log: that needs no file, where too many are open."""
         path = log_dir.file(str(topic_partition))
         try:
             if log_dir.disk.is_dir(path):
@@ -473,7 +473,7 @@ class LogManager:
         self.runtime.scheduler.spawn(self._proceed_all(waiting), "deletions are noted")
 
     async def _proceed_all(self, waiting: list[Callable[[], object]]) -> None:
-        """A full disk gets a little time: what was deleted may make room."""
+        """A full disk gets a little time: deleted files may make room."""
         await self.checkpoints.written()
         for _ in range(CHECKPOINT_RETRIES):
             if self.checkpoints.are_on_disk:

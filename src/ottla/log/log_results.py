@@ -1,4 +1,4 @@
-"""What a log answers: where a batch was appended, and what was read."""
+"""The answers of a log: where a batch was appended, and the bytes of a read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogAppendInfo(Value):
 
 
 class FetchDataInfo(Value):
-    """What was read: a region of a segment file with whole batches, or nothing.
+    """The result of a read: a region of a segment file with whole batches, or nothing.
 
     `is_cut`: more can be read behind it, which the reader's limit or the segment's end left out.
     """
@@ -44,7 +44,7 @@ def info_of_duplicate(
     is_append_time: bool,
     awaits_flush: bool,
 ) -> LogAppendInfo:
-    """The answer for a batch that was sent again: what its first copy was answered."""
+    """The answer for a batch that was sent again: the answer to its first copy."""
     return LogAppendInfo(
         first.first_offset,
         first.last_offset,

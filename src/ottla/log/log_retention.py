@@ -1,7 +1,7 @@
 """Which of the oldest segments of a log may be deleted: too old, too much, or before its start.
 
 Segments go from the oldest on and only as long as all of their records are below the high
-watermark; what follows the last one that goes is the log's new start.
+watermark; the segment behind the last one that goes is the log's new start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Predicate = Callable[[LogSegment, int], bool]
 
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
-    """Delete what retention does not keep, rule by rule, and say how many segments that were."""
+    """Delete segments that retention does not keep, rule by rule; returns how many."""
     count = 0
     while log.is_available:
         try:
@@ -47,7 +47,7 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
 
 
 def breached(log: Log, now_ms: int) -> tuple[list[LogSegment], str]:
-    """The segments to delete now by the first rule that has any, and what that rule is."""
+    """The segments to delete now by the first rule that has any, and that rule."""
     config = log.config
     rules: list[tuple[Predicate, str]] = [
         (lambda _, end: end <= log.log_start_offset, f"before log start {log.log_start_offset}")

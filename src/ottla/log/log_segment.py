@@ -40,7 +40,7 @@ HEADERS_IN_A_SLICE: Final = 1000
 
 
 class TimedOffset(NamedTuple):
-    """What a search by time finds."""
+    """The result of a search by time."""
 
     timestamp_ms: int
     offset: int
@@ -53,7 +53,7 @@ def is_later(found: Sequence[int], best: TimedOffset | None) -> bool:
 
 
 def check_indexes(segment: LogSegment) -> None:
-    """Look at what can be seen without reading the whole segment: the ends of both indexes."""
+    """Check the ends of both indexes, which needs no read of the whole segment."""
     _check_offset_index(segment)
     _check_time_index(segment)
 
@@ -313,7 +313,7 @@ class LogSegment:
                     batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
                 )
         finally:
-            if self.size != end:  # the log itself is damaged: only what lies before that is known
+            if self.size != end:  # the log itself is damaged: only the part before that is known
                 self.recent.truncate(0)
                 self.size = end
 
@@ -534,7 +534,7 @@ class LogSegment:
         return [path for path in paths if self._disk.exists(path)]
 
     def release_indexes(self) -> None:
-        """Free the memory of what can be read again; not for the active segment."""
+        """Free the memory of entries that can be read again; not for the active segment."""
         self.recent.truncate(0)
         self.offset_index.release()
         self.time_index.release()

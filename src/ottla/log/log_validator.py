@@ -1,11 +1,11 @@
-"""What a leader checks before a produced batch goes into its log.
+"""The checks of a leader before a produced batch goes into its log.
 
-All records of a client's batch are checked, unpacked if need be: count, offsets, sizes, and what
-the topic asks for, which is keys, bounds of the timestamps, or another codec. Message sets of old
+All records of a client's batch are checked, unpacked if need be: count, offsets, sizes, and the
+topic's rules, which are keys, bounds of the timestamps, or another codec. Message sets of old
 producers become batches. A coordinator of this broker is trusted: its records are not read.
 
-Rule: what would hold the loop for long is not done on the loop. `validate` raises LargeBatchError
-instead, and `LargeBatches` does the same checks on a background worker.
+Rule: work that would hold the loop for long is not done on the loop. `validate` raises
+LargeBatchError instead, and `LargeBatches` does the same checks on a background worker.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 PRODUCER: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
 
-# What is checked on the loop: a few milliseconds' work at most. A batch is large beyond one
+# The limits of a check on the loop: a few milliseconds' work at most. A batch is large beyond one
 # of these: its size, its unpacked size (which is less where it is stored in another codec), the
 # count of its records (librdkafka puts at most 10,000 into a batch), the size of a message set.
 INLINE_BYTES: Final = 1024 * 1024
@@ -93,7 +93,7 @@ class LargeBatchError(Exception):
 
 
 class Waiting(NamedTuple):
-    """A large batch, and what is called on the loop with what came of it."""
+    """A large batch, and the call on the loop that gets its outcome."""
 
     batch: LargeBatchError
     on_done: Callable[[Validated], object]
@@ -252,7 +252,7 @@ class LogValidator:
 
 
 def _stored_codec(compression_type: str) -> CompressionType | None:
-    """The codec that a topic stores with; None where it keeps what the producer chose."""
+    """The codec that a topic stores with; None where it keeps the producer's choice."""
     if compression_type == PRODUCER:
         return None
     if compression_type == UNCOMPRESSED:
@@ -334,7 +334,7 @@ class LargeBatches:
 
 
 def without_frames(error: E) -> E:
-    """The error without the frames that it came through, and without what they hold.
+    """The error without the frames that it came through, and without their objects.
 
     The traceback of an error that waits keeps everything that was read and unpacked on the way.
     """

@@ -17,7 +17,7 @@ CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint file that does not say what it should; the text names file and line."""
+    """A checkpoint file with wrong lines; the text names file and line."""
 
 
 def format_lines(entries: Iterable[str]) -> bytes:

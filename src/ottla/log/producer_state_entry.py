@@ -33,7 +33,7 @@ class BatchMetadata(NamedTuple):
 
     @classmethod
     def of(cls, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> BatchMetadata:
-        """What is remembered of a batch that was appended at an offset."""
+        """The memory of a batch that was appended at an offset."""
         delta = batch.last_offset_delta
         return cls(batch.last_sequence, base_offset + delta, delta, max_timestamp_ms)
 

@@ -1,4 +1,4 @@
-"""The producers of one partition: what makes an idempotent producer's retry harmless (KIP-98).
+"""The producers of one partition: they make an idempotent producer's retry harmless (KIP-98).
 
 For every producer id the last five batches are remembered. A batch that repeats one of them is
 answered as the first one was; a batch that does not follow the last one is refused. The state is
@@ -18,8 +18,8 @@ has refused batches a short while ago, because it was not the leader yet, had to
 replicas or could not have a transaction confirmed, the missing batches may be among those, while
 later ones of the same pipeline arrive. Until the producer has written again, they are refused with
 NOT_LEADER_OR_FOLLOWER, so that all are sent again in order. (librdkafka raises its epoch after a
-gap, and then sends again everything that is not acknowledged, in all partitions; what was appended
-under the old epoch would be there twice. In a transaction it aborts.)
+gap, and then sends again everything that is not acknowledged, in all partitions; batches of the old
+epoch would be there twice. In a transaction it aborts.)
 
 A transactional batch of a client opens a transaction only where the coordinator has confirmed that
 the partition belongs to one (KIP-890): a batch that comes late, after its transaction has ended,
@@ -71,8 +71,8 @@ class OvertakingBatchError(InvalidMetadataError):
 class ProducerStateManager:
     """The producer states of one log.
 
-    `end_offset` is how far they were read from a snapshot and the log; what is appended after
-    that updates them at once.
+    `end_offset` is how far they were read from a snapshot and the log; later appends update them at
+    once.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class ProducerStateManager:
         self.ongoing_txns: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions ended above the high watermark.
         self.unreplicated_txns: dict[int, int] = {}
-        # Producer id -> what the coordinator was asked, and has not yet been followed by a batch.
+        # Producer id -> the question to the coordinator that no batch has followed yet.
         self.verifications: dict[int, Verification] = {}
         self.end_offset = 0
         self._snapshot_offsets: list[int] = []
@@ -132,7 +132,7 @@ class ProducerStateManager:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int
     ) -> Verification | None:
-        """What must be confirmed before a batch with this sequence is appended, if anything."""
+        """The transaction to confirm before a batch with this sequence is appended, if any."""
         if self.has_open_txn(producer_id, producer_epoch):
             return None
         known = self.verifications.get(producer_id)
@@ -323,7 +323,7 @@ class ProducerStateManager:
     def remove_expired(self, now_ms: int) -> int:
         """Forget the producers that have not written for long and have no open transaction.
 
-        What their records say of the time does not matter: those may be of any day.
+        The times of their records do not matter: those may be of any day.
         """
         expired: list[int] = []
         for producer_id, state in self.producers.items():

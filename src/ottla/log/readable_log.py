@@ -1,4 +1,4 @@
-"""The half of a log that readers see: where it begins and ends, what is stable, and its records.
+"""The half of a log that readers see: where it begins and ends, its stable part, and its records.
 
     log start offset          high watermark   log end offset
           v                         v                v
@@ -83,7 +83,7 @@ class ReadableLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """How far committed records can be told from others: before it no transaction is open."""
+        """The end of the part whose transactions have ended: before it no transaction is open."""
         producers = self.producer_state_manager
         if not producers.ongoing_txns and not producers.unreplicated_txns:
             return self.high_watermark
@@ -188,7 +188,7 @@ class ReadableLog:
         return FetchDataInfo(start_offset, last_empty)
 
     def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that have records in what was read, up to an offset."""
+        """The aborted transactions with records in a read, up to an offset."""
         segments, start_offset = self.segments, data.fetch_offset
         try:
             try:

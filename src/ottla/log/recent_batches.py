@@ -15,7 +15,7 @@ NOTHING_KNOWN: Final = MAX_OFFSET
 class RecentBatches:
     """Last offsets and positions of the newest batches, without a gap up to the segment's end.
 
-    Every offset from `start_offset` on is known. Consumers mostly read what was just written: with
+    Every offset from `start_offset` on is known. Consumers mostly read the newest records: with
     this, finding their offset and the border of a batch for the end of the answer takes two
     searches in memory and no read of the file.
     """

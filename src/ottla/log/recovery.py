@@ -1,6 +1,6 @@
 """Loading a log from its directory, and mending it after a crash.
 
-After a clean stop everything is on disk, and only what is quick to check is checked: the ends of
+After a clean stop everything is on disk, and only the quick checks are made: the ends of
 the indexes against the batches that they point at, and the end of the newest segment. Otherwise
 
     1. leftovers are put away: deleted and half-cleaned files, swaps that were not finished,
@@ -86,7 +86,7 @@ def _replay_segment(manager: ProducerStateManager, segment: LogSegment, end_offs
 
 
 def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -> None:
-    """Add what a snapshot leaves out: the batches of each producer before its last one.
+    """Add the part that a snapshot leaves out: the batches of each producer before its last one.
 
     A producer that lost its connection when the broker stopped sends again all that it had in
     flight, the oldest first, and that one must be recognised as well. Only the last stretch of the
@@ -138,7 +138,7 @@ def _end_before(segment: LogSegment, offset: int) -> int:
 
 
 class LogSource(Value):
-    """Where a log is and what the checkpoints of its log directory say of it.
+    """Where a log is and its entries in the checkpoints of its log directory.
 
     `recovery_point` is None where the directory's checkpoint of them is missing or damaged.
     `bytes_to_scan`, `scanned_bytes` and `is_loaded` show how far loading is.
@@ -160,7 +160,7 @@ class LogSource(Value):
 
 
 class LoadedLog(Value):
-    """The parts of a loaded log; `repairs` says what had to be mended."""
+    """The parts of a loaded log; `repairs` names each mended fault."""
 
     source: LogSource
     segments: Segments
@@ -248,7 +248,8 @@ class _LogLoader:
         names = self.disk.list_dir(self.directory)
         cleaned = [entry[0] for _, entry in self._ending(names, CLEANED_SUFFIX)]
         for name, (base_offset, _, _) in self._ending(names, SWAP_SUFFIX):
-            # The cleaner had not renamed all of its files: what it replaces is still whole.
+            # The cleaner had not renamed all of its files: the files that it replaces are still
+            # whole.
             if base_offset in cleaned:
                 self._remove(name)
         for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX):

@@ -99,7 +99,7 @@ def sync_files(disk: Disk, segment: LogSegment) -> None:
 
 
 def set_suffix(segment: LogSegment, suffix: str) -> None:
-    """Expect the files under names with this suffix, which tells recovery what they are."""
+    """Expect the files under names with this suffix, by which recovery knows them."""
     previous, segment.suffix = segment.suffix, suffix
     for index in (segment.offset_index, segment.time_index, segment.txn_index):
         index.path = index.path.removesuffix(previous) + suffix

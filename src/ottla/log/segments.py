@@ -76,7 +76,7 @@ class Segments:
     def aborted_transactions(
         self, start_offset: int, records: FileRegion | None, max_offset: int
     ) -> list[AbortedTxn]:
-        """The aborted transactions with records between an offset and the end of what was read.
+        """The aborted transactions with records between an offset and the end of a read.
 
         Their markers may be in any later segment. The search stops at an entry that was made when
         everything before that end was stable: no later transaction can have records there.

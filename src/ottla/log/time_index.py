@@ -89,7 +89,7 @@ class TimeIndex(IndexFile):
                 yield
 
     def release(self) -> None:
-        """Free the memory; the file is not trusted more for what was read from it before."""
+        """Free the memory; earlier reads are no reason to trust the file more."""
         super().release()
         self._ordered_count = 0
 

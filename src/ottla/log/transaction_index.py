@@ -20,7 +20,7 @@ TRANSACTION_INDEX_VERSION: Final = 0
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction: what a reader of committed records has to leave out."""
+    """One aborted transaction, which a reader of committed records has to leave out."""
 
     producer_id: int
     first_offset: int
@@ -50,7 +50,7 @@ class TransactionIndex:
             self._entries.append(aborted)
 
     def entries(self) -> list[AbortedTxn]:
-        """Every aborted transaction; CorruptIndexError if the file cannot be what it should."""
+        """Every aborted transaction; CorruptIndexError if the file cannot be an index."""
         if self._entries is None:
             self._entries = self._read()
         return self._entries
@@ -68,7 +68,7 @@ class TransactionIndex:
             return 0
 
     def release(self) -> None:
-        """Free the memory of what can be read again."""
+        """Free the memory of entries that can be read again."""
         self._entries = None
 
     def _read(self) -> list[AbortedTxn]:

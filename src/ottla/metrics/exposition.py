@@ -1,7 +1,7 @@
 """Metrics as text for Prometheus.
 
 The names are those that the JMX exporter makes with its rules for Kafka (`kafka-2_0_0.yml`), and
-Strimzi's rules where they differ: dashboards made for either find what they look for.
+Strimzi's rules where they differ: dashboards made for either find their metrics.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _confluent_names(kind: Kind, base: str) -> list[PrometheusName]:
 
 
 def _kafka_base(name: FamilyName, naming: Naming) -> str:
-    """What the names of attributes begin with.
+    """The prefixes of the names of attributes.
 
     Confluent writes `socketservermetrics`; the exporter's rules for Connect leave `-metrics` out.
     """
@@ -120,7 +120,7 @@ class Labels:
         self._label = _lower_label if naming is Naming.CONFLUENT else label
 
     def text(self, tags: Tags) -> str:
-        """`topic="a",partition="0"`: what stands within the braces."""
+        """`topic="a",partition="0"`: the text within the braces."""
         known = self._known.get(tags)
         if known is None:
             named: dict[str, str] = {}

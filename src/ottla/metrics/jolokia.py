@@ -51,7 +51,7 @@ def _properties(text: str) -> Iterator[str]:
 
 
 def _unquoted(value: str) -> str:
-    """The value of a tag without its quotes; what stood in them is meant as it is."""
+    """The value of a tag without its quotes; the text in them is meant as it is."""
     if not value.startswith('"'):
         return value
     plain = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])

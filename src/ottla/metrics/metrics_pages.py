@@ -202,7 +202,7 @@ BACKLOG: Final = 128
 
 
 def process_text() -> Callable[[], bytes]:
-    """Reads what the system tells of this process: `process_...` for Prometheus."""
+    """Reads the system's figures of this process: `process_...` for Prometheus."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.process_collector import ProcessCollector

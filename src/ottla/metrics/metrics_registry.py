@@ -1,4 +1,4 @@
-"""All metrics of a process by Kafka's names, with what they are read from.
+"""All metrics of a process by Kafka's names, with the sources that they are read from.
 
 A family is what JMX shows as MBeans of one type and name, with any tags: the partitions of
 `kafka.log:type=Log,name=Size` are one family. It is read when it is asked for, and only then.
@@ -56,7 +56,7 @@ def label(key: str) -> str:
 
 
 class Kind(Enum):
-    """What a family has: the attributes of its MBeans follow from it."""
+    """The kind of a family: the attributes of its MBeans follow from it."""
 
     GAUGE = "gauge"
     METER = "meter"
@@ -92,7 +92,7 @@ def quoted(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A name, a kind, what it means, and how its series are read.
+    """A name, a kind, a meaning, and the way its series are read.
 
     A family whose tags come from outside, such as topics and client ids, is `unbounded`: its
     series count against `metrics.max.series`.
@@ -106,7 +106,7 @@ class Family:
 
 
 def attributes(value: Value, now_ms: int) -> Attributes:
-    """What an MBean shows of a value, by the names of its attributes."""
+    """The attributes of an MBean for a value, by their names."""
     if isinstance(value, Meter):
         return {
             "Count": value.count,
@@ -140,7 +140,7 @@ MAX_COUNTED: Final = 1000
 class MetricsRegistry:
     """The families of one process, and the ticks that its meters need.
 
-    Invariant: a name is registered once. What `close` ends, nothing begins again.
+    Invariant: a name is registered once. Nothing begins again after `close`.
     """
 
     def __init__(self, runtime: Runtime, max_series: int = MAX_SERIES) -> None:
@@ -166,7 +166,7 @@ class MetricsRegistry:
     def chance(self) -> Chance:
         return self.runtime.random
 
-    # -- what there is
+    # -- families
 
     def register(self, family: Family) -> None:
         """Add a family; its name must be new."""
@@ -309,7 +309,7 @@ class Reading(NamedTuple):
 
 
 class BeanKind(NamedTuple):
-    """A type of MBeans of Kafka's library, and what each of them has.
+    """A type of MBeans of Kafka's library, and the attributes of each.
 
     A count `record` is shown as `record-count` and `record-rate`, a value `age-ms` as the last one
     that came, and with `-min`, `-max` and `-avg` after it.
@@ -322,7 +322,7 @@ class BeanKind(NamedTuple):
 
 
 class Measures:
-    """What one MBean shows. Any thread may add to it, and any may read it."""
+    """The values of one MBean. Any thread may add to it, and any may read it."""
 
     def __init__(self, kind: BeanKind, clock: Clock) -> None:
         self._clock = clock
@@ -370,7 +370,7 @@ class Measures:
 
 
 class Beans:
-    """MBeans that come and go with what they measure; for any thread."""
+    """MBeans that come and go with their subjects; for any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -396,7 +396,7 @@ class Beans:
             return list(dict.fromkeys(kind for kind, _ in self._found))
 
     def read(self, kind: BeanKind) -> list[tuple[Tags, Attributes]]:
-        """What the MBeans of a kind show now."""
+        """The present values of the MBeans of a kind."""
         with self._lock:
             found = [(tags, each) for (k, tags), each in self._found.items() if k == kind]
         return [(tags, each.shown()) for tags, each in sorted(found, key=itemgetter(0))]

@@ -12,7 +12,7 @@ Beans = Mapping[str, Attributes]
 
 
 class MetricsReporter(ABC):
-    """What gets the metrics. It is made without arguments, and lives as long as the broker.
+    """The receiver of the metrics. It is made without arguments, and lives as long as the broker.
 
     All calls come from threads of the background, one at a time: it may wait and fail; an
     exception is logged, and the next report comes none the less.

@@ -1,7 +1,7 @@
 """Reads MetricsData of OpenTelemetry (protobuf), as Kafka's clients push their metrics.
 
-Only what they send is read: sums, gauges, and the sums and counts of histograms. A reader for six
-messages is shorter than the package that has them all.
+Only the parts that they send are read: sums, gauges, and the sums and counts of histograms. A
+reader for six messages is shorter than the package that has them all.
 """
 
 from __future__ import annotations

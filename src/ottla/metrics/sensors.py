@@ -1,4 +1,5 @@
-"""What is measured: meters, histograms and windowed statistics, as Kafka's two libraries have them.
+"""The instruments of measurement: meters, histograms and windowed statistics, as Kafka's two
+libraries have them.
 
 A sensor costs nothing where things happen: the core keeps plain numbers that only grow, and a
 meter reads its number when `tick` is called. Measured values come in lists, many at a time.
@@ -295,15 +296,15 @@ class WindowedValues:
         return [window for window in self._windows if window[0] >= oldest]
 
     def average(self, now_ms: int) -> float:
-        """The mean of what came lately."""
+        """The mean of the latest values."""
         live = self._live(now_ms)
         count = sum(window[1] for window in live)
         return sum(window[2] for window in live) / count if count else math.nan
 
     def maximum(self, now_ms: int) -> float:
-        """The largest of what came lately."""
+        """The largest of the latest values."""
         return max((window[3] for window in self._live(now_ms)), default=math.nan)
 
     def minimum(self, now_ms: int) -> float:
-        """The least of what came lately."""
+        """The least of the latest values."""
         return min((window[4] for window in self._live(now_ms)), default=math.nan)

@@ -139,7 +139,7 @@ class Acceptor:
                     self._pause(listener, error)
                     return
                 continue  # this client has gone already; the next one may be there
-            if not address:  # so has this one, as macOS tells it
+            if not address:  # so has this one, as macOS reports it
                 client.close()
                 continue
             if leaver is not None:

@@ -157,7 +157,7 @@ class Channel(asyncio.BufferedProtocol):
             pending.future.set_result(response)
 
     def _fail_first(self, error: RemoteProtocolError) -> None:
-        """Where nothing was answered yet, the oldest request hears what the peer is."""
+        """Where nothing was answered yet, the oldest request gets the error."""
         if self._pending and not self._has_answered:
             future = self._pending.popleft().future
             if not future.done():
@@ -171,7 +171,7 @@ class Channel(asyncio.BufferedProtocol):
         return NotKafkaError(f"{self.peer} does not speak Kafka's protocol: {error.message}")
 
     def _end(self, reason: str) -> bool:
-        """Fail what waits, once; was it this call that ended the channel?"""
+        """Fail the waiting requests, once; was it this call that ended the channel?"""
         if self.close_reason is not None:
             return False
         self.close_reason = reason
@@ -186,7 +186,7 @@ class Channel(asyncio.BufferedProtocol):
         message = f"the connection to {self.peer} is closed: {self.close_reason}"
         return TlsError(message) if self._is_refused else _network_error(message)
 
-    # What asyncio calls
+    # The callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

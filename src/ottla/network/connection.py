@@ -1,7 +1,7 @@
 """A client's connection: one request in flight, and the answers on their way out.
 
 It moves no bytes itself. The processor that owns it receives into its `frames`, hands its
-requests over and sends its `outgoing`; the connection knows what it may do next.
+requests over and sends its `outgoing`; the connection knows its next step.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Connection:
         self.has_begun_answer = False  # the first byte of the next answer is sent
         self.is_answer_due = True  # the request in flight will be answered
         # The processor's notes.
-        self.interest = 0  # what the poller watches for
+        self.interest = 0  # the events that the poller watches for
         self.is_ready = False  # in the list of those with requests to be handled
         self.is_queued_to_send = False
         self.last_active_ms = 0
@@ -146,7 +146,7 @@ class Connection:
 
     @property
     def is_closing(self) -> bool:
-        """Closed, or about to be: what is sent from now on goes nowhere."""
+        """Closed, or about to be: bytes that are sent from now on go nowhere."""
         return bool(self.muted & CLOSING)
 
     def send(self, parts: Sequence[Part]) -> None:
@@ -219,7 +219,7 @@ class Connection:
         """Send the first byte of the answer in flight, to hear whether the client is gone.
 
         TCP tells a client that is gone from one that still reads only when it is sent something:
-        the system of the first one refuses it, and the poller tells of a hang-up. An answer begins
+        the system of the first one refuses it, and the poller reports a hang-up. An answer begins
         with its size, whose first byte is known before the answer.
         """
         is_waiting = self.muted & (IN_FLIGHT | CLOSING) == IN_FLIGHT
@@ -243,7 +243,7 @@ class Connection:
             self._owner.throttle(self, deadline_ms)
 
     def close(self, reason: str) -> None:
-        """Close at the end of the turn; what is queued to be sent is dropped."""
+        """Close at the end of the turn; queued answers are dropped."""
         if not self.muted & CLOSING:
             self.muted |= CLOSING
             self.close_reason = reason

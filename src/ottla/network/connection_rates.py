@@ -16,9 +16,9 @@ MAX_IDLE_RATES: Final = 1024
 class ConnectionRates:
     """How many connections a second come in: on all listeners, on each, and from each address.
 
-    Who is above the limit of an address is closed after a while, which keeps it from asking again
-    at once; above the other limits a listener waits before it accepts the next client (KIP-612).
-    A wait is one window at most.
+    A client above the limit of an address is closed after a while, which keeps it from asking again
+    at once; above the other limits a listener waits before it accepts the next client (KIP-612). A
+    wait is one window at most.
     """
 
     def __init__(self, clock: Clock, config: SocketConfig) -> None:

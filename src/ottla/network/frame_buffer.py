@@ -1,8 +1,8 @@
 """The bytes of one connection on their way to becoming frames; never a socket in sight.
 
-A frame is a size (4 bytes, big endian) and as many bytes. What a client claims about the size is
-believed only as far as bytes have come: memory is taken for at most GROWTH times of what was
-received (CVE-2022-34917 was about the opposite).
+A frame is a size (4 bytes, big endian) and as many bytes. A client's claim about the size is
+believed only as far as bytes have come: memory is taken for at most GROWTH times the bytes received
+(CVE-2022-34917 was about the opposite).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class FrameBuffer:
         return self._view[start:end]
 
     def settle(self) -> None:
-        """The turn is over: give borrowed buffers back, keep what has not become a frame yet."""
+        """The turn is over: give borrowed buffers back, keep the bytes of a partial frame."""
         if self._start != self._end:
             if self._own is None:
                 self._make_room()

@@ -32,7 +32,7 @@ OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
 
 
 class Handshake(Value):
-    """One client, and what the poller watches for."""
+    """One client, and the events that the poller watches for."""
 
     transport: TlsTransport
     tls: ListenerTls

@@ -1,4 +1,4 @@
-"""What the security protocol of a listener puts on it: TLS, a login, both or nothing.
+"""The layers that the security protocol of a listener puts on it: TLS, a login, both or none.
 
 A login is a feature, as most listeners have none: the table names the place of the function that
 makes it, which is imported where a listener has one.
@@ -21,7 +21,7 @@ LOGIN: Final = "ottla.extensions.logins.listener_login:new_login"
 
 
 class Layers(NamedTuple):
-    """What lies between the sockets of a listener and the requests of its clients."""
+    """The layers between the sockets of a listener and the requests of its clients."""
 
     has_tls: bool = False
     login: str = ""
@@ -74,7 +74,7 @@ class BrokerLogins:
             self._to_start.append(login)
 
     def start(self, runtime: Runtime) -> None:
-        """Begin what the mechanisms of new listeners need: keys are read again, for one."""
+        """Begin the work of the mechanisms of new listeners: keys are read again, for one."""
         while self._to_start:
             for begin in self._to_start.pop(0).on_start:
                 begin(runtime)

@@ -51,7 +51,7 @@ LOGIN_AGAIN_SPREAD = 0.1
 
 
 class ConnectionSettings(Protocol):
-    """What a connection is told; the settings of every client have it."""
+    """The settings of a connection, which those of every client have."""
 
     @property
     def client_id(self) -> str: ...
@@ -328,7 +328,7 @@ class NodeConnection:
         self.last_used_ms = self._runtime.clock.monotonic_ms()
 
     async def _log_in(self, channel: Channel, versions: ApiVersionsResponse) -> None:
-        """Prove to the broker who we are, where the settings have a login."""
+        """Log in to the broker, where the settings have a login."""
         login = self._login
         if login is None:
             return
@@ -407,7 +407,7 @@ class NodeConnection:
         return SaslAuthenticationError(f"{self.node}: {reason}", error)
 
     async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
-        """Ask with our highest version; a broker that does not know it tells what it knows."""
+        """Ask with our highest version; a broker that does not know it names its own."""
         response = await self._ask_versions(channel, ApiVersionsRequest.max_version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = {key.api_key: key.max_version for key in response.api_keys}

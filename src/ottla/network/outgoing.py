@@ -16,10 +16,10 @@ Part: TypeAlias = Buffer | FileRegion
 
 # The kernel takes no more buffers in one call.
 MAX_BUFFERS_PER_CALL = min(os.sysconf("SC_IOV_MAX"), 1024)
-# What a client that sends ahead may have waiting for it before no more of its requests are taken.
+# The bytes that may wait for a client that sends ahead before no more of its requests are taken.
 MAX_QUEUED_BYTES = 256 * 1024
 MAX_QUEUED_PARTS = 64
-# A region of a file that is not larger is sent together with what stands around it, in one call
+# A region of a file that is not larger is sent together with the bytes around it, in one call
 # and one packet: to copy it costs less than calls of its own. An answer with very many of them
 # must not fill the memory, though.
 SMALL_REGION_BYTES = 16 * 1024
@@ -53,9 +53,9 @@ class TruncatedFileError(Exception):
 class Outgoing:
     """A queue of buffers and file regions, sent in order.
 
-    `bytes_in_memory` is what the buffers in the queue hold; file regions take no memory, but small
-    ones are read and become buffers.
-    `is_reading` says that a job in the background reads what comes next.
+    `bytes_in_memory` is the size of the buffers in the queue; file regions take no memory, but
+    small ones are read and become buffers. `is_reading` says that a job in the background reads the
+    next part.
     """
 
     __slots__ = (
@@ -107,13 +107,13 @@ class Outgoing:
         return self.bytes_in_memory <= MAX_QUEUED_BYTES and len(self._parts) <= MAX_QUEUED_PARTS
 
     def clear(self) -> None:
-        """Drop what is left."""
+        """Drop the rest."""
         self._parts.clear()
         self._region_sent = self._region_cached = 0
         self.bytes_in_memory = 0
 
     def next_in_file(self) -> FileRegion | None:
-        """What to read of the first file region in the queue before sending can continue."""
+        """The part of the first file region in the queue to read before sending can continue."""
         region = self._parts[0] if self._parts else None
         if not isinstance(region, FileRegion):
             return None
@@ -121,7 +121,7 @@ class Outgoing:
         return FileRegion(region.file, region.position + self._region_sent, size)
 
     def note_cached(self, length: int) -> None:
-        """So much of what comes next has been read, and is not asked for again."""
+        """So much of the next part has been read, and is not asked for again."""
         self.is_reading = False
         self._region_cached = self._region_sent + length
 

@@ -6,21 +6,21 @@ that is ready, instead of one callback per socket. A turn has six stages, in thi
     accept             new clients, and their TLS handshakes
     receive            bytes of sockets that are ready, into one buffer for all of them
     handle             whole frames: `on_request` runs inline and answers now or later
-    complete delayed   what the requests of this turn have made possible for others
+    complete delayed   waiting operations that this turn's requests completed
     send               answers, gathered per connection, at most a bounded number of bytes each
     close              last: see below
 
-Each stage is bounded. What is left over waits for the next turn, which `call_soon` makes come
+Each stage is bounded. The rest waits for the next turn, which `call_soon` makes come
 after all else that the loop has to do.
 
-Facts about epoll that shape this file (what other pollers do otherwise is hidden in `Poller`):
+Facts about epoll that shape this file (the differences of other pollers are hidden in `Poller`):
 - It watches open file descriptions, not numbers. A description that was duplicated (fork, dup)
   stays watched after `close`, and cannot be unregistered once the number is gone. So
   connections are unregistered before they are closed.
 - A closed number is given to the next socket at once. If a connection were closed in the middle of
   a turn and another accepted, events of the old one that were fetched before would hit the new one.
   So connections are closed after all events of the turn have been looked at.
-- It is used level-triggered: what a bounded turn leaves unread is simply reported again. Errors
+- It is used level-triggered: bytes that a bounded turn leaves unread are reported again. Errors
   and hang-ups are reported even where nothing is asked for.
 - That a client has closed its side (HALF_CLOSED) is reported where it is asked for, also behind
   bytes that are not read. The client may be gone, or still read. So the first byte of the answer
@@ -105,7 +105,7 @@ def open_poller(name: str) -> Poller:
 
 
 class Traffic:
-    """The connections of a listener that were made and ended, and what passed over these."""
+    """The connections of a listener that were made and ended, and their bytes."""
 
     __slots__ = ("closed", "created", "received_bytes", "request_count", "sent_bytes")
 
@@ -114,7 +114,7 @@ class Traffic:
         self.received_bytes = self.sent_bytes = self.request_count = 0
 
     def add(self, connection: Connection) -> None:
-        """What has passed over a connection, at its end or until now."""
+        """The bytes and requests of a connection, at its end or until now."""
         self.received_bytes += connection.received_bytes
         self.sent_bytes += connection.outgoing.sent_bytes
         self.request_count += connection.request_count
@@ -135,7 +135,7 @@ class TrafficByListener(dict[str, Traffic]):
 
 
 class Sent:
-    """Tells of measured requests (`Connection.unsent`) whose answers have been sent."""
+    """The measured requests (`Connection.unsent`) whose answers have been sent."""
 
     __slots__ = ("_now_ns", "began_ns", "is_awaited", "on_sent")
 
@@ -160,7 +160,7 @@ class Sent:
 
 
 class Turns:
-    """Runs a turn when the poller tells of something, and others at once for what came meanwhile.
+    """Runs a turn when the poller reports an event, and more at once for those that came meanwhile.
 
     The way around the asyncio loop costs as much as a small request. Looking at the poller costs
     little; but where clients wait for each answer it finds nothing, so that after each time in vain
@@ -237,7 +237,7 @@ class Processor:
         self._accepted_count = self._now_ms = self.turn_began_ns = self._large_bytes_left = 0
         self.traffic = TrafficByListener()
         self.sent = Sent(runtime.clock)
-        # What the stages leave to each other, and to the next turn.
+        # The work that stages leave to each other, and to the next turn.
         self._acceptable: dict[int, None] = {}
         self._readable: list[Connection] = []
         self._ready: list[Connection] = []
@@ -334,7 +334,7 @@ class Processor:
             self._loop.call_soon(self.drain)
 
     def _poll(self, ready: Sequence[tuple[int, int]]) -> None:
-        """Sort what is ready; not before all connections of the last poll were read from.
+        """Sort the ready connections; not before all connections of the last poll were read from.
 
         New clients do not wait for that, nor for a long list of connections that are ready: the
         backlog overflows within milliseconds when all clients come back at once, and the kernel of
@@ -362,7 +362,7 @@ class Processor:
         if not connection.muted:
             self._readable.append(connection)
         elif events & IN and connection.interest & IN:
-            # Not before a client sends ahead of its answers is the poller told to be quiet.
+            # Not before a client sends ahead of its answers is the poller made quiet.
             self._watch(connection, QUIET)
         elif events == QUIET:
             self._watch(connection, 0)
@@ -435,7 +435,7 @@ class Processor:
                 break
             count += 1
             if connection.muted or connection.is_ready or connection.is_queued_to_send:
-                continue  # what an earlier turn has left comes first, also before its end
+                continue  # bytes that an earlier turn has left come first, also before its end
             try:
                 used += self._receive_from(connection, used)
             except BlockingIOError:
@@ -445,7 +445,7 @@ class Processor:
         del self._readable[:count]
 
     def _receive_from(self, connection: Connection, used: int) -> int:
-        """Receive what has come; returns how much of the arena that took."""
+        """Receive the bytes that have come; returns how much of the arena that took."""
         frames = connection.frames
         if not frames.is_empty():
             self._receive_large(connection)
@@ -503,7 +503,7 @@ class Processor:
         self._ready = ready[count:] + self._ready
 
     def _handle_frames(self, connection: Connection, max_requests: int, ends_ns: int) -> int:
-        """Hand over what can be handled now: one request after another, as each is answered."""
+        """Hand over the requests that can be handled now, each when the one before is answered."""
         frames = connection.frames
         count = 0
         try:
@@ -613,7 +613,7 @@ class Processor:
         if self._stopped is not None and not self._connections and not self._stopped.done():
             self._stopped.set_result(None)
 
-    # What connections ask for
+    # Requests of connections
 
     def has_output(self, connection: Connection) -> None:
         """Look at it in the send stage of this turn, or of one that comes soon."""

@@ -33,12 +33,12 @@ class Rate:
         self._total += amount
 
     def per_second(self, now_ms: int) -> float:
-        """What was used, divided by the length of the windows."""
+        """The use, divided by the length of the windows."""
         self._expire(now_ms)
         return self._total * 1000 / self._elapsed_ms(now_ms)
 
     def delay_ms(self, limit: float, now_ms: int) -> int:
-        """How long to wait until what was used is within the limit again; 0 if it is."""
+        """How long to wait until the use is within the limit again; 0 if it is."""
         if self._total <= limit * self._least_seconds:
             return 0  # however long the windows are by now
         rate = self.per_second(now_ms)

@@ -33,7 +33,7 @@ class ReadAhead:
         self._waiting: deque[tuple[Outgoing, Callable[[], object]]] = deque()
 
     def request(self, outgoing: Outgoing, on_done: Callable[[], object]) -> None:
-        """Have what comes next in `outgoing` read; `on_done` is called when it can be sent."""
+        """Have the next part of `outgoing` read; `on_done` is called when it can be sent."""
         if outgoing.is_reading:
             return
         outgoing.is_reading = True

@@ -19,7 +19,7 @@ LastOf = Callable[[Iterator[list[Part] | None]], Awaitable[list[Part]]]
 
 
 class RequestQuota:
-    """What quotas say to one request. This one is that of a client without limits."""
+    """The verdict of quotas on one request. This one is that of a client without limits."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ MAX_ANSWER_BYTES: Final = 2**31 - 1
 
 
 class RequestContext:
-    """What a handler gets beside the decoded body: who asks, and how to answer.
+    """The context of a request beside its decoded body: the client, and the way to answer.
 
     Invariant: a request ends once, by `respond`, `no_response` or `close_connection`.
     """
@@ -105,7 +105,7 @@ class RequestContext:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who asks, as far as the listener has found out."""
+        """The client's principal, as far as the listener has found out."""
         return self.connection.principal
 
     def respond(self, response: Response) -> None:

@@ -31,7 +31,7 @@ class ResponseReader:
 
     @property
     def beginning(self) -> bytes:
-        """The first bytes of what could not be split into frames."""
+        """The first bytes that could not be split into frames."""
         return bytes(self._shared[:SIZE_BYTES])
 
     def buffer(self) -> memoryview:

@@ -57,7 +57,7 @@ class SocketConfig(Value, frozen=True):
     turn_max_send_bytes_per_connection: int = 1024 * 1024
 
     def authenticator(self, listener_name: str, clock: Clock) -> SaslAuthenticator | None:
-        """What judges the frames of a new client; None where the listener asks for no login."""
+        """The judge of a new client's frames; None where the listener asks for no login."""
         listener = self.sasl.get(listener_name)
         return None if listener is None else listener.authenticator(clock)
 
@@ -69,7 +69,7 @@ class SocketConfig(Value, frozen=True):
 
 
 def network_config(config: BrokerConfig, tls: BrokerTls, logins: BrokerLogins) -> SocketConfig:
-    """What the network layer needs to know of the broker's settings."""
+    """The broker's settings that concern the network layer."""
     return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,

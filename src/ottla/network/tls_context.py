@@ -1,7 +1,7 @@
 """From ssl.* settings to contexts of OpenSSL; ConfigError where keys or certificates do not fit.
 
 Files are read again when they have changed: a client looks before it connects, a broker every few
-seconds. What cannot be used changes nothing: connections are made with what was read before.
+seconds. Unusable files change nothing: connections are made with the stores that were read before.
 
 Keys that are given as text reach OpenSSL, which reads files only, through a file in memory, so that
 they are never on a disk. Where a system has no such files, it is one that only this user can read,
@@ -60,7 +60,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class TlsStores(Value, frozen=True):
-    """What was read of a key store and a trust store at one time."""
+    """The content of a key store and a trust store at one time."""
 
     context: ssl.SSLContext
     """What connections are accepted with, or made by a client."""
@@ -87,7 +87,7 @@ class Reading(Value, Generic[S], frozen=True):
 class FollowedTls(Generic[S]):
     """One side of TLS, which follows its files.
 
-    Invariant: `stores` were read whole and fit together; what cannot be used changes nothing.
+    Invariant: `stores` were read whole and fit together; unusable files change nothing.
     """
 
     def __init__(self, what: str, settings: S, read: Callable[[S], TlsStores]) -> None:
@@ -120,7 +120,7 @@ class FollowedTls(Generic[S]):
         return Reading(settings, seen, stores) if fingerprint(settings) == seen else None
 
     def take(self, reading: Reading[S]) -> None:
-        """Use what was read, or log why it cannot be used, once for each change of the files."""
+        """Use new stores, or log why they cannot be used, once for each change of the files."""
         if reading.settings is not self.settings or reading.seen == self._seen:
             return
         self._seen = reading.seen
@@ -147,7 +147,7 @@ class FollowedTls(Generic[S]):
 
 
 class ClientTls(FollowedTls[SslSettings]):
-    """TLS of a client: each connection is made with what the files hold then."""
+    """TLS of a client: each connection is made with the content of the files then."""
 
     def __init__(self, settings: SslSettings, what: str = "client") -> None:
         super().__init__(what, settings, client_stores)
@@ -169,10 +169,11 @@ class ClientTls(FollowedTls[SslSettings]):
 
 
 class ListenerTls(FollowedTls[ListenerSslSettings]):
-    """TLS of one listener: what handshakes are done with, and how clients are named after them.
+    """TLS of one listener: the stores of handshakes, and how clients are named after them.
 
     With `serves_brokers` the broker also connects to others with it: it shows the certificate of
-    that listener, and trusts what the listener trusts. With `has_login` clients are named by SASL.
+    that listener, and trusts the listener's authorities. With `has_login` clients are named by
+    SASL.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
     def try_settings(
         self, settings: ListenerSslSettings, keeps_rules: bool = True
     ) -> Reading[ListenerSslSettings]:
-        """Read what other settings name; ConfigError where it may not be used."""
+        """Read the files that other settings name; ConfigError where it may not be used."""
         seen = fingerprint(settings)
         stores = self._read(settings)
         if keeps_rules:
@@ -217,7 +218,7 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
         return Reading(settings, seen, stores)
 
     def change(self, reading: Reading[ListenerSslSettings]) -> None:
-        """Use what `try_settings` has read."""
+        """Use the stores that `try_settings` has read."""
         assert reading.stores is not None
         self._seen = reading.seen
         self._use(reading.settings, reading.stores)
@@ -372,7 +373,7 @@ class BrokerTls:
 
 
 def fingerprint(settings: SslSettings) -> Fingerprint:
-    """What tells changed files from those that were read; empty where settings name no file."""
+    """The identity of the files, by which changes are known; empty without files."""
     locations = (settings.ssl_keystore_location, settings.ssl_truststore_location)
     return tuple(_identity(path) for path in locations if path is not None)
 
@@ -462,7 +463,7 @@ def client_context(settings: SslSettings) -> ssl.SSLContext:
 
 
 def client_tls(config: ClientConfig) -> ClientTls | None:
-    """What a client connects with; None where security.protocol is without SSL."""
+    """The TLS that a client connects with; None where security.protocol is without SSL."""
     return ClientTls(ssl_settings(config)) if LAYERS[config.security_protocol].has_tls else None
 
 

@@ -1,9 +1,9 @@
 """TLS on a socket that never blocks: OpenSSL works on memory, and the socket is ours.
 
-Measured beside a non-blocking `SSLSocket`, files of 256 MB on loopback, AES-256-GCM: 2.4 GB and
-not 2.0 GB sent for a second of CPU, as 64 KB leave in one call and not in four, and 1.6 GB
-received by both. It also tells bytes that OpenSSL holds from bytes that a poller can tell of, and
-can be tested byte by byte.
+Measured beside a non-blocking `SSLSocket`, files of 256 MB on loopback, AES-256-GCM: 2.4 GB and not
+2.0 GB sent for a second of CPU, as 64 KB leave in one call and not in four, and 1.6 GB received by
+both. It also keeps bytes that OpenSSL holds apart from those that a poller reports, and can be
+tested byte by byte.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ottla.runtime import Buffer, File
 CHUNK_BYTES: Final = 64 * 1024
 # So much of one client is decrypted at once; 256 KB take a tenth of a millisecond.
 RECEIVE_BYTES: Final = 256 * 1024
-# What TLS itself may owe a peer (alerts, new keys) that does not read.
+# The bytes TLS itself may owe a peer (alerts, new keys) that does not read.
 MAX_OWED_BYTES: Final = 64 * 1024
 NOTHING: Final = memoryview(b"")
 
 
 class TlsSide:
-    """What the connections of a processor share.
+    """The buffers that the connections of a processor share.
 
     `ahead` are the descriptors of those whose next bytes may have been taken from the socket
     already: the poller says nothing of them.
@@ -68,13 +68,13 @@ class TlsTransport:
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """What the client has shown and OpenSSL verified, in DER; None where it showed none."""
+        """The client's certificate that OpenSSL verified, in DER; None where it showed none."""
         return self._tls.getpeercert(binary_form=True)
 
     def handshake(self) -> bool:
         """Continue as far as bytes have come; True when done and all output has been sent.
 
-        ssl.SSLError: the peer refuses or cannot do it; the peer has been told why.
+        ssl.SSLError: the peer refuses or cannot do it; the peer has got the reason.
         """
         is_done = False
         while not self._encrypted or self._push():
@@ -121,7 +121,7 @@ class TlsTransport:
         return filled
 
     def send(self, data: Buffer) -> int:
-        """Encrypt and send; what was begun before is finished first."""
+        """Encrypt and send; an unfinished chunk comes first."""
         return self._finish() or self._send(data, 0)
 
     def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
@@ -177,7 +177,7 @@ class TlsTransport:
         return sent
 
     def _finish(self) -> int:
-        """Send what is left of the last chunk; how much plaintext that was."""
+        """Send the rest of the last chunk; how much plaintext that was."""
         if not self._encrypted:
             return 0
         if not self._push():
@@ -191,7 +191,7 @@ class TlsTransport:
             self._encrypted = memoryview(bytes(self._encrypted) + data if self._encrypted else data)
 
     def _push(self, flags: int = 0) -> bool:
-        """Give the socket what it takes; whether that is all."""
+        """Give the socket as much as it takes; whether that is all."""
         while self._encrypted:
             try:
                 count = self._socket.send(self._encrypted, flags)
@@ -202,13 +202,13 @@ class TlsTransport:
         return True
 
     def _answer(self) -> None:
-        """Send what a message of the peer asks of TLS itself, such as new keys."""
+        """Send TLS's own answer to a message of the peer, such as new keys."""
         self._take_encrypted()
         if not self._push() and len(self._encrypted) > CHUNK_BYTES + MAX_OWED_BYTES:
             raise OSError(None, "the client reads nothing, and TLS owes it more and more")
 
     def _pull(self) -> bool:
-        """Take what the socket has got; False when that is nothing."""
+        """Take the bytes that the socket has; False when there are none."""
         try:
             count = self._socket.recv_into(self._side.scratch)
         except BlockingIOError:

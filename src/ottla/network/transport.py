@@ -89,7 +89,7 @@ class PlainTransport:
 
 
 def send_read(send: Callable[[Buffer], int], file: File, position: int, count: int) -> int:
-    """Send a part of a file in the way of those who must read it first."""
+    """Send a part of a file by transports that must read it first."""
     sent = 0
     try:
         while sent < count:
@@ -124,13 +124,13 @@ def has_ended(endpoint: socket.socket) -> bool:
 
 
 def probe(endpoint: socket.socket) -> None:
-    """Have the kernel ask soon whether the peer still exists; if not, the poller tells of it.
+    """Have the kernel ask soon whether the peer still exists; if not, the poller reports it.
 
     The kernel of a client that is gone keeps its half of the connection for a while (a minute on
     Linux, `net.ipv4.tcp_fin_timeout`), and refuses the next probe.
     """
     values = {"KEEPINTVL": PROBE_SECONDS, "KEEPCNT": PROBES}
-    # macOS has the first under another name. What a system has not got keeps the system's value.
+    # macOS has the first under another name. Options that a system lacks keep its value.
     values["KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "KEEPALIVE"] = PROBE_SECONDS
     for name, value in values.items():
         option = getattr(socket, f"TCP_{name}", None)

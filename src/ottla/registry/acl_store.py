@@ -2,7 +2,7 @@
 
     /kafka-acl/<Type>/<name>                     the ACLs of one resource
     /kafka-acl-extended/prefixed/<Type>/<name>   the ACLs of all resources whose names begin so
-    /kafka-acl-changes, /kafka-acl-extended-changes   what brokers are to read again
+    /kafka-acl-changes, /kafka-acl-extended-changes   the nodes that brokers are to read again
 
 Writes are conditional on the version that was read. While the registry cannot be reached, the ACLs
 that were read last stay in force: nothing is newly denied, and nothing newly allowed.
@@ -192,7 +192,7 @@ class AclStore:
             await self._read_all(pattern_type)
 
     async def add(self, bindings: Sequence[AclBinding]) -> dict[AclBinding, KafkaError | None]:
-        """Add ACLs; returns what came of each. One that is there already is no error."""
+        """Add ACLs; returns the outcome of each. One that is there already is no error."""
         outcomes: dict[AclBinding, KafkaError | None] = {}
         wanted: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for pattern, entry in bindings:
@@ -205,7 +205,7 @@ class AclStore:
     async def remove(
         self, filters: Sequence[AclBindingFilter]
     ) -> list[dict[AclBinding, KafkaError | None]]:
-        """Remove what each filter matches; returns, for each, what came of the ACLs it matched."""
+        """Remove the ACLs that each filter matches; returns, for each, their outcomes."""
         found = [await self._matching(each) for each in filters]
         doomed: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for bindings in found:
@@ -248,7 +248,7 @@ class AclStore:
         added: Set[AccessControlEntry],
         removed: Set[AccessControlEntry],
     ) -> bool:
-        """Whether nobody else wrote meanwhile; what is the same as before is not written."""
+        """Whether nobody else wrote meanwhile; an unchanged node is not written."""
         path = acl_path(pattern)
         try:
             data, stat = await self.registry.get(path)

@@ -1,4 +1,4 @@
-"""Change notifications: numbered nodes that tell every broker what to read again.
+"""Change notifications: numbered nodes that name a path for every broker to read again.
 
 A broker or a tool that changes something writes the change first, and then a notification. Each
 broker reads the notifications in their order. One that has lost its session may have missed some:
@@ -33,7 +33,7 @@ class ChangeNotifications:
     """Follows the notifications below one path.
 
     `read_change` gets the path and the data of each; `read_all` is called at the start, and when
-    some may have been missed. What either raises as KafkaError is logged, unless the registry
+    some may have been missed. A KafkaError of either is logged, unless the registry
     cannot be reached: then it is called again.
     """
 

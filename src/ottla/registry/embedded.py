@@ -40,7 +40,7 @@ class EmbeddedRegistry(TreeRegistry):
         self._is_session_stale = self._is_showing = False
 
     async def start(self) -> None:
-        """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
+        """Load the acknowledged writes; KafkaError if another process has it, or it is damaged."""
         disk, clock = self.runtime.disk, self.runtime.clock
         _make_dirs_durably(disk, self.directory)
         disk.make_private(self.directory)  # it has the users' SCRAM credentials

@@ -1,10 +1,10 @@
 """The journal of the embedded registry: every write on disk before it is acknowledged.
 
-Two files serve recovery. `journal` grows by one frame for each group of writes that reach the
-disk together; `snapshot` is the whole tree as it was after some write, and replaces the journal
-up to there. A frame is length (int32), CRC-32 of the payload (uint32), payload. The next frame is
-written only when the one before is durable: so what follows the last sound frame was never
-acknowledged and is cut off, while a broken frame with a sound one behind it is damage, and is
+Two files serve recovery. `journal` grows by one frame for each group of writes that reach the disk
+together; `snapshot` is the whole tree as it was after some write, and replaces the journal up to
+there. A frame is length (int32), CRC-32 of the payload (uint32), payload. The next frame is written
+only when the one before is durable: so the bytes behind the last sound frame were never
+acknowledged and are cut off, while a broken frame with a sound one behind it is damage, and is
 reported.
 
 A third file, `session`, has the ephemeral nodes while the broker runs. Only `read_tree` reads it.
@@ -44,7 +44,7 @@ class Journal:
     """The files of one registry. Writes that come together reach the disk with one fsync.
 
     While the disk is full they wait for room, except at the start and at the end. Any other
-    failure ends the journal, since it is not known what a failed fsync has left on the disk.
+    failure ends the journal, since the disk's content after a failed fsync is not known.
     """
 
     def __init__(self, runtime: Runtime, directory: str, snapshot: Callable[[], bytes]) -> None:
@@ -186,7 +186,7 @@ class Journal:
         self._idle.set()
 
     async def close(self) -> None:
-        """Wait for what is under way, but not for room; then nothing more can be appended."""
+        """Wait for writes under way, but not for room; then nothing more can be appended."""
         self.waits_for_room = False
         if self._retry is not None:
             self._retry.cancel()
@@ -291,7 +291,7 @@ def _read_if_there(disk: Disk, path: str) -> bytes:
 
 
 def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
-    """Apply what the journal has after a write; returns the id of the last one."""
+    """Apply the journal's entries after a write; returns the id of the last one."""
     for payload in _payloads(journal, len(JOURNAL_MAGIC)):
         for write in decode_writes(payload):
             if write.id > last_id:  # earlier ones are in the snapshot already

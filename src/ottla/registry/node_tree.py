@@ -1,7 +1,7 @@
 """The tree in memory: nodes by path, and the writes that change them.
 
 A `Write` that has been checked always applies; the same writes in the same order make the same
-tree. That is what lets a journal of writes stand for the tree.
+tree. So a journal of writes can stand for the tree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.registry.tree import (
 
 
 class WriteKind(IntEnum):
-    """What a write does; the numbers are those of the journal."""
+    """The kinds of writes; the numbers are those of the journal."""
 
     OPEN = 0
     CREATE = 1
@@ -90,7 +90,7 @@ class TreeNode:
 
 @lru_cache(maxsize=1024)
 def split_path(path: str) -> tuple[str, str]:
-    """Parent and name; RegistryError for what is not a path below the root."""
+    """Parent and name; RegistryError for text that is no path below the root."""
     parent, slash, name = path.rpartition("/")
     names = path.split("/")
     if not slash or names[0] or "\0" in path or any(part in ("", ".", "..") for part in names[1:]):
@@ -209,7 +209,7 @@ class NodeTree:
         return done, stats
 
     def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
-        """Check that the part is allowed; whether the node is ephemeral, and what to write."""
+        """Check that the part is allowed; whether the node is ephemeral, and the write."""
         if isinstance(operation, Create):
             self.check_create(operation.path)
             return operation.ephemeral, WriteKind.CREATE

@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 class NodeWatch:
     """One node that is watched, for as many callbacks as want it.
 
-    The server's watch is armed again first, and only then are the callbacks called: what they
-    read is newer than the last change that nobody would have told them of. After the connection
-    broke, the node is compared with what it was, and the callbacks are called if it has changed.
+    The server's watch is armed again first, and only then are the callbacks called: their reads are
+    newer than the last change without a call. After the connection broke, the node is compared with
+    its former state, and the callbacks are called if it has changed.
     """
 
     def __init__(self, session: ZooKeeperSession, path: str, kind: WatchKind) -> None:
@@ -70,7 +70,7 @@ class NodeWatch:
                 self.session.runtime.scheduler.call_soon(callback)
 
     def _fingerprint(self, answer: Any) -> tuple[int, int] | None:
-        """What differs after every change; None where there is no node."""
+        """The version, which differs after every change; None where there is no node."""
         if answer is None:
             return None
         if self.kind is WatchKind.DATA:
@@ -98,7 +98,7 @@ class NodeWatches:
         self._watches: dict[tuple[str, WatchKind], NodeWatch] = {}
 
     def add(self, path: str, kind: WatchKind, callback: Callable[[], object]) -> _Subscription:
-        """Call back from now on: what is read after this is watched."""
+        """Call back from now on: a node that is read after this is watched."""
         watch = self._watches.get((path, kind))
         if watch is None:
             watch = self._watches[path, kind] = NodeWatch(self.session, path, kind)

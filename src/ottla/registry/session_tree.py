@@ -26,7 +26,7 @@ SessionT = TypeVar("SessionT", bound="TreeSession")
 
 
 class WatchKind(Enum):
-    """What is watched of a node."""
+    """The part of a node that is watched."""
 
     DATA = "data"
     CHILDREN = "children"
@@ -64,7 +64,7 @@ class TreeSession:
         return sorted(self._tree.nodes.find(path).children)
 
     def write(self, operations: Sequence[Operation]) -> tuple[list[Done], list[Stat | None]]:
-        """Do all of it or nothing; returns what was done, and the answers of `Registry.multi`."""
+        """Do all of it or nothing; returns the writes, and the answers of `Registry.multi`."""
         return self._tree.write(operations, self)
 
     def _stat(self, path: str, node: TreeNode) -> Stat:
@@ -72,7 +72,7 @@ class TreeSession:
 
 
 class SessionTree:
-    """The tree and its sessions: what one of them writes, all see at once.
+    """The tree and its sessions: a write of one of them is seen by all at once.
 
     Invariant: an ephemeral node is in `ephemerals` of one session, which is in `sessions`.
     """
@@ -91,12 +91,12 @@ class SessionTree:
         return self._last_session
 
     def open(self, session: SessionT) -> SessionT:
-        """A new session, which is told of changes from now on."""
+        """A new session, which sees changes from now on."""
         self.sessions[session.id] = session
         return session
 
     def end(self, session_id: int) -> None:
-        """End a session, if it is not over; its ephemeral nodes go, and the others are told."""
+        """End a session, if it is not over; its ephemeral nodes go, and watches are called."""
         session = self.sessions.pop(session_id, None)
         if session is not None:
             for path in list(session.ephemerals):
@@ -227,7 +227,7 @@ class TreeRegistry:
         for state in (SessionState.EXPIRED, SessionState.RENEWED):
             for watch in tuple(self._session_watches):
                 watch.callback(state)
-        for kind, path in self._watches:  # what has changed meanwhile, such as nodes of its own
+        for kind, path in self._watches:  # nodes that have changed meanwhile, such as its own
             self.on_change(kind, path)
 
     def _watch(self, kind: WatchKind, path: str, callback: Callable[[], object]) -> Watch:
@@ -239,5 +239,5 @@ class TreeRegistry:
         return self._session
 
     def why_closed(self) -> str:
-        """What an operation before `start` or after `close` is told."""
+        """The error of an operation before `start` or after `close`."""
         return "the registry is not open"

@@ -18,7 +18,7 @@ REGISTRY_RETRY_MS: Final = 1_000
 
 
 class Stat(NamedTuple):
-    """What is known of a node beside its data.
+    """The facts of a node beside its data.
 
     `version` counts the writes of the data since its creation (0), `children_version` the changes
     of the list of children. `created_id` and `modified_id` number the writes of the whole tree in
@@ -107,7 +107,7 @@ Operation = Create | Set | Delete | Check
 
 
 class SessionState(Enum):
-    """What became of the session, which owns the ephemeral nodes."""
+    """The state of the session, which owns the ephemeral nodes."""
 
     SUSPENDED = "suspended"
     """No server answers; the session may still live."""
@@ -143,7 +143,7 @@ class CallbackWatch:
 class Registry(Protocol):
     """The tree. Reads see every write that this object has acknowledged before them.
 
-    What others write is seen, with several servers, soon after; a watch tells when.
+    Writes of others are seen, with several servers, soon after; a watch is called then.
     """
 
     async def start(self) -> None:
@@ -182,15 +182,15 @@ class Registry(Protocol):
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         """Do all of it or nothing; the error is that of the first part that is refused.
 
-        Returns for each part what `set` would; None for the other kinds.
+        Returns for each part the result of `set`; None for the other kinds.
         """
         ...
 
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
         """Call back after the node is created, written or deleted.
 
-        Changes that come close together may share a call. What is read in or after the call is
-        as new as the change, or newer.
+        Changes that come close together may share a call. A read in or after the call is as new as
+        the change, or newer.
         """
         ...
 
@@ -199,7 +199,7 @@ class Registry(Protocol):
         ...
 
     def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
-        """Call back with what became of the session."""
+        """Call back with the new state of the session."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the nodes hold: typed values, written and read as Kafka's JSON.
+"""The content of nodes: typed values, written and read as Kafka's JSON.
 
 Keys are written in Kafka's order. Readers take the older versions as well and ignore keys that
 they do not know, as Kafka's own do.
@@ -39,7 +39,7 @@ def _decode(what: str, data: bytes) -> dict[str, Any]:
 
 
 def unreadable(what: str, data: bytes) -> KafkaError:
-    """The error for a node whose content is not what its path promises."""
+    """The error for a node whose content does not fit its path."""
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"the registry node of {what} is not readable: {data!r}"
     )

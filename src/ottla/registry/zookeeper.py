@@ -96,7 +96,8 @@ class ZooKeeperRegistry:
         for depth in range(1, len(names) + 1):
             path = "/" + "/".join(names[:depth])
             try:
-                # Asked first, because who may not create a node is not told that it is there.
+                # Asked first, because a client that may not create a node does not learn that it is
+                # there.
                 if await self.session.perform(_sends_exists(path)) is None:
                     await self.session.perform(_sends_create(path, b"", acl))
             except kazoo_errors.NodeExistsError:
@@ -253,7 +254,7 @@ class ZooKeeperRegistry:
         if isinstance(operation, Set):
             is_next = operation.version in (ANY_VERSION, stat.version - 1)
             return data == operation.data and is_next
-        return isinstance(operation, Check)  # its version may be what a set beside it has raised
+        return isinstance(operation, Check)  # its version may be raised by a set beside it
 
     def _stat(self, stat: ZnodeStat) -> Stat:
         return Stat(
@@ -296,7 +297,7 @@ def _check_size(operations: Sequence[Operation]) -> None:
 
 
 def _refusal(error: Exception, path: str) -> RegistryError:
-    """What the server answered, as the registry's error."""
+    """The server's answer as the registry's error."""
     if isinstance(error, PartRefusedError):
         return _refusal(error.reason, error.path)
     for kind, (refusal, text) in _REFUSALS.items():

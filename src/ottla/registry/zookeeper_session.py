@@ -61,7 +61,7 @@ TlsContext = Callable[[], ssl.SSLContext]
 
 
 class ZooKeeperSettings(NamedTuple):
-    """What a session needs to know of the broker's settings; the chroot is "" for none."""
+    """The broker's settings that concern a session; the chroot is "" for none."""
 
     servers: tuple[str, ...]
     chroot: str = ""
@@ -101,7 +101,7 @@ class ZooKeeperSettings(NamedTuple):
         return self.servers * max(1, attempts // len(self.servers))
 
     def acl(self, path: str) -> Any:
-        """Who may do what to a node that is created at this path (below the chroot)."""
+        """The ACL of a node that is created at this path (below the chroot)."""
         if not self.set_acl or _is_below(path, OPEN_PATHS):
             return OPEN_ACL_UNSAFE
         if _is_below(path, PRIVATE_PATHS):
@@ -139,7 +139,7 @@ class PartRefusedError(Exception):
 
 
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """kazoo's threads; what they connect to is encrypted as Kafka's settings say.
+    """kazoo's threads; their connections are encrypted as Kafka's settings say.
 
     kazoo's own TLS would also trust the authorities of the operating system.
     """
@@ -250,7 +250,7 @@ class ZooKeeperSession:
         return f" ({REFUSED})" if self._is_refused else ""
 
     async def close(self) -> None:
-        """End the session. If no server is there to be told, it will expire."""
+        """End the session. If no server is there, it will expire."""
         if not self._is_open:
             return
         self._is_open = False
@@ -273,11 +273,10 @@ class ZooKeeperSession:
     ) -> Any:
         """Send a request until it is answered; kazoo's errors, and SessionEndedError.
 
-        A write whose connection broke may have been done. If it is then refused, `landed` says
-        what its answer was, or None if it was not done. `check` raises for an answer that is a
-        refusal.
+        A write whose connection broke may have been done. If it is then refused, `landed` returns
+        its answer, or None if it was not done. `check` raises for an answer that is a refusal.
         """
-        # Before waiting: what was meant for a session is not done in another one.
+        # Before waiting: a call that was meant for a session is not made in another one.
         generation = self._generation
         await self._connected.wait()
         for attempt in range(MAX_ATTEMPTS):
@@ -310,7 +309,7 @@ class ZooKeeperSession:
         """Have the loop call `callback`; for the threads of kazoo."""
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop has ended, and with it all that could be told
+        except RuntimeError:  # the loop has ended, and with it all listeners
             logger.debug("ZooKeeper's word came after the loop was closed")
 
     async def _request(self, send: Send) -> Any:
@@ -399,7 +398,7 @@ class ZooKeeperSession:
         self._on_state(state)
 
     def _restart(self) -> None:
-        """Start kazoo again: it recovers from what it foresees, but not from a failed log-in."""
+        """Start kazoo again: it recovers from many failures, but not from a failed log-in."""
         if self._is_open:
             self._client.handler.spawn(self._client.start_async)
 

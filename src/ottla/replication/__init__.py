@@ -1,1 +1,1 @@
-"""Replication: which log belongs to which partition, who leads it, and what waits for it."""
+"""Replication: the logs of partitions, their leaders, and the requests that wait for them."""

@@ -19,7 +19,7 @@ def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[Parti
     """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
 
     Otherwise a consumer that keeps asking for a deleted topic would never wait (Kafka's rule). A
-    follower is told at once: it leaves the partition out for a while.
+    follower gets the error at once: it leaves the partition out for a while.
     """
     if params.is_from_follower:
         return frozenset()

@@ -20,7 +20,7 @@ ENTRIES_AT_ONCE: Final = 4000
 
 
 class DelayedOperations:
-    """The purgatories of one replica manager, and what has happened since they were checked.
+    """The purgatories of one replica manager, and the partitions that changed since the last check.
 
     `followers` are the brokers that copy a partition to which something was appended; `committed`
     are partitions whose high watermark has risen, or whose delayed operations can end for another
@@ -40,7 +40,8 @@ class DelayedOperations:
         self._is_scheduled = False
 
     def note_progress(self, topic_partition: TopicPartition) -> None:
-        """Note a high watermark that rose outside of a request; what waits is served soon.
+        """Note a high watermark that rose outside of a request; the requests that wait are served
+        soon.
 
         This happens with every batch that a follower copies, and hardly ever does anything wait.
         """
@@ -61,7 +62,7 @@ class DelayedOperations:
             self._schedule()
 
     def complete_noted(self) -> None:
-        """Serve what waits for the partitions that were noted since the last call.
+        """Serve the requests that wait for partitions that were noted since the last call.
 
         Fetches of very many partitions are served some at a time.
         """
@@ -76,7 +77,7 @@ class DelayedOperations:
             self.follower_fetches.check(followers)
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Check what waits for these partitions, which changed leader or are gone."""
+        """Check the requests that wait for these partitions, which changed leader or are gone."""
         changed = list(partitions)
         self.produces.check(changed)
         self.fetches.check(changed)
@@ -84,7 +85,7 @@ class DelayedOperations:
         self.follower_fetches.check_all()
 
     def complete_all(self) -> None:
-        """Answer everything that waits, with what there is."""
+        """Answer every request that waits, with the records that are there."""
         self.produces.complete_all()
         self.fetches.complete_all()
         self.follower_fetches.complete_all()

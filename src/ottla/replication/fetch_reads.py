@@ -145,7 +145,7 @@ class FetchReads:
         respond: Callable[[FetchResults], object],
         results: FetchResults,
     ) -> None:
-        """Count what is sent, for a follower also against the leader's rate, and send it."""
+        """Count the bytes of an answer, a follower's against the leader's rate, and send it."""
         is_from_follower = params.is_from_follower
         for request in requests:
             result = results.get(request.key)

@@ -48,7 +48,7 @@ OnProgress = Callable[[TopicPartition], object]
 
 
 class Copied:
-    """What was asked of one leader, and how much it has sent."""
+    """A fetch from one leader, and the size of its answer."""
 
     __slots__ = ("bytes", "requests")
 
@@ -81,7 +81,7 @@ class ReplicaFetcher:
         self._connection: NodeConnection = cluster.connect(leader)
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
-        # What is asked for, and the partitions whose request may have changed since the last round.
+        # The partitions to ask for, and those whose request may have changed since the last round.
         self._wanted: dict[TopicPartition, PartitionFetchState] = {}
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
@@ -194,7 +194,7 @@ class ReplicaFetcher:
         touched = self._look_at_touched()
         wanted = self._wanted
         if not wanted:
-            self._touched = touched  # the leader has not yet been told what to forget
+            self._touched = touched  # the leader still has partitions to forget
             await self._sleep(self._wait_ms(self._config.replica_fetch_backoff_ms))
             return
         version = self._version()
@@ -205,7 +205,7 @@ class ReplicaFetcher:
         await self._take(self._session.accept(response))
 
     def _look_at_touched(self) -> dict[TopicPartition, None]:
-        """Update what is asked for; partitions that are not asked for stay touched.
+        """Update the partitions of the next request; those that it does not name stay touched.
 
         All count as touched now and then, and always under a rate limit: there is no signal when a
         log has a new start or when the rate has room again.
@@ -235,7 +235,7 @@ class ReplicaFetcher:
         return touched
 
     def _counts(self, follower: FollowerPartition) -> bool:
-        """Whether what is copied of it counts against the follower's quota."""
+        """Whether its copied bytes count against the follower's quota."""
         throttled = follower.log.config.follower_replication_throttled_replicas
         return self._quota.applies(throttled, follower.topic_partition.partition)
 
@@ -299,7 +299,7 @@ class ReplicaFetcher:
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).
 
-        The next fetch offset tells the leader what can no longer be lost here.
+        By the next fetch offset the leader sees which records can no longer be lost here.
         """
         while self._unflushed:
             waiting = [each for each in self._unflushed.values() if each.awaits_flush]

@@ -1,7 +1,7 @@
 """The fetchers of a broker, which are made when they are needed.
 
 There are up to `num.replica.fetchers` for each leader. A broker that follows nobody has none, and
-imports nothing of what they do.
+does not import their code.
 """
 
 from __future__ import annotations

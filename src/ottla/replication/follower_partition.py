@@ -1,8 +1,8 @@
-"""A partition that this broker follows: where its log has to be cut, and what is appended to it.
+"""A partition that this broker follows: where its log has to be cut, and where it continues.
 
 TRUNCATING     ask the leader where the last epoch of our log ends in its log, cut there; again
                with an older epoch, until both have the epoch (KIP-101, KIP-279)
-FETCHING       append what the leader sends; it notices if the logs part after all (KIP-595)
+FETCHING       append the leader's batches; it notices if the logs part after all (KIP-595)
 OUT_OF_RANGE   the leader does not have our end: ask it for its own end, and for its start
 """
 
@@ -91,7 +91,7 @@ class FollowerPartition:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the leader has committed what is not here yet; True while that is unknown."""
+        """Whether the leader has committed records that are missing here; True while unknown."""
         return self.leader_high_watermark < 0 or (
             self.log.log_end_offset < self.leader_high_watermark
         )
@@ -103,7 +103,7 @@ class FollowerPartition:
         return self.is_current and log.is_available and log.safe_end_offset < log.log_end_offset
 
     async def truncate_without_epochs(self) -> None:
-        """Keep what is committed for sure: nothing else is known of batches without an epoch."""
+        """Keep the records that are surely committed: batches without an epoch say nothing more."""
         await self._truncate(self.log.high_watermark)
         self._fetch_next()
 
@@ -126,7 +126,7 @@ class FollowerPartition:
         self._fetch_next()
 
     async def take_leader_end(self, offset: int) -> bool:
-        """Cut off what the leader does not have; False if its log does not end before ours."""
+        """Cut off records that the leader lacks; False if its log does not end before ours."""
         if offset >= self.log.log_end_offset:
             return False
         await self._truncate(offset)
@@ -154,7 +154,7 @@ class FollowerPartition:
         self.phase = FollowerPhase.FETCHING
 
     def wanted(self, max_bytes: int) -> PartitionFetchState:
-        """What to ask the leader for."""
+        """The fetch of this partition from its leader."""
         log = self.log
         return PartitionFetchState(
             log.topic_id,
@@ -166,7 +166,7 @@ class FollowerPartition:
         )
 
     async def append(self, records: RecordsData | None, now_ms: int) -> int:
-        """Append what the leader has sent; returns its size. KafkaError if it cannot be taken."""
+        """Append the leader's batches; returns their size. KafkaError if it cannot be taken."""
         if not records:
             return 0
         try:
@@ -183,8 +183,8 @@ class FollowerPartition:
     def note_leader(self, high_watermark: int, log_start_offset: int) -> bool:
         """Take over how far the leader has committed and what it has deleted.
 
-        True if more is committed here than before. What was committed under an earlier leader
-        stays so: every replica that could be elected has it.
+        True if more is committed here than before. Records committed under an earlier leader stay
+        so: every replica that could be elected has them.
         """
         log = self.log
         self.leader_high_watermark = high_watermark
@@ -197,7 +197,7 @@ class FollowerPartition:
 
 
 class FollowerPhase(Enum):
-    """What has to be asked of the leader next."""
+    """The next question to the leader."""
 
     TRUNCATING = "truncating"
     FETCHING = "fetching"

@@ -1,4 +1,4 @@
-"""The follower's side of a fetch session (KIP-227): only what has changed is named again."""
+"""The follower's side of a fetch session (KIP-227): only changed partitions are named again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ NAMED_AT_ONCE: Final = 5_000
 
 
 class FollowerSession:
-    """What the leader knows that we want. Invariant: `known` is what it has in our session.
+    """The partitions of a session, as the leader knows them. Invariant: `known` is its view of
+    them.
 
     `names` has the topics of the partitions that were named, by id.
     """
@@ -66,11 +67,11 @@ class FollowerSession:
         touched: Iterable[TopicPartition],
         version: int,
     ) -> Sequence[TopicPartition]:
-        """Have the request ask for all that is wanted, by naming what is new in it.
+        """Have the request ask for all wanted partitions, by naming those that are new in it.
 
-        Only what is `touched` may have changed since the request before. Where the request names
+        Only `touched` partitions may have changed since the request before. Where the request names
         topics by id, an older topic of the same name is forgotten: by name, it is replaced.
-        Returns what is left for the next request, since a leader takes no request of any size.
+        Returns the rest for the next request, since a leader takes no request of any size.
         """
         request.session_id, request.session_epoch = self._id, self._epoch
         known = self.known
@@ -92,9 +93,9 @@ class FollowerSession:
         return left
 
     def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
-        """What the leader answers, by partition; KafkaError where the session cannot continue.
+        """The leader's answers by partition; KafkaError where the session cannot continue.
 
-        A leader that names what it was not asked for, or was told to forget, would answer with
+        A leader that names partitions nobody asked for, or that it was to forget, would answer with
         that at once, again and again.
         """
         if response.error_code:

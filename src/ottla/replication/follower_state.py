@@ -41,7 +41,7 @@ class FollowerState:
         return f"ReplicaState({self.broker_id}, end {self.log_end_offset})"
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
-        """The follower has everything before `offset`, because it asks for what comes there."""
+        """The follower has everything before `offset`, because it asks for that one."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.last_fetch_leader_end_offset > NO_OFFSET:

@@ -44,7 +44,7 @@ class InSyncReplicas:
         self.maximal |= frozenset(isr)
 
     def accept(self, state: LeaderAndIsr) -> bool:
-        """What the controller has written; False if something newer is known already."""
+        """Take over the controller's state; False if a newer one is known already."""
         self.is_in_flight = False
         if state.version < self.version:
             return False

@@ -1,4 +1,4 @@
-"""A partition as this broker sees it: its log, who leads it, and how far it is committed.
+"""A partition as this broker sees it: its log, its leader, and its high watermark.
 
 The high watermark is the first offset that not every in-sync replica has. Consumers read below
 it, an acks=all produce is answered once it has passed the appended batch. Where this broker leads,
@@ -42,7 +42,7 @@ from ottla.structs import (
 
 
 class Partition:
-    """One replica of a partition on this broker, and what the controller last said about it.
+    """One replica of a partition on this broker, and its state in the controller's last order.
 
     Invariant: `leadership` is set exactly while this broker leads.
     """
@@ -251,7 +251,7 @@ class Partition:
     ) -> Work[OffsetResult]:
         """The first record at or after a time; -1 asks for the end, as far as it is readable.
 
-        Replicas, and with replica id -2 tools, are told the end of the log.
+        Replicas, and with replica id -2 tools, get the end of the log.
         """
         self.check_leader_epoch(current_leader_epoch)
         if replica_id != CONSUMER_REPLICA_ID:
@@ -293,7 +293,7 @@ class Partition:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int
     ) -> Verification | None:
-        """What the transaction's coordinator has to confirm before the next batch; None: nothing.
+        """The transaction that its coordinator has to confirm before the next batch, if any.
 
         Where this broker does not lead there is nothing to confirm: the append is refused anyway.
         """
@@ -308,7 +308,7 @@ class Partition:
         return self.is_leader and known.has_open_txn(producer_id, producer_epoch)
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """What is known of each producer that has written here, if this broker leads."""
+        """The state of each producer that has written here, if this broker leads."""
         if not self.is_leader:
             raise self._not_leader()
         return list(self.log.producer_state_manager.producers.values())

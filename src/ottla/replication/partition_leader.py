@@ -1,13 +1,13 @@
-"""What the leader of a partition does for it: it tracks its followers, and commits.
+"""The leader of a partition: it tracks its followers, and commits.
 
     leader's log    0 1 2 3 4 5 6 7 8 |        end 9
     follower 2      0 1 2 3 4 5 6 7   |        fetches from 8
     follower 3      0 1 2 3 4         |        fetches from 5
-                              ^ high watermark 5: every in-sync replica has what lies before
+                              ^ high watermark 5: every in-sync replica has all records before
 
-A follower fetches from the end of its log, and so says what it has. One that is in sync and has not
-caught up for `replica.lag.time.max.ms` is proposed for removal; one that has come up to the high
-watermark, and to where the leader's epoch begins, is proposed for addition.
+A follower fetches from the end of its log, and so shows how much it has. One that is in sync and
+has not caught up for `replica.lag.time.max.ms` is proposed for removal; one that has come up to the
+high watermark, and to where the leader's epoch begins, is proposed for addition.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PartitionLeader:
     def update(self, state: PartitionState) -> None:
         """Take over replicas or in-sync replicas that changed within the epoch.
 
-        An answer of the controller may have overtaken what it says here.
+        An answer of the controller may have overtaken this order.
         """
         if state.leader_and_isr.version > self.in_sync.version:
             self.in_sync = InSyncReplicas(state.leader_and_isr)
@@ -111,7 +111,7 @@ class PartitionLeader:
         }
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Commit what every in-sync replica has; True if that is more than before.
+        """Commit all that every in-sync replica has; True if that is more than before.
 
         Replicas that are about to get in sync are waited for, too: under a steady load they would
         otherwise never come up to the high watermark.
@@ -312,7 +312,7 @@ class PartitionLeader:
 class ClusterView(NamedTuple):
     """The rest of the cluster as one broker's replicas see it.
 
-    `live_brokers` are those that the controller has told of, by id; `broker_epoch` is that of this
+    `live_brokers` are those that the controller has named, by id; `broker_epoch` is that of this
     broker's own registration.
     """
 
@@ -324,7 +324,7 @@ class ClusterView(NamedTuple):
 
 RETRY_BACKOFF_MS: Final = 1_000
 """The controller has refused a change: it is not asked again with every fetch."""
-# What a client had sent before it heard of a refusal is answered, or given up, within its
+# Requests that a client had sent before it heard of a refusal are answered, or given up, within its
 # request.timeout.ms, which is 30 s by default.
 PIPELINE_MS: Final = 30_000
 

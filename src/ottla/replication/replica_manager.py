@@ -1,7 +1,7 @@
 """The replica manager: every partition of this broker, and the requests that wait for them.
 
-One call appends the batches of a produce request, one reads for a fetch. What cannot be answered
-at once becomes a delayed operation, watched under the partitions that can complete it. The
+One call appends the batches of a produce request, one reads for a fetch. A request that cannot be
+answered at once becomes a delayed operation, watched under the partitions that can complete it. The
 controller says which partitions this broker leads and which it follows.
 """
 
@@ -139,7 +139,7 @@ class ReplicaManager:
         self.fetchers.resize(config.num_replica_fetchers)
 
     def shutdown(self) -> None:
-        """Stop copying, and answer everything that waits, with what there is."""
+        """Stop copying, and answer every request that waits, with the records that are there."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
             self._isr_timer = None
@@ -153,7 +153,7 @@ class ReplicaManager:
                 partition.leadership.maybe_shrink()
 
     def _on_progress(self, topic_partition: TopicPartition) -> None:
-        """A high watermark has risen, on this leader or as its leader told this follower."""
+        """A high watermark has risen, on this leader or by an answer to this follower."""
         partition = self.partitions.get(topic_partition)
         if partition is not None:
             partition.wake_followers()
@@ -191,7 +191,7 @@ class ReplicaManager:
 
         The memoryviews are written to (offset and epoch are stamped in place) and are not kept:
         large batches are copied, looked through in the background, and appended afterwards.
-        `wait_for` gets what waits for the acknowledgement, if anything does, now or afterwards.
+        `wait_for` gets the operation that waits for the acknowledgement, if one does.
         """
         results: AppendResults = {}
         large: dict[TopicPartition, LargeBatchError] = {}
@@ -221,7 +221,7 @@ class ReplicaManager:
     def _acknowledge(
         self, timeout_ms: int, acks: int, results: AppendResults, respond: Respond, hold: Hold
     ) -> None:
-        """Respond once `acks` have what was appended; `hold` gets what waits for them."""
+        """Respond once `acks` have the batches; `hold` gets the operation that waits for them."""
         is_pending = self._is_unsafe if acks == ACKS_ALL else self._is_unflushed
         if acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
             operation = DelayedProduce(timeout_ms, results, is_pending, respond)
@@ -309,7 +309,7 @@ class ReplicaManager:
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
-        """Serve what waits for the partitions that had news since the last call; once per turn."""
+        """Serve requests that wait for partitions with news since the last call; once per turn."""
         self.delayed.complete_noted()
 
     def fetch_records(
@@ -320,8 +320,8 @@ class ReplicaManager:
     ) -> DelayedFetch | None:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little.
 
-        Where none of the partitions exists there is nothing to wait for. Returns what waits; None
-        where `respond` was called at once.
+        Where none of the partitions exists there is nothing to wait for. Returns the operation that
+        waits; None where `respond` was called at once.
         """
         results = self.read_from_logs(params, partitions)
         unknown = unknown_to_consumer(params, results)
@@ -472,7 +472,7 @@ class ReplicaManager:
             self.stats.leave(topic_partition.topic)
 
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Take the partitions of a failed directory offline, and check what waits for one."""
+        """Take the partitions of a failed directory offline, and check the requests for them."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
             self.fetchers.remove(topic_partition)
@@ -484,7 +484,7 @@ class ReplicaManager:
     def stop_replica(
         self, partitions: Sequence[StopReplicaPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Give partitions up, and their logs where asked; check what waits for one of them."""
+        """Give partitions up, and their logs where asked; check the requests for them."""
         errors = {}
         for stopped in partitions:
             tp = stopped.topic_partition
@@ -532,8 +532,8 @@ def refused(
 ) -> PartitionAppendResult:
     """The result of a batch of `size` bytes that was not taken; it is counted and logged.
 
-    What a producer sends again comes behind other batches that it has sent already; these are
-    refused in turn, and no reason to wait for longer.
+    A producer's retries come behind other batches that it has sent already; these are refused in
+    turn, and no reason to wait for longer.
     """
     partition = partitions.get(topic_partition)
     if partition is not None:

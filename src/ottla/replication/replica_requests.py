@@ -1,4 +1,4 @@
-"""What is asked of the replica manager and what it answers, partition by partition.
+"""The requests to the replica manager and its answers, partition by partition.
 
 These values pass between the request handlers and the logs; they know no protocol version.
 """
@@ -61,7 +61,7 @@ class PartitionAppendResult(Value):
 
 
 class FetchParams(Value):
-    """The limits of one fetch: who reads, how long it may wait, and for how many bytes.
+    """The limits of one fetch: its reader, how long it may wait, and for how many bytes.
 
     `may_read_from_follower`: a consumer that knows of other replicas than the leader (KIP-392).
     """
@@ -118,9 +118,9 @@ class AwakePartitions:
 
 
 class PartitionFetch(Value):
-    """What one partition is asked for; `max_bytes` is the partition's own limit.
+    """The request for one partition; `max_bytes` is the partition's own limit.
 
-    A fetch session keeps it, with what its reader was told last. `key` is what the reader calls the
+    A fetch session keeps it, with its reader's last answer. `key` is the reader's name of the
     partition: it stays while the name of the topic comes and goes. `noted_by` is the leadership
     that noted the follower's offset not long ago. A follower's `session` skips it while there is no
     news, until the partition wakes it.
@@ -144,9 +144,9 @@ class PartitionFetch(Value):
 
 
 class FetchPartitionResult(Value):
-    """What one partition answers: whole batches as they lie in the segment file, or an error.
+    """The answer of one partition: whole batches as they lie in the segment file, or an error.
 
-    A reader of committed records is told which aborted transactions' batches to skip. In place of
+    A reader of committed records learns which aborted transactions' batches to skip. In place of
     records there may be the offset where the reader's log diverges from this one, or the id of a
     better replica to read from. `is_cut`: more can be read behind the records, which a limit of
     the fetch or the end of a segment left out.

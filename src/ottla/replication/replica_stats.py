@@ -53,7 +53,7 @@ class ReplicaStats:
 
 
 class TopicStats:
-    """What has happened to the partitions of one topic on this broker, since it has some."""
+    """The counts of the partitions of one topic on this broker, since it has some."""
 
     __slots__ = (
         "bytes_in",
@@ -99,6 +99,6 @@ class TopicStats:
             self.failed_produces += 1
 
     def add(self, other: TopicStats) -> None:
-        """Count what has happened to another topic as well."""
+        """Add the counts of another topic."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -1,4 +1,4 @@
-"""Finds the Java runtime for Spark and ZooKeeper, and says what to install where there is none."""
+"""Finds the Java runtime for Spark and ZooKeeper, or names the package to install."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION_TIMEOUT_S = 30
 
 
 class JavaMissingError(Exception):
-    """No Java is new enough; the text says what to install."""
+    """No Java is new enough; the text names the package to install."""
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Work that is done once in a while, in slices: what expires may be very much."""
+"""Work that is done once in a while, in slices: very much may expire at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PeriodicWork:
         self._timer = runtime.scheduler.call_every(period_ms, self._begin)
 
     def cancel(self) -> None:
-        """Begin no more of it, and end what goes on at its next pause."""
+        """Begin no more of it, and end running work at its next pause."""
         self._timer.cancel()
         if self._rest is not None:
             self._rest.cancel()

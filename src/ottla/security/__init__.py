@@ -1,6 +1,6 @@
 """Clients and their rights: principals, SASL mechanisms, access control lists.
 
-What is exported is for programs of users (`principal.builder.class`), and imported when it is first
+The exports are for programs of users (`principal.builder.class`), and imported when they are first
 used.
 """
 

@@ -1,4 +1,4 @@
-"""A builder says who a client is: the class that programs of users derive theirs from."""
+"""A builder names a client: the class that programs of users derive theirs from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.structs import Value, field
 
 
 class AuthenticationContext(Value, frozen=True):
-    """What a broker knows of a client that has come, and has proved its name where it must."""
+    """A broker's knowledge of a client that has come, and has proved its name where it must."""
 
     principal: KafkaPrincipal
     """Who it would be without a builder: by `ssl.principal.mapping.rules`, by its login, or
@@ -29,7 +29,7 @@ class AuthenticationContext(Value, frozen=True):
 
 
 class PrincipalBuilder(ABC):
-    """What names clients. It is made without arguments, and lives as long as the broker.
+    """The builder of clients' names. It is made without arguments, and lives as long as the broker.
 
     `build` is called for each connection, and again for each login on it, by up to four threads at
     a time. It may wait, but no longer than ten seconds; an exception refuses the client.
@@ -40,7 +40,7 @@ class PrincipalBuilder(ABC):
 
     @abstractmethod
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
-        """Say who the client is."""
+        """Name the client."""
 
     def close(self) -> None:
         """The broker stops."""

@@ -377,7 +377,7 @@ class SaslAuthenticator:
         return Verdict(Action.ANSWER, self.welcome())
 
     def welcome(self) -> list[Part]:
-        """The answer to the last token, with what is left of the session now."""
+        """The answer to the last token, with the rest of the session's time."""
         header, token = self._last_token
         if header is None:
             return [SIZE.pack(len(token)) + token]

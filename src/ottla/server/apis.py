@@ -1,7 +1,7 @@
 """Which handler serves which API, and the way of a request from its frame to the handler.
 
-ApiVersions says exactly what is registered here. A handler is called with the request's context
-and its decoded body. What it returns is the answer; a handler that answers later (or never)
+ApiVersions names exactly the APIs that are registered here. A handler is called with the request's
+context and its decoded body. It returns the answer; a handler that answers later (or never)
 returns None and uses the context; a coroutine is awaited on the loop.
 """
 
@@ -111,7 +111,7 @@ class SliceContext(RequestContext):
         """The slice ends by itself, though its client may be gone."""
 
     async def answer_of(self, handler: Handler, body: Request) -> Response | None:
-        """What the handler answers to the slice, now or later; None for no answer."""
+        """The handler's answer to the slice, now or later; None for no answer."""
         answer = handler(self, body)
         response = answer if answer is None or isinstance(answer, Response) else await answer
         if response is not None:
@@ -174,8 +174,8 @@ class WholeFamily(Protocol):
 class LateFamily:
     """A family that is imported and made when the first request for it is there.
 
-    `narrowed` has the versions of APIs that serve only some. What `make` gives has the handlers
-    of just these APIs.
+    `narrowed` has the versions of APIs that serve only some. The object from `make` has the
+    handlers of just these APIs.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class LateFamily:
 
 
 class RequestMeter:
-    """What measures requests, as far as the table of APIs knows it."""
+    """The part of a broker that measures requests, as far as the table of APIs knows it."""
 
     def __init__(self, measure: Callable[[RequestContext, Request, int], RequestWatch]) -> None:
         self.measure = measure
@@ -344,7 +344,7 @@ class Apis:
     def _refuse_bytes(
         self, connection: Connection, frame: Buffer, error: RemoteProtocolError
     ) -> None:
-        """Bad bytes close the connection; what is only too large is answered, where that can be."""
+        """Bad bytes close the connection; a request that is only too large may be answered."""
         if isinstance(error.__cause__, TooLargeError):
             header, _ = decode_request_header(frame)
             request, code = request_class(header.api_key), ErrorCode.INVALID_REQUEST
@@ -540,7 +540,7 @@ def request_name(header: RequestHeader) -> str:
 
 
 def error_code(outcome: object) -> int:
-    """The error code in a response for what came of a request: 0 unless it is an error."""
+    """The error code in a response for the outcome of a request: 0 unless it is an error."""
     return int(outcome.error) if isinstance(outcome, KafkaError) else int(ErrorCode.NONE)
 
 

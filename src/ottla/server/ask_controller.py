@@ -142,8 +142,8 @@ def _may_pass(error: KafkaError) -> bool:
 def error_of(response: Response) -> int:
     """NOT_CONTROLLER also where only some partitions are newer here than at the controller.
 
-    Then the controller that was asked has a successor. What the old one has done already, the
-    successor will find done.
+    Then the controller that was asked has a successor. The old one's finished work is there for the
+    successor.
     """
     assert isinstance(response, AlterPartitionResponse)
     for topic in response.topics:

@@ -82,13 +82,13 @@ class Broker(Parts):
         self.broker_id = config.broker_id
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
         self.state = BrokerState.NOT_RUNNING
-        self.tls = BrokerTls(config)  # bad keys are told before anything begins
+        self.tls = BrokerTls(config)  # bad keys are reported before anything begins
         self.extensions = attach(self)
         self.logins = BrokerLogins(config, self._users())
 
     @property
     def end_points(self) -> list[EndPoint]:
-        """What the broker advertises, with real ports."""
+        """The addresses that the broker advertises, with real ports."""
         return self.listeners.end_points
 
     def _users(self) -> UserSettings:
@@ -219,7 +219,7 @@ class Broker(Parts):
         self.log_dir_failures.serve(self.replica_manager, self.controller)
 
     def _cluster_link(self) -> ClusterLink | None:
-        """What a broker needs where the cluster may have others."""
+        """The parts that a broker needs where the cluster may have others."""
         if self.config.zookeeper_connect is None:
             return None
         # Imported only here: a single broker saves the time and the memory.
@@ -258,7 +258,7 @@ class Broker(Parts):
             )
 
     def _on_broker_settings(self) -> None:
-        """Logs, replication and connections follow what has changed."""
+        """Logs, replication and connections follow changed settings."""
         config = self.dynamic_config.broker_config
         self.log_manager.update_all_configs(config)
         self.replica_manager.update_config(config)
@@ -274,7 +274,7 @@ class Broker(Parts):
             )
 
     def _on_key_stores(self) -> None:
-        """New connections get what the files hold now; if that is unusable, what they held."""
+        """New connections get the keys in the files now; if those are unusable, the former ones."""
         self.tls.update(self.dynamic_config.broker_config)
 
     def _on_default_settings(self) -> None:

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 
 
 class BrokerConnectionSettings(Value, frozen=True):
-    """What `NodeConnection` is told; a broker that is back is found again soon."""
+    """The settings of a `NodeConnection`; a broker that is back is found again soon."""
 
     client_id: str
     request_timeout_ms: int
@@ -32,7 +32,7 @@ class BrokerConnectionSettings(Value, frozen=True):
 
 
 class Purpose(Enum):
-    """What a connection is for: a broker answers the requests of one in their order, one by one."""
+    """The purpose of a connection: a broker answers its requests in their order, one by one."""
 
     CONTROLLER = "controller"
     MARKERS = "markers"

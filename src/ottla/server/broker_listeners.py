@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerListeners:
-    """The listeners of a broker, which can come and go while it runs, and what it advertises.
+    """The listeners of a broker, which can come and go while it runs, and the addresses it
+    advertises.
 
     Invariant: a listener keeps its address and its security protocol as long as it is there.
     """
@@ -43,7 +44,7 @@ class BrokerListeners:
         self._advertise(config)
 
     def follow(self, config: BrokerConfig) -> bool:
-        """Follow changed settings; returns whether what is advertised has changed."""
+        """Follow changed settings; returns whether an advertised address has changed."""
         before = list(self.end_points)
         self._network = replace(self._network, **connection_limits(config))
         wanted = {each.listener_name: each for each in config.listeners}

@@ -32,7 +32,8 @@ async def serve(config: BrokerConfig) -> int:
     broker = Broker(config, runtime)
     broker.log_dir_failures.on_fatal = stop.set
     await broker.startup()
-    # What startup made lives as long as the process: the collector need not look at it again.
+    # Objects made by the start live as long as the process: the collector need not look at them
+    # again.
     gc.collect()
     gc.freeze()
     gc.callbacks.append(FullCollections().on_collection)
@@ -49,6 +50,6 @@ async def serve(config: BrokerConfig) -> int:
 
 
 def run_broker(config: BrokerConfig) -> int:
-    """Run a broker in this process until it is told to stop; returns the exit status."""
+    """Run a broker in this process until a signal stops it; returns the exit status."""
     with asyncio.Runner() as runner:
         return runner.run(serve(config))

@@ -40,9 +40,9 @@ class Unanswered(NamedTuple):
 class BrokerSender:
     """One registration of a broker: a queue, a connection, and a coroutine that sends the queue.
 
-    A request is sent until it is answered: what the controller has decided must arrive, and in
-    order. It ends with the registration, whose epoch all requests carry. Only a request that can
-    never be sent is left out: it counts as refused, and does not hold up those behind it.
+    A request is sent until it is answered: the controller's decisions must arrive, and in order. It
+    ends with the registration, whose epoch all requests carry. Only a request that can never be
+    sent is left out: it counts as refused, and does not hold up those behind it.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The APIs that only brokers use: refused on every listener but the brokers' own.
 
-Kafka asks for ClusterAction on the cluster (CVE-2018-1288 is what happens without). A listener
+Kafka asks for ClusterAction on the cluster (without it there was CVE-2018-1288). A listener
 that clients cannot reach keeps them from it as well; where brokers and clients share one, a
 client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
 """

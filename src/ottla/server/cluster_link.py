@@ -1,4 +1,4 @@
-"""This broker's part in a cluster on ZooKeeper: what a single broker does not need."""
+"""This broker's part in a cluster on ZooKeeper: the parts that a single broker does not need."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ClusterLink:
         return self._orders
 
     def serve(self, controller: Controller) -> None:
-        """Answer, where this broker is the controller, also what it asks the controller itself."""
+        """Answer as the controller, where this broker is it, also this broker's own requests."""
         self._controller = controller
         self.requests_of_brokers = requests = ControllerRequestsHandler(controller)
         self.ask_controller.own = {
@@ -110,7 +110,7 @@ class ClusterLink:
         }
 
     def replication(self) -> ClusterView:
-        """What replicas need to know of the other brokers."""
+        """The other brokers, as far as replicas need to know them."""
         return ClusterView(
             self.isr_requests.alter_isr,
             self.connections.connect,
@@ -129,13 +129,13 @@ class ClusterLink:
     async def wait_for_metadata(self) -> None:
         """Wait, with a timeout, for the first metadata of the controller.
 
-        Until then clients would be told that there are neither brokers nor topics.
+        Until then clients would see neither brokers nor topics.
         """
         if not await self.until_told():
             logger.warning("no controller has told this broker yet who is there")
 
     async def until_told(self) -> bool:
-        """Whether the controller has told this broker of itself, after some time at most."""
+        """Whether the controller has announced itself here, after some time at most."""
         is_told = self._cache.wait_until(lambda: self.connections.broker_id in self._cache.brokers)
         try:
             await within(self._runtime.scheduler, METADATA_TIMEOUT_MS, is_told, "no metadata came")
@@ -144,7 +144,7 @@ class ClusterLink:
         return True
 
     async def controlled_shutdown(self) -> None:
-        """Have other brokers lead what this broker leads, as far as possible in time."""
+        """Have other brokers lead this broker's partitions, as far as possible in time."""
         config = self._config
         is_alone = not set(self._cache.brokers) - {self.connections.broker_id}
         if is_alone or not config.controlled_shutdown_enable:
@@ -159,7 +159,7 @@ class ClusterLink:
         logger.warning("the broker stops although it leads partitions: others will be elected")
 
     async def _leave(self) -> str:
-        """What keeps this broker from leaving; nothing if it can go."""
+        """The reason that keeps this broker from leaving; none if it can go."""
         request = ControlledShutdownRequest(
             broker_id=self.connections.broker_id, broker_epoch=self.broker_epoch()
         )

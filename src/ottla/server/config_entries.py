@@ -24,7 +24,7 @@ from ottla.structs import ConfigSource
 
 
 class Synonym(NamedTuple):
-    """A place that a value may come from, and what is set there."""
+    """A place that a value may come from, and the value there."""
 
     name: str
     value: str | None
@@ -111,7 +111,7 @@ def broker_entries(dynamic: DynamicConfig) -> list[DescribedConfig]:
 
 
 def default_broker_entries(dynamic: DynamicConfig) -> list[DescribedConfig]:
-    """What is set for all brokers of the cluster while they run."""
+    """The settings of all brokers of the cluster that were set while they run."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     overrides = dynamic.broker_overrides(paths.DEFAULT_ENTITY)
     entries = []
@@ -126,7 +126,7 @@ def default_broker_entries(dynamic: DynamicConfig) -> list[DescribedConfig]:
 
 
 def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
-    """Where the broker has a value for this setting, what is in force first."""
+    """The places with a value for this setting, the one in force first."""
     synonyms = []
     for broker_name, source in (
         (dynamic.broker_name, ConfigSource.DYNAMIC_BROKER_CONFIG),

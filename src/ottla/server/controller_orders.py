@@ -58,7 +58,7 @@ class OrderQueue:
         self._waiting: list[asyncio.Future[None]] = []
 
     def put(self, order: Order, on_failure: OnFailure) -> None:
-        """Carry it out behind all others; `on_failure` is called with what it raises."""
+        """Carry it out behind all others; `on_failure` is called with its exception."""
         self._orders.append((order, on_failure))
         if len(self._orders) == 1:
             self._work()
@@ -250,7 +250,7 @@ class ControllerOrders:
             yield list(topic)
 
     def _check_not_stopping(self) -> None:
-        """What is left of an order is not done when the logs are being closed."""
+        """The rest of an order is not done when the logs are being closed."""
         if self.replica_manager.log_manager.is_stopping:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is stopping")
 
@@ -275,11 +275,11 @@ class ControllerOrders:
             self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in left])
 
     def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
-        """Delete replicas that were moved elsewhere, which nobody has told this broker.
+        """Delete replicas that were moved elsewhere, without an order to this broker.
 
         It was down meanwhile, or the controller died before it could send that; a full update says
-        so for certain. What it has of a topic that was deleted since then, and made again
-        elsewhere, is put away.
+        so for certain. Its replicas of a topic that was deleted since then, and made again
+        elsewhere, are put away.
         """
         logs = self.replica_manager.log_manager
         strays = []
@@ -349,7 +349,7 @@ class OrdersToOwnBroker:
         """This broker needs no connection."""
 
     async def settle(self) -> None:
-        """Wait until this broker has carried out what it was sent."""
+        """Wait until this broker has carried out its orders."""
         await self.orders.queue.settle()
 
     def leader_and_isr(

@@ -1,8 +1,8 @@
 """Settings that change while the broker runs: of topics, groups, clients and the broker itself.
 
-The registry has the truth (/config); a notification under /config/changes says what to read again.
-For one topic the values come, first to last, from: its own overrides, this broker's overrides,
-the overrides of all brokers, the broker's properties file, the defaults.
+The registry has the truth (/config); a notification under /config/changes names the node to read
+again. For one topic the values come, first to last, from: its own overrides, this broker's
+overrides, the overrides of all brokers, the broker's properties file, the defaults.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class DynamicConfig:
         return self._brokers.get(broker_name, {})
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """What is in force for a topic, whether it exists or not.
+        """The settings in force for a topic, whether it exists or not.
 
         The last answer is kept: all partitions of a topic ask when they are made.
         """
@@ -188,7 +188,7 @@ class DynamicConfig:
         return self._last_config
 
     def group_config(self, group_id: str) -> ConsumerGroupConfig:
-        """What is in force for a consumer group, whether it exists or not."""
+        """The settings in force for a consumer group, whether it exists or not."""
         return self._groups.get(group_id, self._group_defaults)
 
     def client_overrides(self, entity: ClientEntity) -> Mapping[str, str]:
@@ -314,7 +314,7 @@ class DynamicConfig:
             listener()
 
     def _config_in_force(self, changed: str) -> BrokerConfig:
-        """What all overrides make; those of listeners do nothing where they do not fit together."""
+        """The settings with all overrides, except those of listeners that do not fit together."""
         try:
             return self._with_overrides()
         except ConfigError as error:
@@ -457,7 +457,7 @@ class DynamicConfig:
 
 
 def key_of_listener(name: str) -> str | None:
-    """What is set, as `ssl.client.auth`, in a setting of a single listener; else None."""
+    """The key, as `ssl.client.auth`, in a setting of a single listener; else None."""
     match = re.fullmatch(_OF_LISTENER, name)
     return None if match is None else sasl_key_of(name) or match[2]
 

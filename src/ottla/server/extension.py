@@ -1,4 +1,4 @@
-"""What a feature is that attaches to the broker, and the table of all of them.
+"""The contract of features that attach to the broker, and the table of all of them.
 
 Each feature is a folder of `ottla.extensions`, which can be deleted: nothing outside imports from
 it, and the core serves without it. It is imported where the broker's settings want it, and nowhere
@@ -103,7 +103,7 @@ class Extension:
         """Attach to the log manager, which has loaded no log yet."""
 
     async def before_clients(self) -> None:
-        """Read from the registry what must be known before the first client comes.
+        """Read from the registry the facts that must be known before the first client comes.
 
         The registry is there; the settings of the cluster are read next, and logs are loaded then.
         """
@@ -175,5 +175,5 @@ def late_families(broker: Parts) -> Iterator[LateFamily]:
 
 
 def make(place: str, broker: Parts) -> Any:
-    """What the function of this place makes for a broker."""
+    """The object that the function of this place makes for a broker."""
     return found_at(place)(broker)

@@ -61,7 +61,7 @@ def is_unresolved(name: str) -> bool:
 
 
 def name_again(known: PartitionFetch, request: PartitionFetch) -> None:
-    """Take over what is known of a partition that the reader names again, with other values.
+    """Take over the state of a partition that the reader names again, with other values.
 
     If its offset is unchanged, as with a new leader epoch, the reader may have dropped an answer. A
     name that was found for the topic id stays, even where the topic is gone.
@@ -84,7 +84,7 @@ def has_news(request: PartitionFetch, result: FetchPartitionResult) -> bool:
 
 
 def note_told(request: PartitionFetch, result: FetchPartitionResult) -> None:
-    """Remember what the answer says; after an error the partition is named again."""
+    """Remember the answer; after an error the partition is named again."""
     failed = result.error is not ErrorCode.NONE
     request.told_high_watermark = NO_OFFSET if failed else result.high_watermark
     request.told_log_start_offset = NO_OFFSET if failed else result.log_start_offset
@@ -152,7 +152,7 @@ class FetchSession:
             self.awake.wake(request)
 
     def wanted(self, now_ms: int) -> Collection[PartitionFetch]:
-        """What an incremental fetch reads: everything, or for a follower what may have changed."""
+        """The partitions of an incremental fetch: all, or for a follower those with changes."""
         if self.awake is None:
             return list(self.partitions.values())
         self.awake.wake_all(now_ms)
@@ -172,7 +172,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch: what it reads, and which of the results its answer names."""
+    """One fetch: its partitions, and which of the results its answer names."""
 
     __slots__ = ("error", "incremental", "partitions", "session")
 
@@ -249,7 +249,7 @@ class FetchSessionCache:
     def context_for(
         self, body: FetchRequest, api_version: int, connection_id: str = ""
     ) -> FetchContext:
-        """What this request reads, by the rules of the table above."""
+        """The partitions of this request, by the rules of the table above."""
         uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if body.session_id != INVALID_SESSION_ID:
@@ -271,7 +271,7 @@ class FetchSessionCache:
             self._of_connections.pop(session.connection_id, None)
 
     def check_size(self, body: FetchRequest) -> None:
-        """Refuse what has more than MAX_FETCHED partitions, unless another broker follows them."""
+        """Refuse more than MAX_FETCHED partitions, unless another broker follows them."""
         if not is_follower(body) or not self.is_broker(replica_id_of(body)):
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"

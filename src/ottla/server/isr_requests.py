@@ -141,7 +141,7 @@ class IsrRequests:
         return not undecided
 
     async def _give_up(self, asked: Mapping[TopicPartition, IsrChange]) -> None:
-        """Ask for each change by itself; the leader of the one that is wrong is told."""
+        """Ask for each change by itself; the leader of the wrong one gets the error."""
         for topic_partition, change in asked.items():
             alone = {topic_partition: change}
             try:

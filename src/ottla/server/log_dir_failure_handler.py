@@ -1,6 +1,6 @@
 """A failure of one of the broker's log directories, at start or later, and its consequences.
 
-The directory's partitions go offline, the controller is told, and the others stay in service.
+The directory's partitions go offline, the controller is informed, and the others stay in service.
 Where a log could not be made on a full disk, the controller is asked for its orders again.
 The broker stops when none is left, and when the embedded registry was in the directory, as a
 broker of Kafka stops that has lost its metadata log.
@@ -58,7 +58,7 @@ class LogDirFailureHandler:
         self._runtime.scheduler.call_soon(partial(self._handle, log_dir))
 
     def serve(self, replica_manager: ReplicaManager, controller: Controller) -> None:
-        """Handle failures from now on: the partitions and the controller can be told."""
+        """Handle failures from now on: the partitions and the controller are there."""
         self._replica_manager = replica_manager
         self._controller = controller
         for log_dir in self._failed:
@@ -84,7 +84,7 @@ class LogDirFailureHandler:
 
     def _handle(self, log_dir: LogDir) -> None:
         if self._replica_manager is None or self._controller is None or self.is_fatal:
-            return  # what is offline before the broker serves is so from the first request on
+            return  # before the broker serves: offline from the first request on
         offline = self._replica_manager.on_log_dir_failure(log_dir)
         reason = self._why_fatal()
         if reason is not None:

@@ -1,4 +1,4 @@
-"""The broker's membership in its cluster: its listeners, and the node that tells of them.
+"""The broker's membership in its cluster: its listeners, and the node that has them.
 
 The node lives as long as the session at the registry. After a session has expired, the broker
 registers again in the next one and stands for election again; clients are served all the time.
@@ -53,7 +53,7 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
 
 
 class BrokerState(IntEnum):
-    """What a broker is doing, under the numbers that Kafka's metric has."""
+    """The state of a broker, under the numbers that Kafka's metric has."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -110,7 +110,7 @@ class ClusterMembership:
             raise
 
     async def tell_end_points(self) -> None:
-        """What is advertised has changed: the controller tells it to all brokers."""
+        """Advertised addresses have changed: the controller sends them to all brokers."""
         if self.is_registered:
             data = broker_node(
                 self.end_points, self.runtime.clock.now_ms(), self.config.broker_rack

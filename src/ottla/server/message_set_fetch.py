@@ -1,9 +1,9 @@
 """Fetch v0-3: stored batches, converted for readers that know message sets only.
 
-v0-1 read magic 0, v2-3 read magic 1. What is stored in a form that the reader knows is sent as it
-is in the file. The rest is read, and converted in the background, so that no other client waits
-for it: at least one message, and at most about as many bytes as were asked for. In v0-2 a limit
-is strict: a message above it is cut off there, which tells its reader to ask for more.
+v0-1 read magic 0, v2-3 read magic 1. Batches in a form that the reader knows are sent as they are
+in the file. The rest is read, and converted in the background, so that no other client waits for
+it: at least one message, and at most about as many bytes as were asked for. In v0-2 a limit is
+strict: a message above it is cut off there, by which its reader knows to ask for more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.structs import TopicPartition, replace
 FIRST_VERSION_WITH_MAGIC_1: Final = 2
 FIRST_VERSION_WITH_WHOLE_MESSAGES: Final = 3
 FIRST_VERSION_WITH_BATCHES: Final = 4
-# What is read for a partition at most, unless a batch of its topic may be larger.
+# The most that is read for a partition, unless a batch of its topic may be larger.
 MAX_READ_BYTES: Final = 1 << 20
 # Where an answer has so many converted bytes, no further partition is converted for it.
 MAX_CONVERTED_BYTES: Final = 4 << 20
@@ -71,7 +71,7 @@ class MessageSetFetch:
         return replace(request, max_bytes=min(request.max_bytes, most))
 
     def _take(self, results: FetchResults) -> None:
-        """Convert what was read: one partition after the other, in the background."""
+        """Convert the batches of a read: one partition after the other, in the background."""
         self.results |= results
         readable = [request for request in self.partitions if self._has_records(request, results)]
         # Whoever was left out for the limit of an answer must not be left out each time.
@@ -100,7 +100,7 @@ class MessageSetFetch:
             self.respond(self.results, self.message_sets)
 
     def _job(self, request: PartitionFetch) -> Callable[[], Converted | None]:
-        """Reads what is stored, and converts it; None if its reader can be given the file."""
+        """Reads stored batches, and converts them; None if the reader can be given the file."""
         records, magic = self.results[request.topic_partition].records, self.magic
         limit = min(self.limits[request.topic_partition], self._room)
         assert records is not None

@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: brokers, topics and leaders, as the controller told it.
+"""This broker's view of the cluster: brokers, topics and leaders, as the controller sent them.
 
 The controller writes (UpdateMetadata), the handlers read. Topic ids are unique: a topic that was
 deleted and created again has a new one.
@@ -150,7 +150,7 @@ class MetadataCache:
 
 
 class CurrentLeaders:
-    """Says who leads a partition, to a client that asked another broker (KIP-951)."""
+    """Names the leader of a partition to a client that asked another broker (KIP-951)."""
 
     def __init__(self, replica_manager: ReplicaManager, cache: MetadataCache) -> None:
         self._partitions = replica_manager.partitions

@@ -57,7 +57,7 @@ def _by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[P
 def leader_and_isr_request(
     states: Sequence[PartitionState], brokers: Iterable[Node]
 ) -> LeaderAndIsrRequest:
-    """What a broker must lead and follow; of the brokers, only leaders' addresses are sent."""
+    """The partitions that a broker must lead and follow, with the leaders' addresses only."""
     leaders = {state.leader for state in states}
     return LeaderAndIsrRequest(
         topic_states=[
@@ -190,7 +190,7 @@ def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, E
 
 
 def update_metadata_request(update: MetadataUpdate) -> UpdateMetadataRequest:
-    """What a broker must tell its clients; a deleted topic is one whose partitions are not led."""
+    """The metadata for a broker's clients; the partitions of a deleted topic have no leader."""
     topics = [
         UpdateMetadataTopicState(
             topic_name=name,

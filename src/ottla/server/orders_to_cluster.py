@@ -75,7 +75,7 @@ class OrdersToCluster:
             sender.close()
 
     async def settle(self) -> None:
-        """Wait until the controller's own broker has carried out what it was sent."""
+        """Wait until the controller's own broker has carried out its orders."""
         await self._local.settle()
 
     async def drain(self, timeout_ms: int) -> None:

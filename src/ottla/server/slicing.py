@@ -41,7 +41,7 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     ApiKey.STOP_REPLICA: 500_000,
     ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
     ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
-    # What follows is not answered in slices: it is done as a whole or not at all.
+    # The following are not answered in slices: they are done as a whole or not at all.
     ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
     ApiKey.DELETE_RECORDS: 4_000,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 3_000,
@@ -130,7 +130,7 @@ def weigh(entry: Any, lists: tuple[str, ...]) -> int:
 
 
 def pieces(entry: Any, lists: tuple[str, ...], room: int, most: int) -> Iterator[Any]:
-    """The entry, or copies of it with parts of what is within it, none larger than a slice."""
+    """The entry, or copies of it with parts of its content, none larger than a slice."""
     if not lists or weigh(entry, lists) <= max(room, most):
         yield entry
         return

@@ -98,7 +98,7 @@ class ClusterNodes:
         return await live_brokers(self.registry)
 
     async def replicas_of(self, topics: Iterable[str]) -> dict[str, Replicas]:
-        """The partitions of the topics that exist, and who has each."""
+        """The partitions of the topics that exist, and the owner of each."""
         return await replicas_of(self.registry, topics)
 
     async def placed(self, topic: str, brokers: Mapping[int, Node]) -> list[BrokerPartition]:

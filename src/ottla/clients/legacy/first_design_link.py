@@ -104,9 +104,8 @@ class FirstDesignLink:
     ) -> None:
         """Send message sets; with acks, return when the broker has them.
 
-        Raises:
-            KafkaError: NETWORK_EXCEPTION where the broker has closed the connection, as it does
-                with what it refuses; INVALID_RECORD for a message that 0.7 cannot keep.
+        Raises: KafkaError: NETWORK_EXCEPTION where the broker has closed the connection, as it
+        does after a request that it refuses; INVALID_RECORD for a message that 0.7 cannot keep.
         """
         encoded = [
             ToAppend(topic, number_of(number), encode_set(messages, codec_of(topic)))
@@ -291,8 +290,8 @@ def in_requests(sets: Sequence[ToAppend]) -> Iterator[list[ToAppend]]:
 class PositionalMessageAndOffset(MessageAndOffset):
     """A message, its id, and the id after it, where reading continues.
 
-    Of the messages in a compressed set only the last one leads behind the set: who stops in the
-    middle of it reads all of it again.
+    Of the messages in a compressed set only the last one leads behind the set: a reader that stops
+    in the middle of it reads all of it again.
     """
 
     _following: int

@@ -269,7 +269,7 @@ class StaticPartitionInfo:
     async def learn(self, topic: str) -> None:
         order = sorted(self._listed)
         if isinstance(self._link_to(order[0]), FirstDesignLink):
-            # There a broker cannot be asked what it has: it chooses one of its partitions.
+            # There a broker cannot be asked for its partitions: it chooses one of its partitions.
             anywhere = [BrokerPartition(each, PlacedPartition.of(each, -1), each) for each in order]
             self.known = {**self.known, topic: tuple(anywhere)}
             return

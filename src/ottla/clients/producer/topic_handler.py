@@ -205,7 +205,7 @@ class TopicHandler(logging.Handler):
         record.name, record.levelno, record.levelname = __name__, logging.WARNING, "WARNING"
         try:
             return self.format(record).encode(errors="replace")
-        except Exception:  # a formatter may want what only the application's records have
+        except Exception:  # a formatter may want fields that only the application's records have
             return record.getMessage().encode()
 
     def _on_delivery(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:

@@ -68,7 +68,7 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 
 class ClassicGroup(Group):
-    """What the coordinator knows of one group of the classic protocol.
+    """One group of the classic protocol, as its coordinator knows it.
 
     Invariants: the leader is a member; every static instance points to a member; each member
     supports at least one protocol that all the others support as well; a member that is pending
@@ -116,7 +116,7 @@ class ClassicGroup(Group):
         self.state_timestamp_ms = now_ms
 
     def new_member_id(self, client_id: str, group_instance_id: str | None, uuid: UUID) -> str:
-        """A new unique id; its prefix tells people which client or instance it belongs to."""
+        """A new unique id; its prefix shows people which client or instance it belongs to."""
         name = client_id if group_instance_id is None else group_instance_id
         return f"{name[:MEMBER_ID_NAME_LENGTH]}-{uuid}"
 
@@ -303,7 +303,7 @@ class ClassicGroup(Group):
         return frozenset(topics)
 
     def member_metadata(self) -> list[JoinGroupResponseMember]:
-        """What the leader needs to know of all members to assign partitions to them."""
+        """The metadata of all members, by which the leader assigns partitions to them."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(

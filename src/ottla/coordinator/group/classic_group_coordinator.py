@@ -206,7 +206,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         self._rebalancer.add_member(group, member, attempt.respond, attempt.reason)
 
     def _update(self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt) -> None:
-        """The member waits for the next generation, with what it now offers."""
+        """The member waits for the next generation, with its new protocols."""
         group.update_protocols(member, attempt.protocols)
         member.rebalance_timeout_ms = attempt.rebalance_timeout_ms
         member.session_timeout_ms = attempt.request.session_timeout_ms

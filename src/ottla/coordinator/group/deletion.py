@@ -1,4 +1,4 @@
-"""What is deleted of a group: tombstones on their way into the log, some of them at a time."""
+"""The deletion of a group: tombstones on their way into the log, some of them at a time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TOMBSTONE_BYTES_PER_BATCH: Final = 256 * 1024
 class Deletion:
     """Offsets and records of one group, each of which gets a tombstone.
 
-    A batch waits for the one before it. What is committed meanwhile stays: its record stands before
-    the tombstones that are still to come. `on_end` is called once, with True when the log has all
-    of them; `on_stored` gets the answer, which may be known sooner.
+    A batch waits for the one before it. Offsets that are committed meanwhile stay: its record
+    stands before the tombstones that are still to come. `on_end` is called once, with True when the
+    log has all of them; `on_stored` gets the answer, which may be known sooner.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Deletion:
         return self._place == len(self._doomed)
 
     def next_batch(self, now_ms: int) -> tuple[list[Doomed], BatchBuilder]:
-        """What is deleted by the next batch, and the batch with its tombstones."""
+        """The keys that the next batch deletes, and the batch with their tombstones."""
         batch: list[Doomed] = []
         keys: list[bytes] = []
         size = 0

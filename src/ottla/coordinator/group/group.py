@@ -94,7 +94,7 @@ class Group(ABC):
 
 
 def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:
-    """What of a group is not the same in memory and in a fresh load of the log."""
+    """The differences between a group in memory and in a fresh load of the log."""
     if known is not None and replayed is not None:
         before, after = known.stored_state, replayed.stored_state
         if before is not None and before != after:

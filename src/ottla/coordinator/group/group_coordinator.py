@@ -3,8 +3,8 @@
 Requests of members are answered by the type of the group: `group_types` has the table.
 
 Rules that hold everywhere: a request is answered exactly once; a request that names a generation
-that is not the present one, or a member id that the group does not know, changes nothing; and what
-members were told survives a crash of this broker, because it is in the log first.
+that is not the present one, or a member id that the group does not know, changes nothing; and an
+answer to a member survives a crash of this broker, because it is in the log first.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class GroupCoordinator:
         return self.manager.log.partition_for(group_id)
 
     def availability(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
-        """NONE if this broker can answer for the group now, else what to tell the client."""
+        """NONE if this broker can answer for the group now, else the error for the client."""
         if not is_valid_group_id(group_id, may_be_empty=may_be_empty):
             return ErrorCode.INVALID_GROUP_ID
         if not self._is_active:
@@ -515,7 +515,7 @@ class GroupCoordinator:
 
 
 def check_join(attempt: JoinAttempt, config: BrokerConfig) -> ErrorCode:
-    """What is wrong with the request, regardless of its group."""
+    """The error of the request, regardless of its group."""
     request = attempt.request
     shortest_ms = config.group_min_session_timeout_ms
     longest_ms = config.group_max_session_timeout_ms

@@ -1,9 +1,9 @@
 """All groups of this broker: a cache in memory over the partitions of the offsets topic.
 
 A partition is loaded when this broker becomes its leader, and its groups are refused with
-COORDINATOR_LOAD_IN_PROGRESS until that is done. A client is told of a commit or an assignment when
-all in-sync replicas have it, so that a crash cannot undo what a client was told. What is in memory
-is what a fresh load of the log would give (`differences`), except for what is on its way.
+COORDINATOR_LOAD_IN_PROGRESS until that is done. A client hears of a commit or an assignment when
+all in-sync replicas have it, so that a crash cannot undo an answer. Memory has the state that a
+fresh load of the log would give (`differences`), except for writes on their way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IN_THE_LOG: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 )
 
-# What a failed write of the log means to a member of a group (SyncGroup) ...
+# The error of a failed write of the log for a member of a group (SyncGroup) ...
 STORE_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -76,7 +76,7 @@ STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 class GroupCounts(Value):
-    """What groups of this broker have done since it began."""
+    """The counts of the groups of this broker since it began."""
 
     commits: int = 0
     """Offsets that were committed: one for each partition."""
@@ -104,7 +104,7 @@ class OwedTombstones:
         """The ids of groups whose tombstones were refused: they are written again soon."""
 
     def pay(self, group: Group) -> None:
-        """Write what the group owes and may be written now."""
+        """Write the tombstones that the group owes, as far as they may be written now."""
         payable = group.offsets.payable_tombstones()
         is_present = self._groups.get(group.group_id) is group
         if not payable or not is_present or group in self._paying:
@@ -159,7 +159,7 @@ class GroupMetadataManager:
         self._debts = OwedTombstones(runtime, self._groups, self._drop_offsets)
 
     def availability(self, group_id: str) -> ErrorCode:
-        """NONE if this broker can answer for the group now, else what to tell the client.
+        """NONE if this broker can answer for the group now, else the error for the client.
 
         A group whose deletion is on its way into the log cannot change until that is known.
         """
@@ -272,7 +272,7 @@ class GroupMetadataManager:
         self._append_group(group, assignment, on_answer)
 
     def _store_again(self, group: ClassicGroup) -> None:
-        """Write a stable group over what the log has of it, though that was given up here."""
+        """Write a stable group over its record in the log, though that was given up here."""
         before = group.generation_id
 
         def store() -> None:
@@ -446,10 +446,10 @@ class GroupMetadataManager:
         self._pay_tombstones(group)
 
     def differences(self, partition: int) -> list[str]:
-        """How the groups of a partition differ from what a fresh load of its log gives.
+        """The differences between the groups of a partition and a fresh load of its log.
 
-        It reads the whole partition: for tests and simulated clusters. What is on its way into the
-        log, or will be in it only when a rebalance is over, is not compared.
+        It reads the whole partition: for tests and simulated clusters. Changes on their way into
+        the log, or written only when a rebalance is over, are not compared.
         """
         replayed = replay(self.log, partition, self._clock.now_ms())
         known = {group.group_id: group for group in self._groups_in(partition)}

@@ -1,6 +1,6 @@
-"""The types of groups, and what serves each of them: a table.
+"""The types of groups, and the coordinator of each: a table.
 
-A request of a member goes to what serves the type that its group has now. A group changes its type
+A request of a member goes to the coordinator of its group's present type. A group changes its type
 with its members, so that each side knows what it may hand over (`group_migration`).
 """
 
@@ -25,7 +25,7 @@ from ottla.runtime import Runtime
 
 
 class GroupTypes:
-    """What serves the groups of one coordinator, by their type."""
+    """The coordinators of groups, by the type that they serve."""
 
     def __init__(
         self,

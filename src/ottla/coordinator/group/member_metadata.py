@@ -77,7 +77,7 @@ class MemberMetadata(Value, eq=False, kw_only=True):
         raise AssertionError(f"member {self.member_id} does not offer protocol {protocol}")
 
     def matches(self, protocols: Sequence[SupportedProtocol]) -> bool:
-        """Whether a new JoinGroup offers exactly what the member offered before."""
+        """Whether a new JoinGroup offers exactly the protocols of the one before."""
         return list(self.protocols) == list(protocols)
 
     def vote(self, candidates: Collection[str]) -> str:

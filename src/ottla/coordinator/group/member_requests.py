@@ -135,4 +135,4 @@ class GroupRebalancer(ABC, Generic[GroupT_contra]):
 
     @abstractmethod
     def abandon(self, group: GroupT_contra, error: ErrorCode) -> None:
-        """Make the group Dead, and answer what waits with the error."""
+        """Make the group Dead, and answer the waiting requests with the error."""

@@ -24,7 +24,7 @@ from ottla.structs import (
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset, with what the client wanted to be kept beside it.
+    """A committed offset, with the client's metadata beside it.
 
     `expire_timestamp_ms` is only there when the client named a retention time (OffsetCommit v2-4);
     otherwise offsets.retention.minutes decides, and the group's activity counts (KIP-211).
@@ -66,7 +66,7 @@ class GroupOffsets:
     """Committed offsets by partition: a function of the log's records, in any order.
 
     Every record counts by its place in the log: a value does not replace one that stands behind it,
-    and a deletion takes what stands before it, also from open transactions. So it does not matter
+    and a deletion takes the offsets before it, also from open transactions. So it does not matter
     in which order writes are acknowledged, and what a new coordinator reads from the log is what
     this one has. Offsets in a transaction are kept apart, by producer, until it ends; until then
     their partitions' offsets are unstable (KIP-447).
@@ -76,7 +76,7 @@ class GroupOffsets:
         self._applied: dict[TopicPartition, PlacedOffset] = {}
         self._staged: dict[int, dict[TopicPartition, PlacedOffset]] = {}
         self._writes: dict[OffsetsWrite, None] = {}
-        # What writes under way must be compared with: deletions, and ends of transactions.
+        # The places that writes under way are compared with: deletions, and ends of transactions.
         self._deleted: dict[TopicPartition, int] = {}
         self._ended: dict[int, list[tuple[int, bool]]] = {}
         # By producer id, the epoch and the latest connection of its open transaction.
@@ -127,7 +127,7 @@ class GroupOffsets:
         """The committed offsets of these partitions, or of all, in topics that exist.
 
         An offset in a deleted topic does not count for the next topic of its name. It stays in the
-        log: what this broker knows of the topic may be older than the commit.
+        log: this broker's view of the topic may be older than the commit.
         """
         found = ((p, self.get(p)) for p in (self._applied if partitions is None else partitions))
         return {p: v for p, v in found if v is not None and not is_deleted(p, v.topic_id)}
@@ -140,7 +140,7 @@ class GroupOffsets:
         }
 
     def known(self) -> dict[TopicPartition, None]:
-        """Every partition that has an offset, or may get one from what is under way."""
+        """Every partition that has an offset, or may get one from a write under way."""
         return dict.fromkeys(self._places())
 
     def in_topics(self, topics: Collection[str]) -> list[TopicPartition]:
@@ -182,7 +182,7 @@ class GroupOffsets:
         self._forget_ended()
 
     def end_transaction(self, place: int, producer_id: int, commit: bool) -> None:
-        """The log has the producer's marker at this place: what stands before it has ended."""
+        """The log has the producer's marker at this place: the transaction before it has ended."""
         if any(write.producer_id == producer_id for write in self._writes):
             self._ended.setdefault(producer_id, []).append((place, commit))
         for partition, staged in list(self._staged.get(producer_id, {}).items()):
@@ -236,7 +236,7 @@ class GroupOffsets:
         return self.begin(OffsetsWrite(offsets, producer.producer_id))
 
     def remove_deleted(self, gone: Collection[TopicPartition]) -> None:
-        """Forget all offsets in deleted topics, and what is under way; the log owes tombstones."""
+        """Forget all offsets in deleted topics, and writes under way; the log owes tombstones."""
         if not gone:
             return
         self.owed_tombstones.update(dict.fromkeys(gone, -1))
@@ -304,7 +304,7 @@ class GroupOffsets:
             del self._staged[producer_id]
 
     def _forget_ended(self) -> None:
-        """Keep only what a write under way must be compared with, and who has a transaction."""
+        """Keep only the places for comparison with writes under way, and open transactions."""
         if self._deleted:
             under_way = {partition for write in self._writes for partition in write.offsets}
             self._deleted = {p: place for p, place in self._deleted.items() if p in under_way}

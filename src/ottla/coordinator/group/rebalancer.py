@@ -124,7 +124,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             self._store_empty_generation(group)
 
     def generation_for(self, group: ClassicGroup, member: MemberMetadata) -> JoinGroupResponse:
-        """What a member is told about the current generation; only the leader sees the members."""
+        """The answer to a member about the current generation; only the leader sees the members."""
         is_leader = group.is_leader(member.member_id)
         return JoinGroupResponse(
             generation_id=group.generation_id,

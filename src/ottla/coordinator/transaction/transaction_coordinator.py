@@ -112,7 +112,7 @@ class TransactionCoordinator:
         return self.manager.log.partition_for(transactional_id)
 
     def availability(self, transactional_id: str) -> ErrorCode:
-        """NONE if this broker can answer for the id now, else what to tell the client."""
+        """NONE if this broker can answer for the id now, else the error for the client."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         if not self._is_active:
@@ -122,7 +122,8 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, producer: TxnProducer, timeout_ms: int, respond: OnInitialized
     ) -> None:
-        """Give the sender the next epoch, which fences every other; first abort what is open.
+        """Give the sender the next epoch, which fences every other; first abort an open
+        transaction.
 
         A producer id and epoch that the sender names must be the latest, or those before if the
         sender repeats its last request (KIP-360).

@@ -27,9 +27,10 @@ from ottla.structs import NO_EPOCH, NO_SESSION
 class TransactionMetadata:
     """A transactional id in memory: its state, and the one that is being written.
 
-    Invariant: `current` is what the log holds; it changes when the log has the record of `pending`.
-    (Only the epoch of a fence that could not be written is ahead of the log: `is_fence_raised`.)
-    While something is pending nothing else may begin, except that a fence continues to an abort.
+    Invariant: `current` is the state in the log; it changes when the log has the record of
+    `pending`. (Only the epoch of a fence that could not be written is ahead of the log:
+    `is_fence_raised`.) While something is pending nothing else may begin, except that a fence
+    continues to an abort.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class TransactionMetadata:
 
     @property
     def stored_state(self) -> Transaction | None:
-        """What the log has of it, without the fields that are in memory only; None if nothing."""
+        """The state in the log, without the fields that are in memory only; None if nothing."""
         epoch = self.current.producer_epoch - self.is_fence_raised
         if epoch == NO_EPOCH:
             return None

@@ -2,7 +2,7 @@
 
 A partition is loaded when this broker becomes its leader, and its ids are refused with
 COORDINATOR_LOAD_IN_PROGRESS until that is done. An id changes when the change is in the log on all
-in-sync replicas, so that a crash cannot undo what a client was told.
+in-sync replicas, so that a crash cannot undo an answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEPS_OF_AN_ACT: Final = 20
 
 OnStored = Callable[[ErrorCode], object]
 
-# What a failed write of the log means to a producer.
+# The error of a failed write of the log for a producer.
 STORE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -63,7 +63,7 @@ class TransactionStateManager:
         return self.partitions.is_loading
 
     def availability(self, transactional_id: str) -> ErrorCode:
-        """NONE if this broker can answer for the id now, else what to tell the client."""
+        """NONE if this broker can answer for the id now, else the error for the client."""
         return self.partitions.availability(self.log.partition_for(transactional_id))
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
@@ -99,7 +99,7 @@ class TransactionStateManager:
         """Write the next state of the id, which takes effect before `on_stored` is called.
 
         `then` is called after both. If the replicas do not have the write in time, `on_stored` gets
-        an error first, and the id stays pending until it is known what the log has.
+        an error first, and the id stays pending until the state of the log is known.
         """
         batch = transaction_batch(metadata.transactional_id, following, self._clock.now_ms())
         prepared = metadata.prepare(following)
@@ -174,7 +174,7 @@ class TransactionStateManager:
         return self.attend(is_expired, forget)
 
     def differences(self, partition: int) -> list[str]:
-        """How the ids of a partition differ from what a fresh load of its log gives.
+        """The differences between the ids of a partition and a fresh load of its log.
 
         It reads the whole partition: for tests and simulated clusters. An id with a change that is
         on its way into the log is not compared.

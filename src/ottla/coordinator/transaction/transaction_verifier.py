@@ -2,7 +2,7 @@
 
 A delayed batch may arrive after its transaction has ended. If it were appended, it would be in no
 transaction, or in one that is never ended; so the coordinator is asked first (KIP-890). The log
-refuses what is not confirmed, and a marker that comes in between cancels the confirmation.
+refuses batches without a confirmation, and a marker that comes in between cancels the confirmation.
 
 Producers that follow transaction.version 2 do not name partitions before they write to them: the
 coordinator is then asked to add them, which it can do as soon as the transaction before has all of

@@ -1,7 +1,8 @@
-"""Request handlers, one file for each family of APIs, and the table of what each of them needs.
+"""Request handlers, one file for each family of APIs, and the table of the parts that each of them
+needs.
 
-A class says in `apis()` what it serves. It stands in the table below, once, with the parts of the
-broker that it works with: a handler is made nowhere else.
+A class names in `apis()` the APIs that it serves. It stands in the table below, once, with the
+parts of the broker that it works with: a handler is made nowhere else.
 """
 
 from __future__ import annotations
@@ -63,9 +64,10 @@ TRANSACTIONS: Final = (
 
 
 def families(has: Parts) -> tuple[ApiFamily, ...]:
-    """The table: every family of handlers, made of what it needs.
+    """The table: every family of handlers, made of the parts it needs.
 
-    What each client asks is served by the first; the others are imported when they are asked.
+    The requests of every client are served by the first; the others are imported when they are
+    asked.
     """
     config, cache, replicas = has.config, has.cache, has.replica_manager
     leaders = CurrentLeaders(replicas, cache)
@@ -230,7 +232,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
 
 
 def of_cluster(link: ClusterLink, orders: ControllerOrders) -> tuple[ApiFamily, ...]:
-    """The rows of what brokers and the controller ask of each other."""
+    """The rows of requests between brokers and the controller."""
     # Imported only here: a single broker saves the time and the memory.
     from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 

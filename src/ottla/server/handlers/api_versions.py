@@ -4,8 +4,8 @@ Version notes: v3 flexible, names the client's software, carries features (KIP-5
 response header stays v0, so that a client that asked for too much can still read the answer · v4
 can read features whose lowest level is 0.
 
-Features (UpdateFeatures, 57): what this broker can work at, and which levels are in force in the
-cluster. The registry has the truth (/feature); its version is the epoch by which clients tell newer
+Features (UpdateFeatures, 57): the levels that this broker can work at, and those in force in the
+cluster. The registry has the truth (/feature); its version is the epoch by which clients know newer
 levels from older ones. All changes of a request are made at once, or none is.
 """
 
@@ -211,10 +211,10 @@ FIRST_VERSION_WITHOUT_RESULTS = 2
 
 
 class FeaturesHandler:
-    """Lets administrators change what is in force in the cluster.
+    """Lets administrators change the levels in force in the cluster.
 
-    Behaviour: all changes are made or none; what stands against them is the error of the whole
-    request in every version, as in Kafka 4.
+    Behaviour: all changes are made or none; an obstacle to one is the error of the whole request in
+    every version, as in Kafka 4.
 
     Version notes: v0 downgrades are allowed or not · v1 the direction of each change is named, and
     a request may only be validated (KIP-778) · v2 no results of single features.
@@ -248,7 +248,7 @@ class FeaturesHandler:
 
 
 def update_of(key: FeatureUpdateKey, api_version: int) -> FeatureUpdate:
-    """What is wanted of a feature, whichever way the request says it."""
+    """The wanted level of a feature, whichever way the request says it."""
     number = key.upgrade_type
     if api_version < FIRST_VERSION_WITH_DIRECTION:
         number = UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE

@@ -1,10 +1,10 @@
 """DescribeConfigs (32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
 Behaviour: settings of topics, of consumer groups and of this broker; each resource succeeds or
-fails alone. A broker's name is its id; the empty name stands for all brokers. What a broker can
-change while it runs is in `dynamic_config`; a bad setting of a broker is answered with
-INVALID_REQUEST, of a topic with INVALID_CONFIG, as in Kafka. AlterConfigs replaces all
-overrides, which is why IncrementalAlterConfigs came (KIP-339).
+fails alone. A broker's name is its id; the empty name stands for all brokers. The settings that can
+change while a broker runs are in `dynamic_config`; a bad setting of a broker is answered with
+INVALID_REQUEST, of a topic with INVALID_CONFIG, as in Kafka. AlterConfigs replaces all overrides,
+which is why IncrementalAlterConfigs came (KIP-339).
 
 Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
 (KIP-569).

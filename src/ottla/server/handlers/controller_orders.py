@@ -1,8 +1,8 @@
-"""LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6): what a controller elsewhere decides.
+"""LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6): the orders of a controller elsewhere.
 
 Behaviour: a controller whose epoch is not the highest known here is refused, and so are requests
 for an older registration of this broker (KIP-380). A controller that has given up a connection
-sends its orders again on another one: what arrives later on the old one is refused.
+sends its orders again on another one: an order that arrives later on the old one is refused.
 
 Version notes: see the messages.
 """
@@ -133,7 +133,7 @@ class ControllerOrdersHandler:
 
 
 def refuse(context: RequestContext, body: OrderRequest, error: Exception) -> None:
-    """Answer for all partitions with what an order, maybe turns later, has ended with."""
+    """Answer for all partitions with the outcome of an order, maybe turns later."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, KafkaError):
         code = error.error

@@ -58,7 +58,7 @@ class ControllerRequestsHandler:
     async def controlled_shutdown(
         self, body: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
-        """Have other brokers lead what the broker leads."""
+        """Have other brokers lead the broker's partitions."""
         remaining = await self.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
         return ControlledShutdownResponse(
             remaining_partitions=[

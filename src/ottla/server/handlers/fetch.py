@@ -141,7 +141,7 @@ class FetchHandler:
     def _denied(
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext
     ) -> FetchResults:
-        """What a consumer may not read; asked each time, for a session outlives its rights."""
+        """The partitions a consumer may not read; asked each time, as a session outlives rights."""
         may_read = self.may_read
         if may_read is None or is_follower(body):
             return {}
@@ -234,7 +234,7 @@ def keep_within_quota(context: RequestContext, results: FetchResults) -> bool:
 
 
 def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> FetchParams:
-    """Who reads, and within which limits. Our fetch.max.bytes does not limit a follower."""
+    """The reader, and its limits. Our fetch.max.bytes does not limit a follower."""
     replica_id, replica_epoch = body.replica_id, NO_EPOCH
     if api_version >= FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id = CONSUMER_REPLICA_ID
@@ -273,7 +273,7 @@ def diverging_epoch(result: FetchPartitionResult) -> DivergingEpoch | None:
 
 
 def put_message_sets(topics: list[FetchableTopicResponse], message_sets: MessageSets) -> None:
-    """Replace the stored batches in an answer by what was made of them."""
+    """Replace the stored batches in an answer by the converted ones."""
     for topic in topics:
         for partition in topic.partitions:
             tp = TopicPartition(topic.topic, partition.partition_index)
@@ -295,7 +295,7 @@ def topic_responses(
 ) -> list[FetchableTopicResponse]:
     """The partitions of the answer, grouped by topic in the order they were read.
 
-    A client that should ask another broker, or has missed an election, is told the leader.
+    A client that should ask another broker, or has missed an election, gets the leader.
     """
     if api_version < FIRST_VERSION_WITH_LEADERS:
         leader_of = None

@@ -2,8 +2,8 @@
 v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15) v0-5, ListGroups (16) v0-5,
 DeleteGroups (42) v0-2.
 
-What the versions differ in is settled here, as far as it is a matter of fields; the coordinator
-itself only needs the version where a JoinGroup means something else (v4, v9).
+The differences of the versions are settled here, as far as they are a matter of fields; the
+coordinator itself only needs the version where a JoinGroup means something else (v4, v9).
 """
 
 from __future__ import annotations

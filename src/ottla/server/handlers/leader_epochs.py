@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch (23), v0-4: where the records of a leader epoch end in a leader's log.
 
-Consumers ask to find out whether what they have read was cut off since (KIP-320), followers to
+Consumers ask to find out whether records they have read were cut off since (KIP-320), followers to
 find out where to cut their own log (KIP-101).
 
-Version notes: v1 tells the epoch as well (KIP-279) · v2 current leader epoch, which fences · v3
+Version notes: v1 has the epoch as well (KIP-279) · v2 current leader epoch, which fences · v3
 replica id · v4 flexible.
 """
 

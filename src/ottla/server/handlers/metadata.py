@@ -1,6 +1,6 @@
 """Metadata (3), v0-13, DescribeCluster (60), v0-2 and DescribeTopicPartitions (75), v0.
 
-Brokers, topics and who leads what.
+Brokers, topics and the leaders of partitions.
 
 Behaviour: an unknown topic that may be created is created first and answered with its leaders,
 so that a new topic costs its first producer no retry. DescribeTopicPartitions lists topics by
@@ -100,7 +100,7 @@ class MetadataHandler:
         return {key: self._when_told(handler) for key, handler in handlers.items()}
 
     def _when_told(self, handler: Handler) -> Handler:
-        """A handler that waits until the controller has told this broker of the cluster.
+        """A handler that waits until the controller has informed this broker of the cluster.
 
         A broker that has just started would say that there are no topics. A client takes that for
         a decision: it gives up its records, though the topics exist.
@@ -214,7 +214,7 @@ class MetadataHandler:
     def _response(
         self, context: RequestContext, body: MetadataRequest, topics: list[MetadataResponseTopic]
     ) -> MetadataResponse:
-        """The topics with what there is of the cluster."""
+        """The topics, with the parts of the cluster that are known."""
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
@@ -438,7 +438,7 @@ def asks_for_all(context: RequestContext, body: MetadataRequest) -> bool:
 def _with_eligible_leaders(
     partition: MetadataResponsePartition,
 ) -> DescribeTopicPartitionsResponsePartition:
-    """The same of a partition as Metadata tells; only members of the ISR are eligible."""
+    """The same of a partition as in Metadata; only members of the ISR are eligible."""
     return DescribeTopicPartitionsResponsePartition(
         error_code=partition.error_code,
         partition_index=partition.partition_index,

@@ -288,7 +288,7 @@ def _add_lines(
     error: ErrorCode,
     numbers: Iterator[int],
 ) -> Work[None]:
-    """What was committed, or -1 without an error; neither where it may yet change.
+    """The committed offset, or -1 without an error; neither where it may yet change.
 
     `numbers` counts the lines of the whole answer, for its pauses.
     """

@@ -63,7 +63,7 @@ RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = frozenset(
 
 
 class TransactionalProduce:
-    """Appends through the replica manager what the verifier accepts.
+    """Appends, through the replica manager, batches that the verifier accepts.
 
     The partition must be in the producer's open transaction, which its coordinator knows (KIP-890);
     otherwise the batch came late, and is refused. The log makes sure that none gets by. From v12 on

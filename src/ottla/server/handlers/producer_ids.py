@@ -1,7 +1,8 @@
 """InitProducerId (22), v0-5: an id for a producer that writes without duplicates.
 
 Without a transactional id every producer gets an id of its own; nothing is bound to it. With one,
-the transaction coordinator gives the id its next epoch, and fences all who have an older one.
+the transaction coordinator gives the id its next epoch, and fences all producers that have an older
+one.
 
 Version notes: v3 the producer may name the id and epoch that it has, to go on after an error that
 it cannot place (KIP-360) · v4 PRODUCER_FENCED in the place of INVALID_PRODUCER_EPOCH (KIP-588).

@@ -236,7 +236,7 @@ def _shown(entry: DescribedConfig) -> CreatableTopicConfigs:
 
 
 def mutations(context: RequestContext, first_strict_version: int) -> Callable[[int], object]:
-    """Tells the client's quota how many partitions are about to be created or deleted."""
+    """Charges the client's quota with the partitions that are about to be created or deleted."""
     is_strict = context.api_version >= first_strict_version
     return partial(context.quota.admit_mutations, is_strict=is_strict)
 
@@ -249,7 +249,7 @@ def wanted_topics(context: RequestContext, body: DeleteTopicsRequest) -> list[De
 
 
 def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:
-    """The topic is not deleted here; only the controller knows what can be deleted."""
+    """The topic is not deleted here; only the controller knows which can be deleted."""
     return DeletableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -241,8 +241,8 @@ class TransactionHandlers:
     def _has_been_replaced(self, context: RequestContext) -> bool:
         """Whether a newer connection of the sending broker has brought markers already.
 
-        A coordinator has one connection for markers to a broker. It has sent again what was on the
-        one before; a marker that comes from there would end the next transaction, which has the
+        A coordinator has one connection for markers to a broker. It has sent again the markers of
+        the one before; a marker that comes from there would end the next transaction, which has the
         same epoch where each has none of its own (`transaction.version` below 2).
         """
         sender = context.client_id

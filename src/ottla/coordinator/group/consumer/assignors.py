@@ -42,7 +42,7 @@ SLICE_STEPS: Final = 2_000
 
 
 class SlicePace:
-    """Tells work when it has done enough for one slice."""
+    """Counts the steps of work, up to the end of a slice."""
 
     def __init__(self) -> None:
         self._left = SLICE_STEPS
@@ -110,7 +110,7 @@ Owners = dict[TopicIdPartition, str]
 
 
 def assign_uniform(group: GroupSpec) -> Work[dict[str, Assignment]]:
-    """Keep what members have, deal out the rest, then even out where it helps."""
+    """Keep the partitions of members, deal out the rest, then even out where it helps."""
     if not group.members:
         return {}
     given: Given = {member: set() for member in group.members}
@@ -123,7 +123,7 @@ def assign_uniform(group: GroupSpec) -> Work[dict[str, Assignment]]:
 
 
 def _keep(group: GroupSpec, given: Given) -> Work[Owners]:
-    """Give members what they had that still exists and that they still read, each once."""
+    """Give members their former partitions that exist and that they still read, each once."""
     pace = SlicePace()
     owners: Owners = {}
     for member, spec in group.members.items():

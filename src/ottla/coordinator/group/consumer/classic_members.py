@@ -234,7 +234,7 @@ def find_rejoining(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerMember
 def joined_details(
     known: ConsumerMember | None, attempt: JoinAttempt, subscription: Subscription
 ) -> MemberDetails:
-    """What a member says about itself with its JoinGroup."""
+    """The details of a member in its JoinGroup."""
     request = attempt.request
     return MemberDetails(
         client_id=attempt.client.client_id,

@@ -27,7 +27,7 @@ repeats there what the member has said about itself, its generation under cooper
 
 
 class Subscription(NamedTuple):
-    """What a classic member subscribes to, and the partitions that it says it still has."""
+    """The subscription of a classic member, and the partitions that it says it still has."""
 
     topic_names: tuple[str, ...]
     owned: Assignment

@@ -74,7 +74,7 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup(Group):
-    """What the coordinator knows of one consumer group.
+    """One consumer group, as its coordinator knows it.
 
     Invariants: a partition has at most one owner, and is in that member's `current`; epochs
     never fall; the assignment epoch is at most the group epoch; every member has a target.
@@ -155,7 +155,7 @@ class ConsumerGroup(Group):
         self._own(member.member_id, member.current.owned)
 
     def remove(self, member: ConsumerMember) -> None:
-        """Remove a member; what it owned is free."""
+        """Remove a member; its partitions are free."""
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         if member.details.instance_id is not None:

@@ -136,7 +136,7 @@ class ConsumerGroupCoordinator:
     def _update(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
-        """A known member, which may have changed what it says about itself."""
+        """A known member, which may have new details."""
         group, member = self._find(request)
         check_epoch(member, request.member_epoch, owned_partitions(request))
         changes = GroupChanges(group)
@@ -222,7 +222,7 @@ class ConsumerGroupCoordinator:
 def described_member(
     group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopics
 ) -> DescribedConsumerGroupMember:
-    """The member with what it has, and what it is to have."""
+    """The member with its partitions, and with its target."""
     details = member.details
     return DescribedConsumerGroupMember(
         member_id=member.member_id,
@@ -260,7 +260,7 @@ def refusing(respond: BeatCallback) -> Callable[[KafkaError], object]:
 def answering(
     answer: ConsumerGroupHeartbeatResponse, respond: BeatCallback
 ) -> Callable[[ErrorCode], object]:
-    """Answer when the records are in the log, or say what failed."""
+    """Answer when the records are in the log, or with the failure."""
     return lambda error: respond(
         ConsumerGroupHeartbeatResponse(error_code=error) if error else answer
     )
@@ -293,7 +293,7 @@ def find_rejoining(
 def updated_details(
     details: MemberDetails, request: ConsumerGroupHeartbeatRequest, client: ClientContext
 ) -> MemberDetails:
-    """What the member says about itself now; null and -1 leave a value as it was."""
+    """The member's new details; null and -1 leave a value as it was."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return details._replace(
@@ -308,7 +308,7 @@ def updated_details(
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
-    """What the member says that it has; None if that has not changed."""
+    """The member's partitions by its own account; None if that has not changed."""
     if request.topic_partitions is None:
         return None
     return NO_PARTITIONS.union(

@@ -40,7 +40,7 @@ def id_number(topic_id: UUID) -> int:
 
 
 class MemberState(IntEnum):
-    """What a member has to do before it has its target assignment."""
+    """The member's next step towards its target assignment."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -50,7 +50,7 @@ class MemberState(IntEnum):
 
 
 class ClassicMembership(NamedTuple):
-    """What only a member of the classic protocol, with JoinGroup and SyncGroup, has."""
+    """The additional state of a member of the classic protocol, of JoinGroup and SyncGroup."""
 
     session_timeout_ms: int
     protocols: tuple[SupportedProtocol, ...]
@@ -61,7 +61,7 @@ class ClassicMembership(NamedTuple):
 
 
 class MemberDetails(NamedTuple):
-    """What a member says about itself. The names are sorted; an empty regex stands for none."""
+    """A member's details of itself. The names are sorted; an empty regex stands for none."""
 
     client_id: str
     client_host: str
@@ -75,7 +75,7 @@ class MemberDetails(NamedTuple):
 
     @property
     def assignment_input(self) -> tuple[object, ...]:
-        """What the assignment depends on."""
+        """The part that the assignment depends on."""
         return self.topic_names, self.topic_regex, self.assignor
 
 
@@ -106,7 +106,7 @@ class CurrentAssignment(NamedTuple):
         return since <= epoch <= self.member_epoch
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has what the target assignment of the epoch gives it."""
+        """Whether the member has its target assignment of the epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
 
@@ -142,7 +142,7 @@ class ConsumerMember(Value, eq=False):
         return self.details.classic is not None
 
     def cancel_rebalance_timer(self) -> None:
-        """The member has done what the rebalance required, or has left for now."""
+        """The member has done its part of the rebalance, or has left for now."""
         if self.rebalance_timer is not None:
             self.rebalance_timer.cancel()
             self.rebalance_timer = None

@@ -119,7 +119,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         """Begin a new epoch, with a target assignment, if something calls for that.
 
         The work pauses where the group is large, and waits where it is done already for another
-        member, who may have come a little sooner. The caller tries again what this member began.
+        member, which may have come a little sooner. The caller repeats this member's request.
         """
         group = changes.group
         if changes.needs_assignment:
@@ -148,7 +148,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
     def _in_slices(
         self, changes: GroupChanges, work: Work[T], member: ConsumerMember | None
     ) -> Work[T]:
-        """Do work in whose pauses others change the group: what it has changed is stored before.
+        """Do work in whose pauses others change the group: its own changes are stored before.
 
         So the log always has the changes in the order in which memory has them.
         """
@@ -182,7 +182,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
     def reconcile(
         self, changes: GroupChanges, member: ConsumerMember, owned: Assignment | None
     ) -> Work[None]:
-        """The member's next step to its target; `owned` is what it says that it has.
+        """The member's next step to its target; `owned` are the partitions that it reports.
 
         A step of many partitions is made ready in slices, and once more if it is another one after
         the pauses.

@@ -69,7 +69,7 @@ class GroupChanges:
         self._note_current(new)
 
     def update_details(self, member: ConsumerMember, details: MemberDetails) -> None:
-        """Take over what a member says about itself, if that has changed."""
+        """Take over a member's details, if they have changed."""
         before = member.details
         if details == before:
             return

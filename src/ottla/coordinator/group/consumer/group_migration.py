@@ -92,7 +92,7 @@ class GroupMigration:
             raise _not_upgraded(classic, "it is larger than group.consumer.max.size")
 
     def _consumer_members(self, classic: ClassicGroup) -> list[ConsumerMember]:
-        """The members with their partitions; the first one keeps what two of them claim."""
+        """The members with their partitions; if two of them claim one, the first keeps it."""
         if not classic.members:
             return []  # all have left, and the group still waits for others to join
         protocol = classic.select_protocol()
@@ -100,8 +100,8 @@ class GroupMigration:
         members = []
         for member in classic.members.values():
             subscription = read_subscription(member.metadata(protocol), self._topics)
-            # A member that a failed rebalance left without an assignment may not have given up
-            # yet what it had before.
+            # A member that a failed rebalance left without an assignment may not have given up its
+            # former partitions yet.
             assigned = subscription.owned
             if member.assignment:
                 assigned = read_assignment(classic.protocol_name, member.assignment, self._topics)
@@ -143,7 +143,7 @@ class GroupMigration:
             self._classic.sessions.restart(classic, member)
         assignments = {m.member_id: m.assignment for m in classic.members.values()}
         self._manager.store_group(classic, assignments, lambda error: _warn(classic, error))
-        # No member was told to lead, so none would assign new partitions.
+        # No member is the leader, so none would assign new partitions.
         self._classic.prepare_rebalance(classic, "it was a consumer group before")
         return classic
 

@@ -21,7 +21,7 @@ MEMBER_MAKES_ITS_ID_VERSION = 1
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Collection[str]
 ) -> None:
-    """Raise what is wrong with the request, regardless of its group."""
+    """Raise the error of the request, regardless of its group."""
     _check_names(request)
     needs_id = api_version >= MEMBER_MAKES_ITS_ID_VERSION or request.member_epoch != JOIN_EPOCH
     if needs_id and not request.member_id.strip():

@@ -25,7 +25,7 @@ def next_assignment(
     free_of: Callable[[Assignment], Assignment],
     owned: Assignment | None,
 ) -> CurrentAssignment:
-    """The member's next assignment; `owned` is what it reports to have, None if unchanged."""
+    """The member's next assignment; `owned` are the partitions it reports, None if unchanged."""
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or owned & current.pending_revocation:
             return current

@@ -1,9 +1,10 @@
 """The regular expressions that members subscribe to, and the topics that they match.
 
-Kafka uses RE2, which reads each character once. Python's matcher may backtrack almost without
-end, and a client could stop the broker with that. So Python only parses an expression here; it is
-matched by an automaton, whose sets of places are made when a name first leads to them. What RE2
-does not support is refused, and so is what needs more places or more steps than the limits below.
+Kafka uses RE2, which reads each character once. Python's matcher may backtrack almost without end,
+and a client could stop the broker with that. So Python only parses an expression here; it is
+matched by an automaton, whose sets of places are made when a name first leads to them. Syntax that
+RE2 does not support is refused, and so is an expression that needs more places or more steps than
+the limits below.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class CharacterSet(NamedTuple):
 
 
 class Assertion(NamedTuple):
-    """What a place of an automaton asks of the characters on its two sides; "" is an end."""
+    """The condition of a place of an automaton on the characters at its two sides; "" is an end."""
 
     code: Any
     is_multiline: bool
@@ -199,7 +200,7 @@ class Automaton:
         return len(self.takes) - 1
 
     def _sequence(self, tree: Any, flags: int, end: int) -> int:
-        """Add what leads to `end`, from the last item back; returns where it begins."""
+        """Add the places that lead to `end`, from the last item back; returns where it begins."""
         for code, argument in reversed(list(tree)):
             end = self._item(code, argument, flags, end)
         return end
@@ -289,7 +290,7 @@ class PlaceSet(dict[str, "PlaceSet"]):
 
 
 def before(character: str) -> str:
-    """One that is the same to all assertions about what comes after it."""
+    """One that is the same to all assertions about the text after it."""
     if character == "\n":
         return character
     return "a" if character in WORD else "-"

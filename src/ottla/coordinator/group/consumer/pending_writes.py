@@ -14,8 +14,8 @@ Append = Callable[[Mapping[bytes, bytes | None], OnStored], object]
 class PendingWrites:
     """Writes of one group, in order.
 
-    A group changes in memory at once. A client is told of a change when that and all before it are
-    in the log; what could not be written is written again with the next change.
+    A group changes in memory at once. A client hears of a change when that and all before it are in
+    the log; records that could not be written are written again with the next change.
     """
 
     def __init__(self) -> None:

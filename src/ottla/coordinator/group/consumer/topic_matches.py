@@ -124,7 +124,7 @@ def _names_in_sight(
 ) -> Work[frozenset[str]]:
     """The topics that the expression matches, and that all members with it may see.
 
-    Where no member has said since this broker coordinates the group who it is, no topic is added.
+    Where no member has named itself since this broker coordinates the group, no topic is added.
     """
     known = group.regexes.get(regex, frozenset())
     try:
