@@ -69,7 +69,7 @@ def sdist(out: Path) -> Path:
         tree = Path(scratch) / "tree"
         # In a copy: a build leaves files behind, and takes what an earlier one has left.
         unwanted = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
-        for name in ("src", "config", "docs", "release"):
+        for name in ("src", "docs", "release"):
             shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
         for path in ROOT.iterdir():
             if path.is_file():

@@ -78,7 +78,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Work with records": ("pipeline", "streams", "warehouse", "site"),
     "Test your own app": ("simulate",),
     "ZooKeeper": ("zookeeper", "zookeeper-stop", "zookeeper-shell"),
-    "About ottla": ("run-class", "completion", "version"),
+    "About ottla": ("config", "run-class", "completion", "version"),
 }
 """The commands in the order in which `ottla --help` shows them; each is in one group."""
 
@@ -127,6 +127,7 @@ COMMANDS: Final[dict[str, str]] = {
     "streams": "ottla.cli.streams:StreamsCommand",
     "site": "ottla.cli.site:SiteCommand",
     "simulate": "ottla.cli.simulate:SimulateCommand",
+    "config": "ottla.cli.config_files:ConfigCommand",
     "run-class": "ottla.cli.kafka_scripts:RunClassCommand",
     "completion": "ottla.cli.completion:CompletionCommand",
     "version": "ottla.cli.main:VersionCommand",

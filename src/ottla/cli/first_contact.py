@@ -106,12 +106,13 @@ def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) ->
 
 def exchange(endpoint: socket.socket, version: int, request: Request) -> bytes | None:
     """The answer to a request; None where the connection is closed, or an alert of TLS comes."""
+    from ottla.network.channel import TLS_ALERT
     from ottla.protocol.header import encode_request
 
     try:
         endpoint.sendall(encode_request(version, 1, "ottla", request))
         head = received(endpoint, 4)
-        if len(head) < 4 or head[:2] == b"\x15\x03":
+        if len(head) < 4 or head.startswith(TLS_ALERT):
             return None
         size = int.from_bytes(head)
         if size > LARGEST:

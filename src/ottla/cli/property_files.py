@@ -20,7 +20,11 @@ def load_properties(path: str) -> dict[str, str]:
     try:
         return parse_properties(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise CommandError(f"cannot read the property file {path}: {error.strerror}") from error
+        from ottla.cli.config_files import hint
+
+        more = hint(path) if isinstance(error, FileNotFoundError) else ""
+        text = f"cannot read the property file {path}: {error.strerror}{more}"
+        raise CommandError(text) from error
     except UnicodeDecodeError as error:
         raise CommandError(f"the property file {path} is not UTF-8 text: {error.reason}") from error
 

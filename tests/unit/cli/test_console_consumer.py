@@ -176,7 +176,7 @@ def test_record_that_cannot_be_printed_ends_it(tool, consumer):
 
 
 def test_record_that_cannot_be_printed_can_be_skipped(tool, consumer):
-    """--skip-message-on-error logs it and goes on."""
+    """--skip-message-on-error logs it and reads the next one."""
     consumer.polls = [[record(0, b"no long"), record(1, bytes(8))]]
     words = ("--value-deserializer", "long", "--skip-message-on-error", "--max-messages", 2)
 

@@ -209,7 +209,7 @@ def test_line_that_cannot_be_read_ends_the_command(tool, producer):
 
 @pytest.mark.parametrize("bad", [1, 4, 35_000])
 def test_lines_before_a_bad_one_are_sent(tool, producer, bad):
-    """Whoever goes on at the line that is named has sent each line once."""
+    """Who continues at the line that is named has sent each line once."""
     lines = [b"k%d:v%d" % (number, number) for number in range(1, 40_000)]
     lines[bad - 1] = b"bad line"
     words = ("--property", "parse.key=true", "--property", "key.separator=:")

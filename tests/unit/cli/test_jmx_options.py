@@ -117,7 +117,7 @@ def test_mirror_has_it_too(ottla, monkeypatch, tmp_path):
 
 
 def test_worker_of_connect_says_where_its_metrics_are(monkeypatch, caplog):
-    """They are at its REST API, whatever is asked for."""
+    """They are at its REST API."""
     jmx_options.note_metrics_at("http://127.0.0.1:8083")
     assert caplog.records == []
 

@@ -95,7 +95,7 @@ def test_plan_names_topics_that_are_left_out_for_their_names(ottla, write, two):
 
 
 def test_failover_is_rehearsed_and_done(ottla, write, two):
-    """Where each group goes on, from the target alone: the source is dead."""
+    """Where each group continues, from the target alone: the source is dead."""
     file = write(properties_of(two))
     with Producer(two["a"].bootstrap_servers) as producer:
         for number in range(20):

@@ -70,7 +70,7 @@ def test_setting_that_a_cluster_cannot_follow_is_named(two, key):
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_group_can_move_before_the_first_interval_is_over(two, produce, is_early, monkeypatch):
-    """Its first checkpoint does not wait for the minute, whoever comes first: group or mirror."""
+    """Its first checkpoint does not wait; the group may come before the mirror or after it."""
     monkeypatch.setattr(mirror_module, "SYNC_MS", 100)
     lisbon, porto = two.values()
     lisbon.create_topic("pages")
