@@ -75,11 +75,6 @@ ELSEWHERE = (
         "clients/legacy/cluster_nodes clients/legacy/topic_filter",
     ),
     Elsewhere(
-        "tests/system/zookeeper/test_legacy_first_design.py",
-        "it fetches for connectors, whose groups are in ZooKeeper",
-        "clients/legacy/first_design_fetcher",
-    ),
-    Elsewhere(
         "tests/unit/clients/producer/test_producer.py",
         "the parts of a producer, by the calls of its application",
         "clients/producer/producer_interceptors",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from ottla.clients.legacy.message import Message, MessageAndOffset, MessageSet
 from ottla.clients.network_client import response_error
@@ -36,6 +37,7 @@ from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import pause, within
 from ottla.structs import LATEST_TIMESTAMP, Node, TopicPartition
 
+T = TypeVar("T")
 MAGIC_WITH_CODEC: Final = 1
 CODECS: Final = (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY)
 POLL_PAUSE_MS: Final = 50
@@ -77,7 +79,10 @@ class FirstDesignLink:
             for (topic, partition), (position, size) in wanted.items()
         ]
         error, body = await self._ask(encode_fetch(places))
-        answers = [(error, body)] if len(places) == 1 else decode_multi_answer(body, len(places))
+        if len(places) == 1:
+            answers = [(error, body)]
+        else:
+            answers = self._decoded(partial(decode_multi_answer, body, len(places)))
         return {
             partition: PartitionData(
                 partition_index=partition.partition, error_code=int(error), records=data
@@ -94,7 +99,7 @@ class FirstDesignLink:
         failure = response_error(int(error), f"offsets of {partition}")
         if failure is not None:
             raise failure
-        return decode_offsets_answer(body)
+        return self._decoded(partial(decode_offsets_answer, body))
 
     async def produce(
         self,
@@ -139,17 +144,24 @@ class FirstDesignLink:
     ) -> tuple[ErrorCode, memoryview]:
         timeout_ms = self._settings.request_timeout_ms
         try:
-            return decode_answer(
-                await within(
-                    self._runtime.scheduler,
-                    timeout_ms,
-                    channel.ask(request),
-                    f"{self.node} answers",
-                )
+            answer = await within(
+                self._runtime.scheduler, timeout_ms, channel.ask(request), f"{self.node} answers"
             )
         except KafkaError as error:
             channel.close(f"no answer: {error.message}")
             raise
+        return self._decoded(partial(decode_answer, answer))
+
+    def _decoded(self, decode: Callable[[], T]) -> T:
+        """What an answer says; one that says nothing is an error of the network."""
+        try:
+            return decode()
+        except RemoteProtocolError as error:
+            if self._channel is not None:
+                self._channel.close(error.message)
+            raise _network_error(
+                f"{self.node} does not speak as 0.7 does: {error.message}"
+            ) from None
 
     async def _open(self) -> FirstDesignChannel:
         async with self._opening:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.first_design_config import Address
-from ottla.config.metrics_config import LOOPBACK
+from ottla.config.network_config import LOOPBACK_NAME
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.extensions.first_design.byte_logs import ByteLogs
 from ottla.network.connection import Connection
@@ -41,7 +42,6 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 LISTENER: Final = "FIRST_DESIGN"
-LOOPBACK_HOSTS: Final = frozenset({LOOPBACK, "::1", "localhost"})
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 MESSAGES_AT_ONCE: Final = 2_000
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
@@ -82,7 +82,7 @@ class FirstDesignListener:
         self.address = Address(host, listener.port)
         self._processor.start()
         logger.info("Clients of Kafka 0.7 are served at %s:%d", *self.address)
-        if host not in LOOPBACK_HOSTS:
+        if is_open_to_others(host):
             logger.warning(
                 "first.design.listener is open to others: it has no logins, no rights, no quotas"
             )
@@ -208,3 +208,11 @@ class FirstDesignListener:
 def code_of(error: KafkaError) -> ErrorCode:
     """The code that 0.7 has for an error."""
     return error.error if error.error in KNOWN_CODES else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def is_open_to_others(host: str) -> bool:
+    """Whether other machines may reach an address, as they may a name other than localhost."""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != LOOPBACK_NAME

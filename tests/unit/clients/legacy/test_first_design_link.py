@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
 
 import pytest
 
 from ottla.clients.legacy import Message
+from ottla.clients.legacy.broker_clients import LinkSettings
 from ottla.clients.legacy.first_design_link import (
     REQUEST_BYTES,
     REQUEST_SETS,
+    FirstDesignLink,
     PositionalMessageSet,
     encode_set,
     in_requests,
@@ -18,6 +21,7 @@ from ottla.clients.legacy.first_design_link import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.first_design import ToAppend
 from ottla.record.compression import CompressionType
+from ottla.structs import Node, TopicPartition
 
 GZIP, SNAPPY = CompressionType.GZIP, CompressionType.SNAPPY
 
@@ -124,3 +128,51 @@ def test_requests_are_not_larger_than_a_broker_takes():
     assert sizes(1, 1) == [2]
     assert sizes(REQUEST_BYTES, 1, 1) == [1, 2]
     assert sizes(*[0] * (REQUEST_SETS + 1)) == [REQUEST_SETS, 1]
+
+
+class WrongBroker(asyncio.Protocol):
+    """It answers each request with the same bytes."""
+
+    answer = b""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(self.answer)
+
+
+SETTINGS = LinkSettings("test", 5_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["00000000", "00000001 00", "ffffffff", "00000006 0000 00000009", "00000006 0000 0000000c"],
+)
+def test_answer_that_is_none_is_an_error_of_the_network(runtime, answer):
+    """The connection is closed, and the next request has a new one."""
+    WrongBroker.answer = bytes.fromhex(answer)
+    runtime.network.serve("kafka", 9091, WrongBroker)
+    link = FirstDesignLink(runtime, Node(0, "kafka", 9091), SETTINGS)
+    two = {TopicPartition("t", number): (0, 100) for number in (0, 1)}
+    for call in (
+        lambda: link.offsets_before(TopicPartition("t", 0), -1, 1),
+        lambda: link.fetch(two, 0, 0),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            runtime.scheduler.run(call())
+        assert refused.value.error is ErrorCode.NETWORK_EXCEPTION
+
+
+def test_broker_that_does_not_answer_or_is_not_there_is_told_in_time(runtime):
+    """By the timeouts of the settings."""
+    link = FirstDesignLink(runtime, Node(0, "kafka", 9091), SETTINGS)
+    with pytest.raises(KafkaError, match="cannot connect"):
+        runtime.scheduler.run(link.offsets_before(TopicPartition("t", 0), -1, 1))
+    WrongBroker.answer = b""
+    runtime.network.serve("kafka", 9091, WrongBroker)
+    with pytest.raises(KafkaError, match="within 5000 ms"):
+        runtime.scheduler.run(link.offsets_before(TopicPartition("t", 0), -1, 1))
+    link.close()
+    with pytest.raises(KafkaError, match="was closed"):
+        runtime.scheduler.run(link.offsets_before(TopicPartition("t", 0), -1, 1))

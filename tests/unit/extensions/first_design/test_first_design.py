@@ -9,7 +9,9 @@ from byte_logs_world import entry
 from first_design_client import SETTINGS, RawClient, feature
 
 import ottla
+from ottla.extensions.first_design import first_design_listener
 from ottla.extensions.first_design.first_design import FirstDesign, advertised
+from ottla.extensions.first_design.first_design_listener import is_open_to_others
 from ottla.registry.tree import NoNodeError
 from ottla.runtime.host_name import canonical_host_name
 from ottla.testing import InProcessBroker
@@ -30,12 +32,19 @@ def test_listener_without_a_host_is_for_this_machine_alone():
     assert advertised("10.0.0.1") == "10.0.0.1"
 
 
-def test_listener_that_is_open_to_others_says_what_it_lacks(caplog):
+def test_listener_that_is_open_to_others_says_what_it_lacks(caplog, monkeypatch):
     """It has no logins, no rights, no quotas."""
     with InProcessBroker(**SETTINGS):
         assert "open to others" not in caplog.text
-    with InProcessBroker(**SETTINGS | {"first_design_listener": "0.0.0.0:0"}):
+    monkeypatch.setattr(first_design_listener, "is_open_to_others", lambda host: True)
+    with InProcessBroker(**SETTINGS):
         assert "open to others: it has no logins, no rights, no quotas" in caplog.text
+
+
+def test_addresses_that_other_machines_may_reach():
+    """All but those of the loopback interface."""
+    assert not any(map(is_open_to_others, ("127.0.0.1", "127.0.0.2", "::1", "localhost")))
+    assert all(map(is_open_to_others, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
 
 
 def test_first_design_and_today_do_not_meet():
