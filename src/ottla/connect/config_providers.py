@@ -6,8 +6,8 @@ A value may stand elsewhere: `${file:/run/secrets/db.properties:password}`, with
     config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
 
 in the worker's file. The properties of a connector and of its tasks are kept and shown with such a
-reference in them; only what runs sees the value. `file`, `dir` and `env` are Kafka's three
-providers; `param.allowed.paths` and `param.allowlist.pattern` limit what they give.
+reference in them; only running code sees the value. `file`, `dir` and `env` are Kafka's three
+providers; `param.allowed.paths` and `param.allowlist.pattern` limit their values.
 """
 
 from __future__ import annotations

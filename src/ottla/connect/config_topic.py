@@ -1,4 +1,4 @@
-"""The config topic of a group of workers: connectors, their tasks, and what they are to do.
+"""The config topic of a group of workers: connectors, their tasks, and their targets.
 
     connector-<name>       {"properties":{...}}; a tombstone deletes it
     task-<name>-<n>        {"properties":{...}}; kept aside until
@@ -41,7 +41,7 @@ SESSION_KEY: Final = "session-key"
 
 
 class SessionKey(NamedTuple):
-    """The secret with which workers sign what they ask of each other."""
+    """The secret with which workers sign requests to each other."""
 
     key: bytes
     algorithm: str
@@ -49,7 +49,7 @@ class SessionKey(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """What a record has changed: connector, removed, tasks, target, key, restart or level."""
+    """The kind of change of a record: connector, removed, tasks, target, key, restart or level."""
 
     kind: str
     name: str
@@ -57,9 +57,9 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigTopic:
-    """What the records of the topic mean, applied one by one to a `ConfigState`.
+    """The meaning of the topic's records, applied one by one to a `ConfigState`.
 
-    `offset` is behind the last record; `on_change` is told of each change, on the same thread.
+    `offset` is behind the last record; `on_change` gets each change, on the same thread.
     """
 
     def __init__(self, on_change: Callable[[ConfigChange], object]) -> None:
@@ -187,7 +187,7 @@ def connector_entry(name: str, properties: Mapping[str, str]) -> Entry:
 
 
 def removal(name: str, task_count: int) -> list[Entry]:
-    """Tombstones for what is there of a connector.
+    """Tombstones for the records of a connector.
 
     Also for its tasks, which Kafka leaves behind: they came back with the next of this name. The
     number of producers to fence stays: the next of this name has their transactional ids.

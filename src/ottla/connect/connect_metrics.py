@@ -1,4 +1,4 @@
-"""The metrics of a worker, under Kafka's names: which there are, and what they are read from.
+"""The metrics of a worker, under Kafka's names: the list of them, and their sources.
 
     connect-worker-metrics            the worker, and for each connector its tasks by state
     connect-worker-rebalance-metrics  the worker as a member of its group
@@ -57,7 +57,7 @@ Values = Mapping[str, Number | str]
 
 
 def worker_registry(herder: Herder) -> MetricsRegistry:
-    """All metrics of one worker; who asked for it begins and ends it."""
+    """All metrics of one worker; its owner begins and ends it."""
     worker = herder.worker
     registry = MetricsRegistry(worker.runtime)
     _register(registry, "connect-worker-metrics", "What a worker runs.", lambda: _of_worker(herder))
@@ -134,7 +134,7 @@ def of_starts(what: str, starts: Startups, worker: Worker) -> Values:
 
 
 def of_rebalances(herder: DistributedHerder) -> Values:
-    """What a worker knows of its group; times are those from joining to running what it got."""
+    """A worker's view of its group; times are those from joining to running its work."""
     group, rebalances = herder.group, herder.group.rebalances
     now_ms = herder.worker.runtime.clock.monotonic_ms()
     found: dict[str, Number | str] = {
@@ -223,7 +223,7 @@ def of_sink(task: WorkerTask) -> Values | None:
 
 
 def of_errors(task: WorkerTask) -> Values | None:
-    """Failures, and what was done about them (KIP-298)."""
+    """Failures, and their handling (KIP-298)."""
     if not isinstance(task, WorkerSourceTask | WorkerSinkTask):
         return None
     tolerance = task.tolerance

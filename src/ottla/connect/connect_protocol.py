@@ -1,12 +1,13 @@
-"""What the members of a group of workers tell each other: the bytes of the protocol `connect`.
+"""The messages between the members of a group of workers: the bytes of the protocol `connect`.
 
 Three versions: 0 (`default`) gives all work up before each rebalance, 1 (`compatible`) moves only
-what must move (KIP-415), and 2 (`sessioned`) also has workers sign what they ask of each other
-(KIP-507). Numbers are big-endian; a text is an int16 length and UTF-8, an array an int32 count.
+the work that must move (KIP-415), and 2 (`sessioned`) also has workers sign their requests to each
+other (KIP-507). Numbers are big-endian; a text is an int16 length and UTF-8, an array an int32
+count.
 
 The leader makes the key for signatures and keeps it in the config topic, which only workers read. A
 signature is a MAC of the body, in `X-Connect-Authorization`, by the algorithm in
-`X-Connect-Request-Signature-Algorithm`; who is not of the group is refused.
+`X-Connect-Request-Signature-Algorithm`; a stranger to the group is refused.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ Work = frozenset[TaskId]
 
 @dataclass(frozen=True)
 class WorkerState:
-    """What a member tells when it joins: where it is, what it has read, and what it runs.
+    """The metadata of a member that joins: its address, its offset, and its work.
 
-    `delay_ms` is that of its last assignment. At the delay's end all join again, and what the first
-    of them tells has to differ from before: the coordinator answers a follower that tells the same
+    `delay_ms` is that of its last assignment. At the delay's end all join again, and the metadata
+    of the first of them has to differ from before: the coordinator answers a follower with the same
     with the generation that there is, and the others would wait for heartbeats to hear of the next.
     """
 
@@ -76,7 +77,7 @@ class WorkerState:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the leader gives a member: in version 0 all its work, else what is new and what goes."""
+    """What the leader gives a member: all its work (version 0), or its gains and losses."""
 
     error: int = NO_ERROR
     leader: str = ""

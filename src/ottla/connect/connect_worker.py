@@ -132,7 +132,7 @@ class ConnectWorker:
         self.close()
 
     def _check_cluster(self) -> None:
-        """The cluster must answer before anything is begun: a wrong address is told at once."""
+        """The cluster must answer before anything is begun: a wrong address is reported at once."""
         clients = WorkerClients(self.config, self.properties, {})
         with clients.admin("connect-worker") as admin:
             self._cluster_id = _cluster_id(admin)

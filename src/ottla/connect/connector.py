@@ -1,4 +1,4 @@
-"""The plug-in API: what a person writes to bring data into topics, or out of them.
+"""The plug-in API: the classes that a person writes to bring data into topics, or out of them.
 
     class Ticks(SourceConnector):
         \"\"\"Counts.\"\"\"
@@ -14,8 +14,8 @@
 
 A worker makes one object of the class that plans (`tasks`, `watch`), and one for each task
 (`start`, then `records` or `put`, then `stop`). Each runs in a thread of its own, where it may
-block: what hangs or raises there stops neither the worker nor its neighbours. All that a plug-in
-asks of its worker, it asks of `context`.
+block: code that hangs or raises there stops neither the worker nor its neighbours. All that a
+plug-in asks of its worker, it asks of `context`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_RECORDS: Final = 2000
 
 
 class Connector(ABC):
-    """What sources and sinks have in common.
+    """The base of sources and sinks.
 
     `settings` is the table `Settings`, filled in; a value that breaks a rule has stopped the
     connector before an object of it is made. `tasks` and `watch` are called on the object that
@@ -67,7 +67,7 @@ class Connector(ABC):
 
     @classmethod
     def validate(cls, settings: ConfigTable) -> Mapping[str, str]:
-        """What is wrong with settings that keep their rules one by one: a sentence for each key."""
+        """The faults of settings that keep their rules one by one: a sentence for each key."""
         return {}
 
     def tasks(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
@@ -84,14 +84,14 @@ class Connector(ABC):
         """
 
     def start(self) -> None:
-        """Open what the task needs."""
+        """Open the task's resources."""
 
     def stop(self) -> None:
-        """Close what `start` has opened. It is called once, also after an error."""
+        """Close the resources of `start`. It is called once, also after an error."""
 
 
 class TryAgainError(RetriableError):
-    """Kafka's RetriableException: what a plug-in raises when the same call may succeed later.
+    """Kafka's RetriableException: raised by a plug-in when the same call may succeed later.
 
     A system that is down is one of these: it is asked again, and no record is to blame for it.
     """
@@ -126,7 +126,7 @@ class TransactionContext(ABC):
 
 
 class Context(ABC):
-    """What a connector may ask of its worker."""
+    """The services of a worker for a connector."""
 
     name: str
     """The connector's name."""
@@ -144,7 +144,7 @@ class Context(ABC):
 
     @abstractmethod
     def request_task_reconfiguration(self) -> None:
-        """Have `tasks` called again, as what there is to read has changed."""
+        """Have `tasks` called again, as the things to read have changed."""
 
     @abstractmethod
     def offset(self, partition: Place) -> dict[str, Any] | None:
@@ -156,7 +156,7 @@ class Context(ABC):
 
 
 class SourceTaskContext(Context):
-    """What a task of a source may ask of its worker."""
+    """The services of a worker for a task of a source."""
 
     beans: Beans
     """What the task measures of its own: the worker shows it beside its own metrics (KIP-877)."""
@@ -182,7 +182,7 @@ class SourceTaskContext(Context):
 
 
 class SinkTaskContext(Context):
-    """What a task of a sink may ask of its worker."""
+    """The services of a worker for a task of a sink."""
 
     beans: Beans
     """As of a source."""
@@ -235,8 +235,8 @@ class SinkTaskContext(Context):
 class SourceConnector(Connector):
     """Brings data into topics. Define `records`, or for full control `poll`.
 
-    What a record says of its place (`source_partition`, `source_offset`) is stored once it has
-    reached the topic, so that a new start continues behind it.
+    The place of a record (`source_partition`, `source_offset`) is stored once it has reached the
+    topic, so that a new start continues behind it.
     """
 
     kind: ClassVar[str] = "source"
@@ -251,7 +251,7 @@ class SourceConnector(Connector):
     _reading: Iterator[SourceRecord | SourceBatch | None] | None = None
 
     def partition(self) -> Place:
-        """What this task reads, if it is one thing: the key under which its offset is stored."""
+        """The source partition of a task that has one: the key under which its offset is stored."""
         return {}
 
     def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | SourceBatch | None]:
@@ -325,7 +325,7 @@ class SourceConnector(Connector):
     ) -> bool:
         """Offsets are about to be set by a person (KIP-875): raise ConfigError if one is wrong.
 
-        True says that the offsets are understood, which the person is told.
+        True says that the offsets are understood, which the answer says.
         """
         return False
 
@@ -344,7 +344,7 @@ class SinkConnector(Connector):
         """
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make sure that what was put before `offsets` is kept: they are committed next."""
+        """Make sure that the records put before `offsets` are kept: they are committed next."""
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The offsets that may be committed, of those put so far; nothing commits nothing."""
@@ -355,7 +355,7 @@ class SinkConnector(Connector):
         """These partitions are read from now on."""
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions are no longer read; what was put of them is committed already."""
+        """These partitions are no longer read; their records are committed already."""
 
     @classmethod
     def alter_offsets(

@@ -125,7 +125,7 @@ IMPORTANCES: Final = (HIGH, MEDIUM, LOW)
 
 
 class _OfTransforms(ConfigTable):
-    """What the settings of each transform have beside its own."""
+    """The settings of each transform beside its own."""
 
     predicate: str | None = config_key(
         default=None, type=STRING, doc="The predicate that says for which records."
@@ -170,7 +170,7 @@ def parse_connector(
 
 @dataclass
 class Checked:
-    """The outcome of a check: how each setting is described, its value, what is wrong with it."""
+    """The outcome of a check: the description of each setting, its value, its faults."""
 
     name: str
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -414,7 +414,7 @@ class Checker:
 
 
 def _check_topics(checked: Checked, topics: Mapping[str, str]) -> None:
-    """Refuse topics that cannot be made; with a transform it is not known what they will be."""
+    """Refuse topics that cannot be made; with a transform their names are not known."""
     for topic, setting in topics.items():
         if re.fullmatch(TOPIC_NAME, topic) is None:
             checked.add(

@@ -1,4 +1,4 @@
-"""What a record passes between a connector and a topic: transforms, and three converters.
+"""The stages of a record between a connector and a topic: transforms, and three converters.
 
 A source's record is transformed, then made bytes; a sink's is made values, then transformed. An
 error knows its stage, and goes to the task's `Tolerance`. Transforms are made of settings, in
@@ -95,7 +95,7 @@ class Conversion:
                 return None
             return [convert(topic, schema, value) for value in values]
         except Exception:
-            return None  # `encode` finds which it is, and does what the settings say
+            return None  # `encode` finds which it is, and acts by the settings
 
     def decode(self, record: ConsumerRecord, tolerance: Tolerance) -> SinkRecord | None:
         """The record for the sink; None if a transform drops it."""
@@ -170,7 +170,7 @@ class Conversion:
         return record
 
     def _operation(self, record: Any) -> Operation:
-        """What was being done when it failed; a converter is called by Kafka's name."""
+        """The operation that failed; a converter is called by Kafka's name."""
         executing = self._executing
         name = executing if isinstance(executing, str) else name_of(type(executing))
         return Operation(self._stage, name, record)
@@ -181,7 +181,7 @@ class Conversion:
 
 
 def _at_place_of(record: ConsumerRecord, made: SinkRecord) -> ConsumedRecord:
-    """What a transform has built itself, with the record that it is of: offsets and dead letters
+    """A record that a transform has built, with the one that it is of: offsets and dead letters
     are of that one."""
     values = {each.name: getattr(made, each.name) for each in dataclasses.fields(SinkRecord)}
     place = {"original_topic": record.topic, "original_partition": record.partition}
@@ -193,7 +193,7 @@ def _header(header: Header | tuple[str, Any]) -> Header:
 
 
 def converter_words(config: ConnectorConfig | WorkerConfig) -> dict[str, str | None]:
-    """What the settings call the converters."""
+    """The names of the converters in the settings."""
     return {
         "key": config.key_converter,
         "value": config.value_converter,

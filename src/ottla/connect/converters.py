@@ -2,7 +2,7 @@
 
 A converter has two ways, `from_connect_data` and `to_connect_data`, for keys, values and headers
 alike. This file has the contract and the simple converters of Kafka; `json_converter` has the one
-for JSON. None is null bytes in all of them, and the other way round. What does not fit is a
+for JSON. None is null bytes in all of them, and the other way round. A value that does not fit is a
 DataError: a record that is bad, not a connector that is.
 """
 
@@ -40,7 +40,7 @@ NOTHING: Final = SchemaAndValue(None, None)
 
 
 class ConverterSettings(ConfigTable):
-    """What all converters are told."""
+    """The settings of all converters."""
 
     converter_type: str = config_key(
         default="value",
@@ -77,7 +77,7 @@ class Converter(ABC):
         """The value that the bytes stand for; DataError if they stand for none."""
 
     def close(self) -> None:
-        """Release what the converter holds; most hold nothing."""
+        """Release the converter's resources; most have none."""
 
 
 def _is_encoding(name: str) -> bool:
@@ -138,7 +138,7 @@ _OPTIONAL_STRING: Final = STRING.as_optional()
 
 
 def java_string(value: Any, schema: Schema | None = None) -> str:
-    """What toString makes of a value: `[1, 2]`, `{a=1}`, `Struct{a=1}`; dates as in ISO 8601."""
+    """A value as toString makes it: `[1, 2]`, `{a=1}`, `Struct{a=1}`; dates as in ISO 8601."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):

@@ -14,8 +14,8 @@ Values are plain Python, with a schema or without one:
     Decimal Date Time           decimal.Decimal, datetime.date, datetime.time (milliseconds, UTC)
     Timestamp                   datetime.datetime (milliseconds); without a zone it is UTC
 
-Types, names, versions and logical types are those of org.apache.kafka.connect.data. What breaks its
-schema is a DataError that names the field, the value and the rule.
+Types, names, versions and logical types are those of org.apache.kafka.connect.data. A value that
+breaks its schema is a DataError that names the field, the value and the rule.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
 
 
 class SchemaType(StrEnum):
-    """What a value is made of; the names are Kafka's."""
+    """The types of values; the names are Kafka's."""
 
     INT8 = "int8"
     INT16 = "int16"
@@ -114,7 +114,7 @@ class SchemaField(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """The type of a value, whether it may be None, and what it is called. Never changes.
+    """The type of a value, whether it may be None, and its name. Never changes.
 
     `fields` are those of a struct; `value_schema` is that of the items of an array and of the
     values of a map, `key_schema` that of the keys of a map. Two schemas are equal if all is equal.
@@ -318,7 +318,7 @@ class Logical(NamedTuple):
 
 
 def to_base(schema: Schema, value: Any) -> Any:
-    """What stands for the value of a logical type in the type below it."""
+    """The value of a logical type in the type below it."""
     logical = _logical(schema)
     fits = isinstance(value, logical.python)
     if not fits or (logical.python is date and isinstance(value, datetime)):
@@ -330,7 +330,7 @@ def to_base(schema: Schema, value: Any) -> Any:
 
 
 def from_base(schema: Schema, value: Any) -> Any:
-    """The value of a logical type, from what stands for it."""
+    """The value of a logical type, from that in the type below it."""
     try:
         return _logical(schema).from_base(schema, value)
     except ValueError as error:
@@ -376,7 +376,7 @@ def _date_from_days(schema: Schema, value: int) -> date:
 
 
 def _time_to_ms(schema: Schema, value: time) -> int:
-    """Milliseconds since midnight; what is finer is cut off."""
+    """Milliseconds since midnight; a finer part is cut off."""
     if value.tzinfo is not None and value.tzinfo is not UTC:
         raise ValueError("be a time in UTC")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
@@ -390,7 +390,7 @@ def _time_from_ms(schema: Schema, value: int) -> time:
 
 
 def timestamp_to_ms(value: datetime) -> int:
-    """Milliseconds since 1970; what is finer is cut off, and a time without a zone is UTC."""
+    """Milliseconds since 1970; a finer part is cut off, and a time without a zone is UTC."""
     aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
     return (aware - EPOCH) // _MS
 
@@ -528,7 +528,7 @@ class Header(NamedTuple):
 
 
 class SchemaAndValue(NamedTuple):
-    """What a converter reads: a value, and its schema if it has one."""
+    """The result of a converter: a value, and its schema if it has one."""
 
     schema: Schema | None
     value: Any
@@ -536,7 +536,7 @@ class SchemaAndValue(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectRecord:
-    """What source and sink records have in common. A transform makes a new one by `replace`.
+    """The base of source and sink records. A transform makes a new one by `replace`.
 
     The partition of a source record is None where the producer is to choose. `headers` may be given
     as pairs; they are kept as Header.

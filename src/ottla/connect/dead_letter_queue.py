@@ -57,7 +57,7 @@ def _shown(record: Any) -> str:
 
 
 class Letter(NamedTuple):
-    """A dead letter: the failure of a record, and what is done once it is in the queue."""
+    """A dead letter: the failure of a record, and the call once it is in the queue."""
 
     failure: RecordFailure
     future: Future[None]
@@ -107,7 +107,7 @@ class DeadLetterQueue:
         return True
 
     def __call__(self, failure: RecordFailure) -> Future[None] | None:
-        """Send the record of a failure; what was not a record is only logged."""
+        """Send the record of a failure; a failure without a record is only logged."""
         if not isinstance(failure.operation.record, ConsumerRecord):
             return None
         letter = Letter(failure, Future())
@@ -120,7 +120,7 @@ class DeadLetterQueue:
         return letter.future
 
     def flush(self) -> None:
-        """Wait until what was sent is there; raises the error of what is not."""
+        """Wait until all letters are there; raises the error of one that is not."""
         if self.pending:
             self._deliver()
             pending, self.pending = self.pending, []

@@ -85,14 +85,14 @@ class OffsetSync(NamedTuple):
 class OffsetSyncStore:
     """Translates offsets by the syncs that it was given in order, 64 for each partition at most.
 
-    Slot 0 has the newest sync, and slot i one that is at most 2^i offsets behind: what was long ago
-    is known less exactly. For slots i < j with syncs a and b there always hold
+    Slot 0 has the newest sync, and slot i one that is at most 2^i offsets behind: older offsets are
+    known less exactly. For slots i < j with syncs a and b there always hold
 
         B:  a.upstream <= b.upstream + 2^j - 2^i
         C:  a is b, or a.upstream >= b.upstream + 2^max(i - 2, 0)
 
-    A translation is never above the true offset: what follows it was not read by the group. It may
-    be below, and then the group reads up to a sync's distance again.
+    A translation is never above the true offset: records behind it were not read by the group. It
+    may be below, and then the group reads up to a sync's distance again.
     """
 
     def __init__(self, *, keeps_history: bool = True) -> None:
@@ -177,7 +177,7 @@ def is_apart(newer: OffsetSync, older: OffsetSync, i: int) -> bool:
 
 
 class SyncedPartition:
-    """When a partition of a flow needs a sync: what was synced last, and what was copied last."""
+    """When a partition of a flow needs a sync: its last sync, and its last copy."""
 
     __slots__ = ("downstream", "max_lag", "synced_downstream", "upstream")
 
@@ -245,7 +245,7 @@ class OffsetSyncQueue:
         self._later.clear()
 
     def take(self, limit: int = IN_FLIGHT) -> list[OffsetSync]:
-        """The syncs to send now, at most so many; what is left is taken later."""
+        """The syncs to send now, at most so many; the rest is taken later."""
         taken: list[OffsetSync] = []
         for partition in list(self._due):
             due = self._due[partition]
@@ -258,7 +258,7 @@ class OffsetSyncQueue:
         return taken
 
     def forget(self, partitions: Mapping[TopicPartition, object]) -> None:
-        """These partitions began again: what is known of them does not count."""
+        """These partitions began again: earlier syncs do not count."""
         for partition in partitions:
             for known in (self._partitions, self._due, self._later):
                 known.pop(partition, None)

@@ -36,7 +36,7 @@ class ReplicationPolicy(ABC):
 
     @abstractmethod
     def format_remote_topic(self, source: str, topic: str) -> str:
-        """What `topic` of the cluster `source` is called on a target."""
+        """The name of `topic` of the cluster `source` on a target."""
 
     @abstractmethod
     def topic_source(self, topic: str) -> str | None:
@@ -44,10 +44,10 @@ class ReplicationPolicy(ABC):
 
     @abstractmethod
     def upstream_topic(self, topic: str) -> str | None:
-        """What a mirrored topic is called on the cluster that it came from."""
+        """The name of a mirrored topic on the cluster that it came from."""
 
     def original_topic(self, topic: str) -> str:
-        """What a topic is called on the cluster where it is nobody's copy."""
+        """The name of a topic on the cluster where it is nobody's copy."""
         for _ in range(HOPS_LIMIT):
             upstream = self.upstream_topic(topic)
             if self.topic_source(topic) is None or upstream is None or upstream == topic:
@@ -115,7 +115,7 @@ class ReplicationPolicy(ABC):
 
 
 class DefaultReplicationPolicy(ReplicationPolicy):
-    """`pages` of the cluster `lisbon` is `lisbon.pages` elsewhere: each name tells its way."""
+    """`pages` of the cluster `lisbon` is `lisbon.pages` elsewhere: each name shows its way."""
 
     def format_remote_topic(self, source: str, topic: str) -> str:
         return f"{source}{self.separator}{topic}"

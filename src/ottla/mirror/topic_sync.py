@@ -1,7 +1,7 @@
-"""What a flow does to the topics of its target: makes them, adds partitions, settings and ACLs.
+"""The work of a flow on the topics of its target: it makes them, adds partitions, settings, ACLs.
 
-`changes` compares both clusters and touches nothing: it is what `--plan` prints, and what `apply`
-does. Partition counts only grow, and a topic that is gone from the source stays at the target.
+`changes` compares both clusters and touches nothing: `--plan` prints its result, and `apply` makes
+it so. Partition counts only grow, and a topic that is gone from the source stays at the target.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_ACLS: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTED_VERSION)
 
 
 class TopicChanges(NamedTuple):
-    """What is missing at the target, by the target's names."""
+    """The parts missing at the target, by the target's names."""
 
     create: Sequence[NewTopic] = ()
     grow: Mapping[str, int] = {}
@@ -95,7 +95,7 @@ class TopicSync:
             )
 
     def topics(self, refused: Iterable[str] = ()) -> MirroredTopics:
-        """What there is now, at both ends."""
+        """The present state of both ends."""
         listed = set(self.flow.wanted_topics(self.source.list_topics())) - set(refused)
         sources = self.source.describe_topics(sorted(listed)) if listed else {}
         names = {self.flow.remote(name) for name in sources} & self.target.list_topics()
@@ -105,7 +105,7 @@ class TopicSync:
     def changes(
         self, topics: MirroredTopics, *, configs: bool = True, acls: bool = True
     ) -> TopicChanges:
-        """What has to be done for the target to have them all."""
+        """The changes by which the target has them all."""
         config = self.flow.config
         create, grow = [], {}
         copies = self._copies(self.target, "replication.factor")
@@ -127,7 +127,7 @@ class TopicSync:
         return TopicChanges(create, grow, settings_changes, missing)
 
     def apply(self, changes: TopicChanges) -> None:
-        """Do it; what another mirror did first is no error."""
+        """Do it; a change that another mirror made first is no error."""
         for new in changes.create:
             create_topic(self.target, new)
         if changes.grow:
@@ -277,7 +277,7 @@ def is_mirrored_acl(acl: AclBinding) -> bool:
 
 
 def mirrored_acl(acl: AclBinding, topic: str) -> AclBinding:
-    """The same for the copy; who may do all may read."""
+    """The same for the copy; a right to all includes to read."""
     entry = acl.entry
     if entry.operation is AclOperation.ALL and entry.permission is AclPermissionType.ALLOW:
         entry = entry._replace(operation=AclOperation.READ)

@@ -1,6 +1,6 @@
 """Data pipelines on Spark: pure functions from DataFrame to DataFrame, a source and a sink.
 
-What a pipeline of one's own is written with can be imported from here, and is when it is used.
+The names for pipelines of one's own can be imported from here, each when it is used.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ TAR, TAR_PLACE = b"ustar", slice(257, 262)
 
 
 class LogError(ValueError):
-    """A file that cannot be read as a log; the text says why, and what can be done."""
+    """A file that cannot be read as a log; the text says why, and names a remedy."""
 
 
 class DamagedError(Exception):
@@ -65,7 +65,7 @@ class DamagedError(Exception):
 
 
 class LogLine(NamedTuple):
-    """A line of a log without its end. `key` is its client's address, or what stands there.
+    """A line of a log without its end. `key` is its client's address, or the text in its place.
 
     `is_new` is False for the lines before the position that the log is read from.
     """
@@ -78,7 +78,7 @@ class LogLine(NamedTuple):
 
 
 def log_line(value: bytes, *, is_new: bool = True) -> LogLine:
-    """A line with what it tells; the requests of one client share a key, so they stay in order."""
+    """A line with its key; the requests of one client share a key, so they stay in order."""
     try:
         request = parse_line(value)
     except NoRequestError as error:
@@ -89,7 +89,7 @@ def log_line(value: bytes, *, is_new: bool = True) -> LogLine:
 
 @dataclass(slots=True)
 class LogLedger:
-    """What became of the lines of a log: each is a request, or left out for a reason.
+    """The fate of the lines of a log: each is a request, or left out for a reason.
 
     `unit` and `noun` are other words where a file is no log: its rows are events.
     """
@@ -153,7 +153,7 @@ class LogLedger:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """What is kept for the next run, which meets a line again that has no end yet."""
+        """The state for the next run, which meets a line again that has no end yet."""
         passing = (NOT_ENDED, DAMAGED)
         return {
             "requests": dict(self.requests),
@@ -187,9 +187,9 @@ LOG_START = Position()
 
 
 class AccessLog:
-    """A log file, from one position up to another; `ledger` has what became of the lines.
+    """A log file, from one position up to another; `ledger` has the fate of the lines.
 
-    `reached` is how far they have been taken, and `digest` tells all bytes before that from others.
+    `reached` is how far they have been taken, and `digest` identifies all bytes before that.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class AccessLog:
                     if is_new:
                         self.ledger.count(position.line, line)
                     yield line
-                # The digest has what was taken from the file: nothing behind the last line.
+                # The digest has the bytes taken from the file: nothing behind the last line.
                 if self._stop is not None and position.offset >= self._stop.offset:
                     return
         except DamagedError:
@@ -249,11 +249,11 @@ class AccessLog:
                 if len(found) >= length:
                     break
         except DamagedError:
-            pass  # the rest is missing, and whoever reads the lines is told
+            pass  # the rest is missing, and the reader of the lines gets the error
         return found[:length]
 
     def digest_up_to(self, offset: int) -> str:
-        """Tells the bytes before an offset from others."""
+        """Identifies the bytes before an offset."""
         digest, left = hashlib.sha256(), offset
         try:
             for chunk in self._chunks():
@@ -262,7 +262,7 @@ class AccessLog:
                 if left <= 0:
                     break
         except DamagedError:
-            pass  # what is there is compared
+            pass  # the bytes that are there are compared
         return digest.hexdigest()
 
     def _raw_lines(self) -> Iterator[tuple[bytes, int]]:
@@ -360,7 +360,7 @@ def _decompressed(file: IO[bytes], compression: str) -> Iterator[bytes]:
 
 
 def _joined(kept: bytes, piece: bytes) -> bytes:
-    """A line and what follows of it, up to the length that is too long."""
+    """A line and its continuation, up to the length that is too long."""
     if not kept:
         piece = piece.lstrip(b"\0")
     return (kept + piece[: LONGEST_LINE + 1 - len(kept)]) if kept else piece[: LONGEST_LINE + 1]

@@ -51,7 +51,7 @@ def clean(articles: DataFrame, late: str) -> DataFrame:
 
 
 def recommend(articles: DataFrame, readers: DataFrame) -> DataFrame:
-    """An article for each reader who is interested in one of its tags; `score` counts such tags."""
+    """An article for each reader with an interest in one of its tags; `score` counts such tags."""
     interested = F.arrays_overlap(F.col("tags"), F.col("interests"))
     return articles.join(F.broadcast(readers.select("reader", "interests")), interested).select(
         "reader",
@@ -63,7 +63,7 @@ def recommend(articles: DataFrame, readers: DataFrame) -> DataFrame:
 
 
 def recommendations_of_readers(recommendations: DataFrame) -> DataFrame:
-    """How much was recommended to each reader, and what fits best."""
+    """How much was recommended to each reader, and the best match."""
     best = F.max_by("title", F.struct("score", "time", "url")).alias("best")
     return (
         recommendations.groupBy("reader")

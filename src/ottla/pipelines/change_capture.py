@@ -43,7 +43,7 @@ def left_out() -> Column:
     text = F.make_valid_utf8(F.col("value").cast("string"))
     given = F.from_json(text, "map<string, string>")
     parsed = F.array(F.struct(_row().alias("row"), given.alias("given")))
-    # The variable of a function stands for what was parsed once, and not for the parsing.
+    # The variable of a function stands for the parsed value, and not for the parsing.
     return F.transform(parsed, lambda each: _problem(each["row"], each["given"]))[0]
 
 

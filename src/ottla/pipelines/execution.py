@@ -2,7 +2,7 @@
 
 Each query has its own checkpoint below `state`; a restarted run continues where it
 ended. All that is written, to topics and to tables, is there exactly once; topics are read as
-`read_committed`. `Tally` adds up what the queries have done, from the progress that Spark reports.
+`read_committed`. `Tally` adds up the work of the queries, from the progress that Spark reports.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Execution:
         self._outputs = pipeline.built(self._streams(), self.parameters)
         self.tally = Tally()
         self._seen: dict[str, int] = {}
-        self._noted: dict[str, str] = {}  # when what Spark has reported last began
+        self._noted: dict[str, str] = {}  # when the last batch that Spark has reported began
         self._started_s = time.monotonic()
 
     def run_once(self, on_batch: BatchDone) -> None:
-        """Read what is in the topics now, stage by stage; returns when all is written."""
+        """Read the present records of the topics, stage by stage; returns when all is written."""
         for outputs in self._pipeline.stages:
             writers = [self._query(each).trigger(availableNow=True) for each in outputs]
             self._follow([PatientQuery(each) for each in writers], on_batch, lambda: False)
@@ -310,7 +310,7 @@ class Tally:
         )
 
     def ledger(self) -> list[dict[str, Any]]:
-        """What became of the records of each input in this run: used + left out = read."""
+        """The fate of the records of each input in this run: used + left out = read."""
         found = []
         for topic, of_queries in sorted(self._counts.items()):
             counts = max(of_queries.values(), key=lambda each: each["rows"])
@@ -404,7 +404,7 @@ MODULES = "modules.zip"
 
 
 def send_modules(spark: SparkSession, pipeline: Pipeline, folder: Path) -> None:
-    """Have Spark's workers import what is beside the file of a pipeline: modules and packages."""
+    """Have Spark's workers import the files beside that of a pipeline: modules and packages."""
     if pipeline.file is None or pipeline.is_installed:
         return  # workers have the same packages
     home = pipeline.file.parent

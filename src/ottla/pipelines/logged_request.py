@@ -1,4 +1,4 @@
-"""A line of an access log as the request that it tells of, in each format that is known.
+"""A line of an access log as a request, in each format that is known.
 
 `parse_line` is the one reader of lines, for feeds that publish events and for Spark's tasks alike:
 each line is a request, or has a reason why it is none.
@@ -95,7 +95,7 @@ class NoRequestError(ValueError):
 
 
 def parse_line(value: bytes | None) -> LoggedRequest:
-    """The request that a line tells of, in any of FORMATS; raises NoRequestError.
+    """The request of a line, in any of FORMATS; raises NoRequestError.
 
     A byte order mark and the NULs that a truncated log begins with are no part of a line.
     """
@@ -116,7 +116,7 @@ def request_of(value: bytes | None) -> LoggedRequest | None:
 
 
 def trimmed(value: bytes) -> bytes:
-    """A line without what is left before it by editors and by truncation, and behind it."""
+    """A line without the leavings of editors and truncation on both sides."""
     return value.removeprefix(BOM_UTF8).strip(b"\0").removeprefix(BOM_UTF8)
 
 

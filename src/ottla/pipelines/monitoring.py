@@ -242,7 +242,7 @@ def this_host(request: FeedRequest) -> Iterator[Event]:
 
 
 def from_log(request: FeedRequest) -> Iterator[Event]:
-    """What an agent on the web server would report: requests, errors and bytes per minute."""
+    """The reports of an agent on the web server: requests, errors and bytes per minute."""
     found = requests(lines_of(request.log, request.seed, request.events))
     ordered = sorted(found, key=lambda each: each.time)
     for minute, group in groupby(ordered, lambda each: each.time.replace(second=0, microsecond=0)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def fan_out(activities: DataFrame, follows: DataFrame) -> DataFrame:
-    """An entry for each follower of the actor; what was done before `since` is not seen."""
+    """An entry for each follower of the actor; activities before `since` are not seen."""
     follow = F.broadcast(follows.select("follower", "actor", "since"))
     return (
         activities.join(follow, "actor")

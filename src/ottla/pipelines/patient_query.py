@@ -67,14 +67,14 @@ class PatientQuery:
     Spark gives the Python process of a source 10 s to start, and has no setting for that: on a busy
     machine a query fails before it has read anything. It is restarted here, RESTARTS times at most
     in a row, and only after that very error. That is safe: a query continues from its checkpoint,
-    and what it writes is there exactly once, however often it is started.
+    and its output is there exactly once, however often it is started.
 
     It must have a checkpoint of its own. A query that failed is noticed, and begun again or raised,
     by `has_ended` and `wait`.
     """
 
     def __init__(self, writer: DataStreamWriter) -> None:
-        """Start what `writer` describes."""
+        """Start the query that `writer` describes."""
         self._writer = writer
         self._restarts_left = RESTARTS
         self._is_stopped = False

@@ -1,4 +1,5 @@
-"""What a pipeline is: topics in, pure functions, topics out, feeds, and the tables of its report.
+"""The parts of a pipeline: topics in, pure functions, topics out, feeds, and the tables of its
+report.
 
 `build` is given a DataFrame for each input and returns one for each output. It does not know
 whether they are streams or batches: tests run it over the sample files, `execution` over topics.
@@ -51,7 +52,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """What is asked of a feed; a feed that makes its events up uses the number and the seed."""
+    """The order to a feed; a feed that makes its events up uses the number and the seed."""
 
     events: int
     seed: int
@@ -86,7 +87,7 @@ class Output:
 
     `identity` are the columns that identify a row: a record replaces earlier ones of the same
     identity. Without any, every record is a row. `as_records` says that the columns are those of
-    the sink already (key, value, headers). Stage 2 reads what stage 1 writes, and so on.
+    the sink already (key, value, headers). Stage 2 reads the output of stage 1, and so on.
 
     A table is a Delta table in the folder of the run, and no topic. With an identity its rows are
     merged: the newest by `_timestamp`, `_partition` and `_offset` of its record stays, and one that
@@ -131,7 +132,7 @@ class Section:
 class Pipeline:
     """A pipeline by its name; parameters have defaults and can be set on the command line.
 
-    `samples` are files of rows for its topics, CSV or JSON: what a first run reads. `file` is where
+    `samples` are files of rows for its topics, CSV or JSON, for a first run. `file` is where
     a pipeline was found that is none of Ottla's own; one that is not installed is sent to workers.
     """
 
@@ -160,7 +161,7 @@ class Pipeline:
         return [each for each in self.inputs if each.topic not in made]
 
     def reading(self, topics: Mapping[str, str]) -> Pipeline:
-        """The same pipeline over other topics: what each of its inputs is called there.
+        """The same pipeline over other topics: by the name of each of its inputs there.
 
         Raises ValueError for a name that is none of its inputs.
         """
@@ -189,7 +190,7 @@ class Pipeline:
         )
 
     def built(self, frames: Frames, parameters: Parameters) -> Frames:
-        """What `build` makes of the inputs; raises PipelineError where an output is missing."""
+        """The results of `build` for the inputs; PipelineError where an output is missing."""
         made = self.build(frames, parameters)
         for each in self.outputs:
             if each.topic not in (made or ()):
@@ -441,8 +442,8 @@ def _trace(error: BaseException, file: Path | None) -> str:
 def own_frames(error: BaseException, file: Path | None) -> list[str]:
     """The part of the traceback in the pipeline's file and others beside it.
 
-    What has called it, and what it has called of Spark's, says nothing. Of a package, of which no
-    file is known, it is what the import has run.
+    Its callers, and calls into Spark, say nothing. Of a package, of which no
+    file is known, it is the code that the import has run.
     """
     frames = list(traceback.extract_tb(error.__traceback__))
     if file is not None:

@@ -63,7 +63,7 @@ def lines_plot(
     """One panel for each series over time.
 
     With `step` the line is broken wherever the next moment is further away than that, or than most
-    moments are from the next one: what is logged for a minute of every hour is a line as well.
+    moments are from the next one: a series of one minute in every hour is a line as well.
     """
     if step is not None:
         step = max(step, usual_step(xs))

@@ -1,14 +1,14 @@
-"""Spark's Python processes, forked from one that has imported what they need.
+"""Spark's Python processes, forked from one with their imports.
 
 Spark starts eight of them for a streaming query, to find, plan, read and write its topics. Each
 imports PySpark for itself, from a zip file whose modules it compiles: 0.8 s of a core.
 
 - Beside a driver, a `ForkServer` has the imports done. Its `python` is the interpreter that Spark
-  is told to run (`PYSPARK_PYTHON`): it has the server fork, and lives as long as what was forked.
+  runs (`PYSPARK_PYTHON`): it has the server fork, and lives as long as the forked process.
 - Elsewhere, a session whose setting `spark.python.daemon.module` names this module starts it in
   the place of `pyspark.daemon`. It forks the workers of tasks with their imports done.
 
-The garbage collector does not look at what was imported before the fork.
+The garbage collector does not look at modules imported before the fork.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ForkServer:
         return self._process.poll() is None and os.access(self.python, os.X_OK)
 
     def close(self) -> None:
-        """End the server; what it has forked lives on, and what Spark starts then is not forked."""
+        """End the server; its forked processes live on, and later ones are not forked."""
         self._process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -130,7 +130,8 @@ class ForkServer:
 def launch(path: str, words: list[str]) -> None:
     """Have the server at a socket fork `python` with these words, and wait for its end.
 
-    What a server does not fork is started as ever: other words, or when the driver has ended.
+    A process that a server does not fork is started as ever: other words, or when the driver has
+    ended.
     """
     try:
         process = _fork(path, words)
@@ -187,7 +188,7 @@ def serve(listener: socket.socket, folder: str) -> Job:
 
 
 def run(job: Job) -> None:
-    """What `python -m` does with these words, folder and environment."""
+    """The work of `python -m` with these words, folder and environment."""
     (module, *arguments), folder, environment = job
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.chdir(folder)

@@ -1,4 +1,4 @@
-"""Items ranked by what people do with them: views, click-throughs and votes."""
+"""Items ranked by the acts of people: views, click-throughs and votes."""
 
 from __future__ import annotations
 

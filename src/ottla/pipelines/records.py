@@ -109,7 +109,7 @@ def records_of(rows: DataFrame, output: Output) -> DataFrame:
 
 
 def merged(changes: DataFrame, output: Output) -> DataFrame:
-    """What a table holds when these changes have been merged into it."""
+    """The content of a table when these changes have been merged into it."""
     found = changes
     if output.identity:
         found = TABLE_ORDER.newest(changes, output.identity).drop("_time")

@@ -1,4 +1,4 @@
-"""Sales and shipments of a shop, and what follows from them: reorders and prices.
+"""Sales and shipments of a shop, and their consequences: reorders and prices.
 
 Stock is made of sales and shipments, and both results of stock.
 """
@@ -36,7 +36,7 @@ PERCENT_UP, PERCENT_DOWN = 10, -10
 
 
 def stock(sales: DataFrame, shipments: DataFrame) -> DataFrame:
-    """What came, what went, and what is left of each item."""
+    """The arrivals, the sales, and the rest of each item."""
     movements = _movements(sales, F.lit(0), F.col("quantity")).unionByName(
         _movements(shipments, F.col("quantity"), F.lit(0))
     )

@@ -62,8 +62,8 @@ class RowPlace(NamedTuple):
 class RowsFile(AccessLog):
     """A file of rows for the columns of a topic: CSV with a header, or JSON objects.
 
-    JSON objects stand one in a line, or in one array. A cell of CSV becomes what its column's type
-    says, a number, true or false, or text; an empty one is null. A cell that does not fit stays the
+    JSON objects stand one in a line, or in one array. A cell of CSV becomes a value of its column's
+    type, a number, true or false, or text; an empty one is null. A cell that does not fit stays the
     text that it is, and the pipeline says why it leaves the row out.
     """
 
@@ -140,7 +140,7 @@ class RowsFile(AccessLog):
             self.ledger.leave_out(self.reached.line + 1, DAMAGED)
 
     def _rows(self) -> Iterator[RowPlace]:
-        """The rows of CSV and of JSON lines; what is not understood ends with its first line."""
+        """The rows of CSV and of JSON lines; unreadable text ends with its first line."""
         lines = self._raw_lines()
         ahead: deque[tuple[bytes, int]] = deque()
         place, has_header = Position(), self.form != CSV
@@ -261,7 +261,7 @@ class RowsFile(AccessLog):
 
 
 def literal(cell: str, kind: str) -> str:
-    """A cell of CSV as JSON: what the type of its column says, or else text."""
+    """A cell of CSV as JSON: a value of its column's type, or else text."""
     word = cell.strip()
     if not cell or (not word and kind != "string"):
         return "null"

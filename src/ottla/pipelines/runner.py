@@ -54,7 +54,8 @@ LOCAL_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Workers are forked with their imports done, and are not searched for garbage after each task.
     "spark.python.daemon.module": "ottla.pipelines.python_daemon",
-    # Over TCP each task in Python waits 40 ms: the system holds back what Spark sends in two parts.
+    # Over TCP each task in Python waits 40 ms: the system holds back messages that Spark sends in
+    # two parts.
     "spark.python.unix.domain.socket.enabled": "true",
     # Checkpoints are written through `fs.file.impl`, which becomes LOCAL_FILES.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -123,7 +124,8 @@ def spark_session(
 def _python_for_spark(is_local: bool) -> Iterator[None]:
     """A session that begins meanwhile has the driver's Python run its tasks, not any `python3`.
 
-    Beside the driver it is forked with its imports done. Who has chosen another has that one.
+    Beside the driver it is forked with its imports done. A user that has chosen another has that
+    one.
     """
     python, names = sys.executable, [name for name in PYTHONS if name not in os.environ]
     if is_local and len(names) == len(PYTHONS) and hasattr(os, "pidfd_open"):
@@ -200,7 +202,7 @@ ALOAD_0, INVOKESPECIAL, RETURN = b"\x2a", b"\xb7", b"\xb1"
 def use_local_files(spark: SparkSession) -> None:
     """Have a session whose tasks are in the driver make local files without running `chmod`.
 
-    Sessions that were told another `fs.file.impl` than RAW_FILES are left alone.
+    Sessions with another `fs.file.impl` than RAW_FILES are left alone.
 
     Hadoop runs `chmod` for each local file that it makes, as it has no native library: some 10 ms,
     and a micro-batch makes six files. The class below leaves the permissions to the umask. In Java:

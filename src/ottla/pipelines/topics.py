@@ -172,7 +172,8 @@ class PublishedLog:
 
 @dataclass(slots=True)
 class LogPublication:
-    """What a run has published of a log: events by topic, and the balance of all of its lines.
+    """The events that a run has published of a log: events by topic, and the balance of all of its
+    lines.
 
     `lines_before` were published by earlier runs. `too_large` are events that no record can hold.
     """
@@ -223,7 +224,7 @@ class LogFeed:
         return RowsFile(self.source, self.path, start, stop, longest_line)
 
     def publish(self, servers: str, pace: Pace) -> LogPublication:
-        """Publish what is new in the log; raises LogError where it is not the log that it was."""
+        """Publish the new lines of the log; raises LogError where it is not the log that it was."""
         with Producer(
             servers,
             transactional_id=f"ottla-log-{self.pipeline.name}",
@@ -231,7 +232,7 @@ class LogFeed:
             linger_ms=20,
             batch_size=256 * 1024,
         ) as producer:
-            # Ends what a run that was killed has left open; of two that run, one is refused.
+            # Ends a transaction that a killed run has left open; of two that run, one is refused.
             producer.init_transactions()
             topics, longest_line = self._topics(servers)
             known = self._known(servers, topics)
@@ -252,7 +253,7 @@ class LogFeed:
         return ids, min(LONGEST_LINE, *sizes)
 
     def _known(self, servers: str, topics: Mapping[str, str]) -> PublishedLog:
-        """What is known of this log; where it is new, what it begins with."""
+        """The state of this log; where it is new, its beginning."""
         log = self.opened()
         beginning = log.beginning(BEGINNING)
         if not self.again:
@@ -279,7 +280,7 @@ class LogFeed:
         )
 
     def _kept(self, servers: str, topics: Mapping[str, str], unit: str) -> Iterator[PublishedLog]:
-        """What has been published into these topics; a topic that was made again has none of it.
+        """The logs published into these topics; a topic that was made again has none of it.
 
         Logs and files of rows know nothing of each other.
         """
@@ -311,7 +312,7 @@ def _rows_of_file(request: FeedRequest) -> Iterable[Event]:
 
 
 class _LogPublisher:
-    """Publishes the parts of a log: what an earlier run has begun, and then what is new."""
+    """Publishes the parts of a log: the part that an earlier run has begun, and then new ones."""
 
     def __init__(
         self,
@@ -392,7 +393,7 @@ class _LogPublisher:
         return COMMIT_EVENTS, False
 
     def _give_up(self) -> None:
-        """What was sent since the last commit counts for nobody, and holds no reader up."""
+        """Records since the last commit count for nobody, and hold no reader up."""
         try:
             self._producer.abort_transaction()
         except KafkaError:
@@ -400,7 +401,7 @@ class _LogPublisher:
 
 
 def _read(servers: str, topic: str) -> Iterator[ConsumerRecord]:
-    """What is in the only partition of a topic, and was committed."""
+    """The committed records of the only partition of a topic."""
     where = TopicPartition(topic, 0)
     with Consumer(servers, isolation_level="read_committed") as consumer:
         consumer.assign([where])

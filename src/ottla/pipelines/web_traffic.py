@@ -1,7 +1,7 @@
 """Web-site traffic: access-log lines in, traffic, pages, errors and crawlers out.
 
 Each computation is named after its result: `events` takes the records of a topic, all others take
-what it makes. An event whose `problem` is not null is a line that did not parse: it stays, only
+its result. An event whose `problem` is not null is a line that did not parse: it stays, only
 `malformed` shows it, and it goes to the dead-letter topic as well. `completeness` counts what is
 lost or duplicated, and assumes nothing.
 """
@@ -65,7 +65,7 @@ def read_lines(records: DataFrame) -> DataFrame:
 def dead_letters(records: DataFrame) -> DataFrame:
     """The records that did not parse as they were, each with its place and the reason as headers.
 
-    These are the columns of the sink: what could not be used is not dropped silently. Of a value
+    These are the columns of the sink: unusable records are not dropped silently. Of a value
     that has no room beside the headers the beginning is kept, and its length is a header more.
     """
     place = {"topic": "_topic", "partition": "_partition", "offset": "_offset"}

@@ -1,8 +1,7 @@
 """The activity of one site, published once: a topic for each kind of activity.
 
 Topics that a pipeline reads have the schema of that pipeline's input. `generated` makes activity
-up, the same for the same seed; `replayed` publishes what an access log says, and nothing that it
-does not say.
+up, the same for the same seed; `replayed` publishes the content of an access log, and nothing else.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ class Happening(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """Who follows whom, known before anything happens, and what happens, in the order of time."""
+    """The followers, known before anything happens, and the activities, in the order of time."""
 
     follows: list[Event]
     happenings: Iterator[Happening]
 
 
 def generated(seed: int, page_views: int) -> Activity:
-    """So many page views, and around them what the same people do besides."""
+    """So many page views, and around them other acts of the same people."""
     site = _Site(seed)
     return Activity(site.follows(), site.happenings(SiteActivity(seed, page_views).lines()))
 
 
 class _Site:
-    """The people of a made-up site, its hosts, and what follows from each page view."""
+    """The people of a made-up site, its hosts, and the consequences of each page view."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(f"site {seed}")
@@ -107,7 +106,7 @@ class _Site:
                 yield Happening(moment, event(HOST_METRICS, host, **fields))
 
     def _besides(self, request: LoggedRequest) -> Iterator[Event]:
-        """What the person who asked for a page does around it."""
+        """The acts of a visitor around a page view."""
         chance, now = self._chance, request.time
         person = self._person_at.get(request.client)
         if person is None:
@@ -133,7 +132,7 @@ def _click(item: str, kind: str, user: str, now: datetime) -> Event:
 
 
 def replayed(log: AccessLog) -> Activity:
-    """What an access log says: page views, clicks, what people read, and the load of the site.
+    """The content of an access log: page views, clicks, what people read, and the load of the site.
 
     It knows no searches and no logins, so there are none. A line that is no request has the time of
     the one before it. All lines are read then, and the ledger of the log has them.

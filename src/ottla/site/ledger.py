@@ -1,7 +1,7 @@
 """The ledger of a site: of each reader, whether its result has every record, and each one once.
 
-Wing: reads topics and the readers' own files, in plain Python and without Spark, so that what the
-readers have computed is computed here a second time by other means.
+Wing: reads topics and the readers' own files, in plain Python and without Spark, so that the
+readers' results are computed here a second time by other means.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ CRAWLER_LIMIT: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One reader: what it should have, what it has, and what of it is missing or there twice.
+    """One reader: its due, its results, and those that are missing or there twice.
 
-    `what` are the things that are counted: records, or what the reader makes of them.
+    `what` are the things that are counted: records, or the reader's results.
     """
 
     reader: str
@@ -88,7 +88,8 @@ class Ledger:
                 (found - expected).total(),
             )
 
-    # Each check returns what is counted, how often each thing should be there, and how often it is.
+    # Each check returns the counted things, how often each thing should be there, and how often it
+    # is.
 
     def _search_index(self) -> tuple[str, Counter[Any], Counter[Any]]:
         documents = [

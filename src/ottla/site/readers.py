@@ -1,8 +1,8 @@
 """The readers of a site, each a process of its own: `python -m ottla.site.readers NAME ...`.
 
-Wing: what `ottla site` starts, and starts again when it has died. A reader knows the brokers and
-its folder, and no other reader. It tells how far it is in `status.json` there. Readers need no
-group and commit no offsets: those that keep results keep their offsets with them.
+Wing: processes that `ottla site` starts, and starts again when they have died. A reader knows the
+brokers and its folder, and no other reader. It writes its progress to `status.json` there. Readers
+need no group and commit no offsets: those that keep results keep their offsets with them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class TopicReader:
             self._consumer.seek(partition, next_offsets.get(partition.partition, 0))
 
     def poll(self) -> list[ConsumerRecord]:
-        """What comes next; waits a moment for it."""
+        """The next records; waits a moment for them."""
         return self._consumer.poll(timeout_ms=POLL_WAIT_MS)
 
     def rest(self) -> list[ConsumerRecord]:
-        """All records up to what is now the end, partition by partition."""
+        """All records up to the present end, partition by partition."""
         found = []
         ends = self._consumer.end_offsets(self._partitions)
         while any(self._consumer.position(each) < end for each, end in ends.items()):
@@ -95,7 +95,7 @@ class LoginCounters:
         return sum(self.counts.values())
 
     def step(self) -> None:
-        """Count what the next poll brings, in one transaction with its offsets."""
+        """Count the records of the next poll, in one transaction with its offsets."""
         records = self._reader.poll()
         if not records:
             return
@@ -134,8 +134,8 @@ class SearchIndex:
 
     Documents are collected in memory and written as a segment, after `documents` of them or
     `seconds`: one file with the documents, their words, and for each partition the offset that
-    comes next. A crash loses what was not written yet, and the offsets with it: the index reads
-    these records again, so that it is never ahead of its offsets, nor behind them.
+    comes next. A crash loses the documents not written yet, and the offsets with them: the index
+    reads these records again, so that it is never ahead of its offsets, nor behind them.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class SearchIndex:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is in memory as a segment; it is there whole or not at all."""
+        """Write the documents in memory as a segment; it is there whole or not at all."""
         if not self._fresh:
             return
         path = self._folder / SEGMENT.format(self._segments + 1)
@@ -202,7 +202,7 @@ class SearchIndex:
         self._reader.close()
 
     def abandon(self) -> None:
-        """End as in a crash: what is in memory is lost."""
+        """End as in a crash: the documents in memory are lost."""
         self._reader.close()
 
     def _read(self, path: Path) -> None:
@@ -235,7 +235,7 @@ TOPIC_OF: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class Status:
-    """How far a reader is: the next offset of each partition, and what it has counted itself."""
+    """How far a reader is: the next offset of each partition, and its own counts."""
 
     next_offsets: dict[int, int] = field(default_factory=dict)
     records: int = 0
@@ -249,7 +249,7 @@ class Status:
 
     @classmethod
     def read(cls, folder: Path) -> Status:
-        """What the reader told last; nothing where it has not told anything yet."""
+        """The reader's last status; empty where it has not written any yet."""
         path = folder / STATUS
         if not path.exists():
             return cls()
@@ -290,7 +290,7 @@ READERS: Final[Mapping[str, Callable[[str, Path], Reader]]] = {
 
 
 def run(name: str, servers: str, folder: Path, is_over: Callable[[], bool]) -> None:
-    """Be this reader until it is over; the status is written after what it tells of."""
+    """Be this reader until it is over; the status is written after the work."""
     folder.mkdir(parents=True, exist_ok=True)
     reader = READERS[name](servers, folder)
     told_s = 0.0

@@ -97,7 +97,7 @@ def _guarded(
 def _pipeline_work(
     spark: SparkSession, name: str, servers: str, folder: Path, over: threading.Event
 ) -> Callable[[], None]:
-    """What runs a pipeline until it is over."""
+    """The reader that runs a pipeline until it is over."""
     folder.mkdir(parents=True, exist_ok=True)
     pipeline = site_pipeline(name)
     create_topics(servers, pipeline)
@@ -119,7 +119,7 @@ def _pipeline_work(
 def _load_work(
     spark: SparkSession, servers: str, folder: Path, over: threading.Event
 ) -> Callable[[], None]:
-    """What loads the page views into a Delta table, as often as there are new ones."""
+    """The reader that loads page views into a Delta table, as often as there are new ones."""
     from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.table_location import Place
     from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
@@ -172,7 +172,7 @@ def reached_in(checkpoints: Path, topic: str) -> dict[int, int]:
 
 
 def _reached(checkpoint: Path, topic: str) -> dict[int, int]:
-    """What the last committed batch of one query has read of a topic."""
+    """The offsets that the last committed batch of one query has read of a topic."""
     commits = [int(each.name) for each in (checkpoint / "commits").glob("*") if each.name.isdigit()]
     if not commits:
         return {}

@@ -1,8 +1,8 @@
 """The whole site: brokers, one stream of activity, and every reader of it at the same time.
 
-Wing: starts the others of this room, each reader as a process, and starts again what has died. It
-shows the flow on a page while it runs, and in the end what became of every record. The page is one
-HTML file that needs no network: it is rewritten, and an open browser shows each new one.
+Wing: starts the others of this room, each reader as a process, and again when it has died. It shows
+the flow on a page while it runs, and in the end the fate of every record. The page is one HTML file
+that needs no network: it is rewritten, and an open browser shows each new one.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class WholeSite:
             process.stop()
 
     def _mend(self) -> None:
-        """Start again what has died; gives up on what dies each time."""
+        """Start dead processes again; gives up on one that dies each time."""
         for process in self._processes.values():
             if not process.has_died:
                 continue
@@ -293,7 +293,7 @@ class TopicRow(NamedTuple):
 
 
 class ReaderRow(NamedTuple):
-    """A reader: how much of its topic it has read, what waits, and what came too late for it."""
+    """A reader: how much of its topic it has read, waiting records, and late ones."""
 
     name: str
     topic: str
@@ -363,7 +363,7 @@ class SiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SiteOptions:
-    """What is published, for how long, and what happens to it.
+    """The activity to publish, for how long, and with which incidents.
 
     Either `log` is replayed, `speed` times as fast as it was written, or activity is made up:
     `rate` events a second. `with_incidents` kills a reader of each kind in the middle and, of a
@@ -409,7 +409,7 @@ class _Process:
             self.running.wait()
 
     def stop(self) -> None:
-        """Let it end what it is doing."""
+        """Let it end its work."""
         if self.running is None:
             return
         self.running.terminate()

@@ -1,6 +1,6 @@
 """Lakehouse tables filled from topics: files and offsets in one commit, each record once.
 
 `WarehouseLoad` carries topics into a table and keeps its offsets in the table; `AppendSink` and
-`MergeSink` are for streaming queries of any kind. docs/use/warehouse.md says what
-holds after a crash.
+`MergeSink` are for streaming queries of any kind. docs/use/warehouse.md has the guarantees after a
+crash.
 """

@@ -66,7 +66,8 @@ def _greatest(statistics: pq.Statistics) -> Any:
 
 
 def _bound_of(kind: pq.ParquetLogicalType) -> Callable[[Any], Any]:
-    """What makes JSON of a bound, and None of one without a useful order or beyond all years.
+    """The function that makes JSON of a bound, and None of one without a useful order or beyond all
+    years.
 
     A text that is too long to keep is no upper bound once it is cut.
     """

@@ -112,7 +112,7 @@ TYPES = (
 
 
 def _checked_fields(fields: str) -> StructType:
-    """The columns of a DDL; raises WarehouseError for what is none, or what no table can have."""
+    """The columns of a DDL; WarehouseError for other text, or for impossible columns."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 

@@ -57,8 +57,7 @@ class TableSnapshot(Protocol):
         """The number of the newest load of a name; 0 before the first."""
 
     def is_other_topic(self, name: str, topic: str, topic_id: str) -> bool:
-        """Whether loads of a name have read a topic of this name and another id; never where the
-        ids of what they have read are not known."""
+        """Whether loads of a name have read a topic of this name and another known id."""
 
     def ends_of_others(
         self, name: str, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
@@ -83,7 +82,7 @@ class Table(Protocol):
     place: Place
 
     def prepare(self, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make the table, or give it what its columns lack; refuse what they cannot take."""
+        """Make the table, or widen its columns; refuse values that they cannot take."""
 
     def snapshot(self) -> TableSnapshot:
         """The table as it is now; it must have been prepared."""

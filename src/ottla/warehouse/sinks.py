@@ -264,8 +264,7 @@ def in_utc(rows: pa.Table) -> pa.Table:
 
 
 def place_of_gone(place: Place) -> Place:
-    """Where a table's companion is, that has the keys that were taken out, and when; hidden, so
-    that nobody who looks for tables takes it for one."""
+    """The hidden companion of a table, with the keys that were taken out, and when."""
     folder, _, name = place.uri.rstrip("/").rpartition("/")
     return Place(f"{folder}/.{name}.deleted", place.storage_options)
 

@@ -35,7 +35,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What is loaded, and how.
+    """The source of a load, and its ways.
 
     `source` are options of the source `ottla`: which topics, which brokers, and where the first
     load begins. A commit has about `max_records` at most; a load is cut into `min_tasks` at least.
@@ -84,7 +84,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One commit: the version of the table that it made, and what is in it.
+    """One commit: the version of the table that it made, and its content.
 
     `left` are the offsets that the topics had when the load was planned and that come next.
     `lost_times` are rows without their record's timestamp: it is outside the years 1 to 9999.
@@ -111,7 +111,7 @@ class WarehouseLoad:
         """Whether it was seen that no load of another name has what comes next."""
 
     def run(self, on_loaded: Callable[[Loaded], object] = lambda loaded: None) -> int:
-        """Load what is in the topics now, commit by commit; returns the number of rows."""
+        """Load the present records of the topics, commit by commit; returns the number of rows."""
         until = self._latest()
         rows = 0
         while (loaded := self.step(until)) is not None:
@@ -190,7 +190,7 @@ class WarehouseLoad:
     def _check_alone(
         self, snapshot: TableSnapshot, starts: Offsets, topic_ids: Mapping[str, str]
     ) -> None:
-        """Refuse to load again what a load of another name has put into the table."""
+        """Refuse to load again the records of another name's load."""
         for where, (other, end) in sorted(
             snapshot.ends_of_others(self._options.name, starts, topic_ids).items()
         ):

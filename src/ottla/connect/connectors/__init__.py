@@ -31,7 +31,7 @@ def json_text(value: Any, schema: Schema | None) -> str:
 
 
 def content_of(value: Any, schema: Schema | None) -> bytes:
-    """A value as what another system gets: bytes and text as they are, all else as JSON."""
+    """A value for another system: bytes and text as they are, all else as JSON."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     return value.encode() if isinstance(value, str) else json_text(value, schema).encode()

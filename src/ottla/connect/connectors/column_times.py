@@ -47,7 +47,7 @@ LAST_SECOND: Final = 253_402_300_799
 
 
 def moment_us(value: Any, zone: tzinfo) -> int | None:
-    """Microseconds since 1970 of a time as SQLite has it; None for what is none.
+    """Microseconds since 1970 of a time as SQLite has it; None for other text.
 
     Texts without a zone are in `zone`, the first of two that are the same. Small numbers are
     Julian days, larger ones unix times in seconds, milliseconds, microseconds or nanoseconds.

@@ -47,7 +47,7 @@ BLOCK_BYTES: Final = 1 << 16
 
 
 class FileSourceSettings(ConfigTable):
-    """What FileStreamSource is told."""
+    """The settings of FileStreamSource."""
 
     file: str | None = config_key(
         default=None,
@@ -217,7 +217,7 @@ def _position_of(offset: Mapping[str, Any] | None) -> int:
 
 
 class FileSinkSettings(ConfigTable):
-    """What FileStreamSink is told."""
+    """The settings of FileStreamSink."""
 
     file: str | None = config_key(
         default=None,

@@ -6,14 +6,14 @@
     paging=cursor                               headers={"Authorization":"Bearer ..."}
     cursor.field=id                             batch.records=1
 
-The source asks again and again. Its offset is a place in what the endpoint has: which page (`next`:
-a cursor, a token or a URL), and how many of that page's records are in the topic already (`done`),
-so that a restart within a page repeats none. The sink sends each record, or a batch of one
-partition, in order; a header names the place in Kafka, by which a receiver knows what comes twice.
+The source asks again and again. Its offset is a place in the endpoint's records: which page
+(`next`: a cursor, a token or a URL), and how many of that page's records are in the topic already
+(`done`), so that a restart within a page repeats none. The sink sends each record, or a batch of
+one partition, in order; a header names the place in Kafka, by which a receiver knows repeated ones.
 
 A server that cannot be reached, is busy or fails (408, 425, 429, 5xx) is asked again after pauses
 that double, and not before `Retry-After`. So is one whose answer the source cannot read, such as
-the page of a proxy: the log says what is wrong, and which setting would change it. A record that
+the page of a proxy: the log names the fault, and the setting that would change it. A record that
 the sink's receiver refuses (another 4xx) is reported alone. A wrong password, a missing page or a
 redirection to another server ends the task: no wait mends it, and it is no record's fault.
 """
@@ -96,7 +96,7 @@ def _is_headers(value: Password) -> bool:
 
 
 class HttpSettings(ConfigTable, group=True):
-    """What both connectors are told of the server."""
+    """The settings of both connectors about the server."""
 
     url: str = config_key(
         default=REQUIRED,
@@ -142,7 +142,7 @@ class HttpSettings(ConfigTable, group=True):
 
 
 class Answer(NamedTuple):
-    """What a server said."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -177,7 +177,7 @@ def _date(text: str) -> datetime | None:
     try:
         found = parsedate_to_datetime(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except Exception:  # what others write here has raised more than ValueError
+    except Exception:  # code of others has raised more than ValueError here
         return None
 
 
@@ -244,7 +244,7 @@ class HttpClient:
         logger.warning("%s: asked again in %.1f s: %s", self._context.name, self.left_s, error)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns; an OutageError if the task is to stop before that."""
+        """The result of `work`; an OutageError if the task is to stop before that."""
         return self._runner.run(self._until_stopped(work))
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -326,7 +326,7 @@ class HttpClient:
 
 
 def _next_link(response: ClientResponse) -> str | None:
-    """What the header Link calls the next page; None if it cannot be read."""
+    """The next page in the header Link; None if it cannot be read."""
     try:
         link = response.links.get("next")
         return None if link is None else str(link["url"])
@@ -344,7 +344,7 @@ class OutageError(TryAgainError):
 
 
 class HttpSourceSettings(HttpSettings):
-    """What HttpSource is told."""
+    """The settings of HttpSource."""
 
     topic: str = config_key(
         default=REQUIRED,
@@ -402,7 +402,7 @@ class HttpSourceSettings(HttpSettings):
 
 
 class Page(NamedTuple):
-    """A place in what an endpoint has: a page, and how many of its records are delivered.
+    """A place in the records of an endpoint: a page, and how many of its records are delivered.
 
     `next` is the page's URL, token or cursor, None for the first one. `version` is of paging by
     document alone: `done` counts only as long as the document is the same.
@@ -513,7 +513,7 @@ class HttpSource(SourceConnector):
         body = self._json(url, answer)
         items = _field(body, where) if where else body
         if items is None and where and _has_field(body, where):
-            items = []  # what servers in Go say when there are none
+            items = []  # as servers in Go answer when there are none
         if isinstance(items, dict):
             items = [items]
         if not isinstance(items, list):
@@ -655,7 +655,7 @@ class HttpSource(SourceConnector):
 
 
 def _validators(answer: Answer) -> dict[str, str]:
-    """Headers by which the server need not send again what has not changed."""
+    """Headers by which the server need not send an unchanged page again."""
     pairs = (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified"))
     return {name: answer.headers[of] for name, of in pairs if of in answer.headers}
 
@@ -680,7 +680,7 @@ def _setting_of(status: int) -> str:
 
 
 class HttpSinkSettings(HttpSettings):
-    """What HttpSink is told."""
+    """The settings of HttpSink."""
 
     method: str = config_key(
         default="POST", type=STRING, rule=one_of("POST", "PUT", "PATCH"), doc="How it is sent."
@@ -731,8 +731,8 @@ class HttpSinkSettings(HttpSettings):
 class HttpSink(SinkConnector):
     """Sends records to an endpoint, those of a partition in their order.
 
-    Invariant: `_done` has the last offset of each partition that was sent or refused, so that what
-    comes again after an outage is not sent twice.
+    Invariant: `_done` has the last offset of each partition that was sent or refused, so that
+    records that come again after an outage are not sent twice.
     """
 
     Settings = HttpSinkSettings
@@ -783,7 +783,7 @@ class HttpSink(SinkConnector):
         waiting: Mapping[TopicPartition, Sequence[SinkRecord]],
         refused: list[tuple[SinkRecord, DataError]],
     ) -> list[OutageError]:
-        """Send partitions side by side; what kept some of them from being sent.
+        """Send partitions side by side; returns the errors that kept some of them back.
 
         Each sends at least one batch, and no more once the time is over.
         """
@@ -821,7 +821,7 @@ class HttpSink(SinkConnector):
                 url = self._url(record)
             except Exception as error:  # of any kind: it is the record's, whose key is in the URL
                 if batch:
-                    yield batch  # what is before it has to be sent before it can count as done
+                    yield batch  # the records before it have to be sent before it can count as done
                     batch = []
                 refused.append((record, DataError(f"no URL can be made of its key: {error}")))
                 self._pass(record, [record])

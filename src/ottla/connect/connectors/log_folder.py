@@ -10,10 +10,10 @@ value the line, and its header `file` the path. New files are found while it run
 restarted task, and the lines of one log keep their order. Tasks share the logs by their names.
 
 A log is a file and those that it was rotated to: `app.log`, `app.log.1`, `app.log-20200203`. A file
-is known by its number on the disk and by two samples of what was read of it: its beginning and its
-last line. So a file that was renamed is read on where its reading ended, a copy of it too, once the
-original was emptied (logrotate's copytruncate), and a new file that got the number of a deleted one
-is read from its start. All of this holds for what happened while the task was down as well, as
+is known by its number on the disk and by two samples of the part that was read: its beginning and
+its last line. So a file that was renamed is read on where its reading ended, a copy of it too, once
+the original was emptied (logrotate's copytruncate), and a new file that got the number of a deleted
+one is read from its start. All of this holds for changes while the task was down as well, as
 long as the files are in their folder and uncompressed.
 """
 
@@ -73,7 +73,7 @@ Stored = tuple[Place, Place]
 
 
 class LogFolderSettings(ConfigTable):
-    """What LogFolderSource is told."""
+    """The settings of LogFolderSource."""
 
     path: str = config_key(
         default=REQUIRED,
@@ -213,7 +213,7 @@ class LogFolderSource(SourceConnector):
             self._log(name, found).update(found, wanted.keys())
 
     def _seen(self, path: str) -> Sighting | None:
-        """The file of a path, if it can be followed; the first compressed one of a log is told."""
+        """The file of a path, if it can be followed; a log's first compressed one is reported."""
         if path.endswith(COMPRESSED):
             name, ending = os.path.splitext(path)
             log = log_name(name) + ending
@@ -236,7 +236,7 @@ class LogFolderSource(SourceConnector):
             return None
 
     def _log(self, name: str, found: Sequence[Sighting]) -> RotatedLog:
-        """The log of that name, with what is stored of it and of its files' names."""
+        """The log of that name, with its stored positions and its files' names."""
         log = self._logs.get(name)
         if log is None:
             names = dict.fromkeys([name, *(readable(seen.path) for seen in found)])
@@ -277,7 +277,7 @@ class LogFolderSource(SourceConnector):
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Sequence[tuple[Place, Place | None]]
     ) -> bool:
-        """Positions in logs, with or without what says which file it was."""
+        """Positions in logs, with or without the marks of the file."""
         for partition, offset in offsets:
             if set(partition) != {FILE}:
                 raise ConfigError(f"partition={dict(partition)}: must have the one key {FILE}")
@@ -292,7 +292,7 @@ def readable(path: str) -> str:
 
 
 def log_name(path: str) -> str:
-    """The path of the log that a file is of: without what a rotation has added to its name."""
+    """The path of the log that a file is of: without the suffix that a rotation has added."""
     folder, name = os.path.split(readable(path))
     while (base := DATED.sub("", ROTATED.sub("", name))) not in ("", name):
         name = base
@@ -314,7 +314,7 @@ class Sighting(NamedTuple):
 
     @classmethod
     def of(cls, path: str) -> Sighting | None:
-        """What is there now; None if it is no file. OSError if it cannot be looked at."""
+        """The file that is there now; None if it is none. OSError if it cannot be looked at."""
         state = os.stat(path)
         if not S_ISREG(state.st_mode):
             return None
@@ -354,7 +354,7 @@ class Sample(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How far a file was read, and by what it is known again.
+    """How far a file was read, and the marks by which it is known again.
 
     Offsets of Ottla before 2026-12 have no samples: such a file is known by its number, and by the
     end of a line before its position.
@@ -367,7 +367,7 @@ class Reached(NamedTuple):
     last: Sample | None = None
 
     def is_in(self, path: str) -> bool:
-        """Whether what was read is in the file of a path."""
+        """Whether the part that was read is in the file of a path."""
         try:
             with open(path, "rb") as file:
                 return self.fits(file)
@@ -375,7 +375,7 @@ class Reached(NamedTuple):
             return False
 
     def fits(self, file: BinaryIO) -> bool:
-        """Whether a file has at its places what was read there."""
+        """Whether a file has the bytes at its places that were read there."""
         if self.position == 0:
             return True
         if self.beginning is None or self.last is None:
@@ -477,7 +477,7 @@ class FollowedFile:
             self._file = None
 
     def is_still(self, seen: Sighting) -> bool:
-        """Whether what was read of it is in a file that was found."""
+        """Whether the part that was read is in a file that was found."""
         stamp = (seen.size, seen.written_ns)
         if stamp != self._checked or seen.identity != self.identity:
             if seen.size < self.position:
@@ -489,7 +489,7 @@ class FollowedFile:
         return True
 
     def is_held(self) -> bool:
-        """Whether it is open, and has what was read of it."""
+        """Whether it is open, and has the part that was read."""
         return self._file is not None and self.reached.fits(self._file)
 
     def found(self, seen: Sighting) -> None:
@@ -553,7 +553,7 @@ class FollowedFile:
         self._last = Sample(len(last), crc32(last))
 
     def _next_block(self) -> bytes:
-        """What is behind the position: a block, or more if that is not a whole line."""
+        """The bytes behind the position: a block, or more if that is not a whole line."""
         file = self._file
         assert file is not None, "open"
         self.is_done = False
@@ -619,7 +619,7 @@ class FollowedFile:
             size //= 2
 
     def _taken(self, piece: bytes) -> Iterator[tuple[bytes, int, int]]:
-        """Pass a piece, and return what a record is to have of it."""
+        """Pass a piece, and return the part that a record is to have."""
         text = piece
         if self.position == 0:
             text = text.removeprefix(BYTE_ORDER_MARK)
@@ -699,7 +699,7 @@ class RotatedLog:
         self._is_sorted = not stored
         own = [(place, offset) for place, offset in stored if place == {FILE: name}]
         if own and "begins" in own[0][1]:
-            stored = own  # what older versions have stored by the paths of files is outdated
+            stored = own  # offsets of older versions, by the paths of files, are outdated
         for _, offset in stored:
             self._restore(offset)
 
@@ -720,7 +720,7 @@ class RotatedLog:
         return any(file.identity == seen.identity and file.is_still(seen) for file in self.files)
 
     def update(self, wanted: Sequence[Sighting], all_wanted: Iterable[tuple[int, int]]) -> None:
-        """Learn which files there are, and under which names, of what a scan has found."""
+        """Learn which files there are, and under which names, in the result of a scan."""
         others = set(all_wanted)
         beside = self._beside([self.name, *(seen.path for seen in wanted)])
         here = {seen.identity: seen for seen in beside if seen.identity not in others}
@@ -781,7 +781,7 @@ class RotatedLog:
                 self._written_ns = max((file.written_ns for file in self.files), default=0)
 
     def _replace(self, file: FollowedFile, here: dict[tuple[int, int], Sighting]) -> None:
-        """Read on in the copy of a file that was emptied; without one, say what is lost."""
+        """Read on in the copy of a file that was emptied; without one, report the loss."""
         copies = [
             seen
             for seen in here.values()
@@ -833,7 +833,7 @@ class RotatedLog:
         """Whether a file with a rotated name has not changed since the last look.
 
         One that has may be a copy under way, whose original is emptied between two steps of this
-        look: it could not be told from a new file.
+        look: it would look like a new file.
         """
         if readable(seen.path) == self.name or not any(file.position for file in self.files):
             return True

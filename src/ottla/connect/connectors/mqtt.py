@@ -7,8 +7,8 @@
 
 The source has a session that the broker keeps (`client.id`), with quality 1: the broker holds a
 message until it is acknowledged, and that happens when the record is in the topic. So a worker that
-is killed loses nothing; what it had not acknowledged comes again. What comes again in a task that
-has only lost its connection is known by its packet's number, and is not sent twice.
+is killed loses nothing; unacknowledged messages come again. One that comes again in a task that has
+only lost its connection is known by its packet's number, and is not sent twice.
 
 The sink publishes with quality 1, in the order of records, and takes a record as written when the
 broker has acknowledged it. Needs the extra `mqtt` (paho-mqtt, MQTT 3.1.1).
@@ -63,7 +63,7 @@ MOST_KEPT: Final = 1000
 
 
 class MqttSettings(ConfigTable, group=True):
-    """What both connectors are told of the broker."""
+    """The settings of both connectors about the broker."""
 
     host: str = config_key(
         default=REQUIRED, type=STRING, rule=not_empty(), importance=HIGH, doc="The broker's host."
@@ -105,7 +105,7 @@ class MqttSettings(ConfigTable, group=True):
 class MqttSession:
     """A session of a task, which paho's thread keeps connected.
 
-    `has_changed` guards what that thread and the task's share.
+    `has_changed` guards the state that that thread and the task's share.
     """
 
     def __init__(self, connector: type, settings: MqttSettings, client_id: str) -> None:
@@ -188,7 +188,7 @@ class MqttSession:
 
 
 class MqttSourceSettings(MqttSettings):
-    """What MqttSource is told."""
+    """The settings of MqttSource."""
 
     filters: tuple[str, ...] = config_key(
         default=REQUIRED,
@@ -222,7 +222,7 @@ class Arrival(NamedTuple):
 
 
 class MqttSource(SourceConnector):
-    """Reads topics of an MQTT broker, and acknowledges what has arrived in Kafka.
+    """Reads topics of an MQTT broker, and acknowledges messages that have arrived in Kafka.
 
     `_held` has the messages that are not acknowledged, by their numbers; `_acknowledged` those
     whose acknowledgement may be lost with the connection. The session's condition guards both.
@@ -283,7 +283,7 @@ class MqttSource(SourceConnector):
         return True
 
     def _subscribe(self, session: MqttSession) -> None:
-        """Say what is wanted, unless the session has it: that would bring retained ones again."""
+        """Subscribe, unless the session has the filters: retained messages would come again."""
         wanted = list(self.settings.filters)
         if session.was_kept and sorted(self._asked) == sorted(wanted):
             return
@@ -368,7 +368,7 @@ class MqttSource(SourceConnector):
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Sequence[tuple[Place, Place | None]]
     ) -> bool:
-        """Where the session is, the broker knows; only what is said of filters can be forgotten."""
+        """The broker knows the place of the session; only entries of filters can be forgotten."""
         if any(offset is not None for _, offset in offsets):
             raise ConfigError("the place of an MqttSource is in the broker: it can be deleted only")
         return True
@@ -384,7 +384,7 @@ def _topic_of(message: Any) -> str:
 
 
 class MqttSinkSettings(MqttSettings):
-    """What MqttSink is told."""
+    """The settings of MqttSink."""
 
     mqtt_topic: str = config_key(
         default="${topic}",
@@ -475,7 +475,7 @@ class MqttSink(SinkConnector):
         try:
             name, payload = self._message(record)
             number: int = session.client.publish(name, payload, QUALITY, self.settings.retain).mid
-        except Exception as error:  # of any kind: what is made here is made of the record alone
+        except Exception as error:  # of any kind: the message is made of the record alone
             self.context.report(record, DataError(f"no message can be made of it: {error}"))
             return 0
         with session.has_changed:

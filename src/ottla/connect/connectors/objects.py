@@ -6,15 +6,15 @@
     format=parquet                        or jsonl
     records.per.file=10000
 
-A file is named after what it holds, first and last offset:
+A file is named after its topic, partition, first and last offset:
 
     orders/partition=3/orders+3+00000000000000020000+00000000000000029999.parquet
 
-It appears whole or not at all, and what is there says where to continue: offsets are read from the
-names when a partition is opened, and the group's are only there to show the lag. After a kill the
-records that are in no file yet come again. Where a file ends follows from its records alone (their
-number, their timestamps, their schema), so that even a task that believes it still has a partition
-writes the same bytes under the same name. Needs the extra `connect-files`.
+It appears whole or not at all, and the files that are there say where to continue: offsets are read
+from the names when a partition is opened, and the group's are only there to show the lag. After a
+kill the records that are in no file yet come again. Where a file ends follows from its records
+alone (their number, their timestamps, their schema), so that even a task that believes it still has
+a partition writes the same bytes under the same name. Needs the extra `connect-files`.
 
 A record that no file can hold is reported before the file that would have had it is stored. Two
 kinds of marks, whose names begin with a dot so that readers of the folder pass over them, have no
@@ -78,7 +78,7 @@ DECIMAL_DIGITS: Final = 38
 
 
 class FilesSinkSettings(ConfigTable):
-    """What FilesSink is told."""
+    """The settings of FilesSink."""
 
     url: str = config_key(
         default=REQUIRED,
@@ -138,7 +138,7 @@ class StoredFile(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """What is there of a partition, by the generation of its topic."""
+    """The files of a partition, by the generation of its topic."""
 
     files: Mapping[int, Sequence[StoredFile]]
     topics: Mapping[int, str]
@@ -184,7 +184,7 @@ class RefusedRecord(NamedTuple):
 
 
 class FileContent(NamedTuple):
-    """The bytes of a file, None if it would have no record; and what it cannot hold."""
+    """The bytes of a file, None if it would have no record; and the records that it cannot hold."""
 
     data: bytes | None
     refused: Sequence[RefusedRecord] = ()
@@ -292,7 +292,7 @@ class FilesSink(SinkConnector):
                 self._write(place, pending)
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """What is in files."""
+        """The forms of files."""
         return {place: self._next[place] for place in offsets if place in self._next}
 
     @classmethod
@@ -356,7 +356,7 @@ class FilesSink(SinkConnector):
                 )
 
     def _write(self, place: TopicPartition, pending: Pending) -> Pending:
-        """Store a file; what it cannot hold is reported before. Returns the next one's records."""
+        """Store a file, after the reports of records that it cannot hold; returns the rest."""
         first, last = pending.records[0].offset, pending.records[-1].offset
         generation = self._generations.get(place, 1)
         number = f"{place.partition}.{generation}" if generation > 1 else f"{place.partition}"
@@ -546,8 +546,8 @@ class ParquetEncoder:
     """Makes a table of the records of a file: a row for each, whose columns are in all files alike.
 
     The fields of an object are columns, any other value is in the column `value`, and a tombstone
-    has null in all of them. Types are those of the schema, or what the values of a file have in
-    common: where they have nothing in common, those that come first are kept.
+    has null in all of them. Types are those of the schema, or those that the values of a file have
+    in common: where they have nothing in common, those that come first are kept.
     """
 
     def __init__(self, pyarrow: Any, parquet: Any, with_metadata: bool) -> None:
@@ -556,7 +556,7 @@ class ParquetEncoder:
         self._with_metadata = with_metadata
 
     def encode(self, records: Sequence[SinkRecord]) -> FileContent:
-        """The file; what it cannot hold is looked for only where all together do not fit."""
+        """The file; misfits are looked for only where all together do not fit."""
         schema = next((r.value_schema for r in records if not is_tombstone(r)), None)
         try:
             rows = [self._row(record, schema) for record in records]

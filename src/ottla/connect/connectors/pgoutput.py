@@ -38,7 +38,7 @@ class Relation(NamedTuple):
         return cls(namespace, table, columns, struct_of(f"{name}.Value", fields), key)
 
     def read(self, texts: list[Any]) -> dict[str, Any]:
-        """A row; what an update did not send is marked."""
+        """A row; values that an update did not send are marked."""
         row = {}
         for column, text in zip(self.columns, texts, strict=True):
             if text is not _UNCHANGED:
@@ -72,7 +72,7 @@ class Relation(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of a row: what it was (if that was sent), and what it is; texts of its columns."""
+    """A change of a row: its former state (if that was sent) and its new one, as texts."""
 
     operation: str
     """c (created), u (updated), d (deleted), t (all rows of the table are gone)."""
@@ -97,7 +97,7 @@ class Commit(NamedTuple):
 
 
 class Decoder:
-    """Reads messages, and keeps what they say of tables."""
+    """Reads messages, and keeps the descriptions of tables."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class Decoder:
         handling: Handling = Handling(),  # noqa: B008 # it never changes
     ) -> None:
         """`columns_of` asks for a table: for its primary key, where whole rows are its identity,
-        and for what its domains are made of."""
+        and for the types that its domains are made of."""
         self._columns_of = columns_of
         self._handling = handling
         self._relations: dict[int, Relation] = {}
 
     def read(self, message: bytes) -> list[Change | Begin | Commit]:
-        """What a message says; nothing for one that is about neither rows nor transactions."""
+        """The content of a message; nothing for one that is about neither rows nor transactions."""
         kind, body = message[:1], _Body(message)
         match kind:
             case b"B":
@@ -147,7 +147,7 @@ class Decoder:
             before = body.row()
             body.letter()
         after = body.row()
-        if before is not None:  # has what was not sent again; a key alone has nulls beside itself
+        if before is not None:  # has the unsent values; a key alone has nulls beside itself
             for index, column in enumerate(relation.columns):
                 if after[index] is _UNCHANGED and (column.is_key or not is_key):
                     after[index] = before[index]
@@ -171,7 +171,7 @@ class Decoder:
 
 
 def _completed(column: Column, known: Column | None, is_whole: bool) -> Column:
-    """A column of the stream with what the database knows of it now."""
+    """A column of the stream with the database's description of it now."""
     if is_whole:
         column = column._replace(is_key=known is not None and known.is_key)
     if known is not None and column.type_oid >= FIRST_OWN_TYPE:

@@ -102,7 +102,7 @@ def _is_name(text: str) -> bool:
 
 
 class PostgresSettings(ConfigTable):
-    """What PostgresSource is told."""
+    """The settings of PostgresSource."""
 
     connection: str = config_key(
         default=REQUIRED,
@@ -243,7 +243,7 @@ class PostgresSource(SourceConnector):
         self._delivered = self._delivered or record is self._emitted
 
     def commit(self) -> None:
-        """What is stored now need not be kept by the database any longer."""
+        """The database need not keep the log up to the stored offset any longer."""
         self._stored = self._delivered
         if self._stream is not None:
             self._report(self._stream)
@@ -301,8 +301,8 @@ class PostgresSource(SourceConnector):
     def _begin(self) -> None:
         """Continue where the offset is; without a whole snapshot, make slot and snapshot.
 
-        A slot that is there already stays: what it kept says what became of rows that an earlier
-        snapshot has delivered.
+        A slot that is there already stays: its log has the fate of rows that an earlier snapshot
+        has delivered.
         """
         if LSN in self._offset and not self._offset.get(SNAPSHOT):
             self._start_stream()
@@ -498,7 +498,7 @@ class PostgresSource(SourceConnector):
             )
 
     def _note_untold(self, change: Change, key: dict[str, Any] | None) -> None:
-        """Say what rows alone cannot tell: all are gone, or one without a key is."""
+        """Log the changes that rows cannot show: all are gone, or one without a key is."""
         table = f"{change.relation.namespace}.{change.relation.table}"
         if change.operation == "t":
             logger.warning("%s was emptied: value.format=row has no record of it", table)
@@ -560,7 +560,7 @@ class PostgresSource(SourceConnector):
 
 
 class ReplicationStream:
-    """A connection over which a slot sends the log, and gets word of what is done with."""
+    """A connection over which a slot sends the log, and gets the positions that are done with."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""PostgreSQL's types by their numbers, as its log has them, and what they are in Connect."""
+"""PostgreSQL's types by their numbers, as its log has them, and their types in Connect."""
 
 from __future__ import annotations
 

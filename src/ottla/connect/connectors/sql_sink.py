@@ -37,7 +37,7 @@ KEYS_AT_ONCE: Final = 500
 
 
 class SqlSinkSettings(DatabaseSettings):
-    """What SqlSink is told."""
+    """The settings of SqlSink."""
 
     table: str = config_key(
         default="${topic}", type=STRING, rule=not_empty(), doc="The table; ${topic} is the topic."
@@ -101,7 +101,7 @@ class SqlSink(SinkConnector):
             self._engine.dispose()
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """All in one transaction; if a record breaks it, what can be written, and reports.
+        """All in one transaction; if a record breaks it, the others, and reports.
 
         The tables are described again before a record is held to be at fault: columns come and go.
         """
@@ -113,7 +113,7 @@ class SqlSink(SinkConnector):
             self._write_apart(records)
 
     def _write_apart(self, records: Sequence[SinkRecord]) -> None:
-        """What came before the rows that fail, these by halves, and the rest, each by itself."""
+        """The rows before those that fail, these by halves, and the rest, each by itself."""
         while records:
             try:
                 self._write(records)
@@ -131,7 +131,7 @@ class SqlSink(SinkConnector):
             records = records[end:]
 
     def _raise_of_system(self, error: Exception) -> None:
-        """Raise what no record is to blame for."""
+        """Raise an error that no record is to blame for."""
         if isinstance(error, ConfigError):
             raise error
         if self._database.is_of_system(error):

@@ -105,7 +105,7 @@ class Sqlite(Database):
         return self.raw(column).in_(self.sql.select(raw).where(found))
 
     def _may_be_between(self, raw: Any, first_us: int | None, last_us: int | None) -> Any:
-        """What is no time between two moments for certain need not be read as one.
+        """A value that is surely no time between two moments need not be read as one.
 
         That is so for texts that begin with a day, in whatever zone (they are less than a day from
         UTC), and for most numbers.

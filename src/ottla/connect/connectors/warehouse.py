@@ -53,7 +53,7 @@ COMMIT: Final = "version "
 
 
 class WarehouseSinkSettings(ConfigTable):
-    """What WarehouseSink is told; most are options of `ottla warehouse load`."""
+    """The settings of WarehouseSink; most are options of `ottla warehouse load`."""
 
     bootstrap_servers: str = config_key(
         default=REQUIRED,
@@ -148,7 +148,7 @@ class LoadProcess:
         )
 
     def lines(self) -> Iterator[str]:
-        """What it prints, until it ends."""
+        """Its output, until it ends."""
         assert self._process.stdout is not None, "a pipe"
         with self._process.stdout as lines:
             for line in lines:
@@ -270,10 +270,10 @@ class WarehouseSink(SinkConnector):
         self.context.pause(partitions)
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """What was fetched before the pause is read by the driver as well."""
+        """The driver reads records that were fetched before the pause as well."""
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """What is in the table; what is further than the consumer is committed the next time."""
+        """The offsets in the table; those beyond the consumer are committed the next time."""
         loaded = self._loaded(offsets)
         elsewhere = {place: end for place, end in loaded.items() if end != offsets[place]}
         if elsewhere:

@@ -1,4 +1,4 @@
-"""What a KRaft broker's metadata log says about the topics whose partitions are on the same disk.
+"""A KRaft broker's metadata log, read for the topics whose partitions are on the same disk.
 
 `__cluster_metadata-0/` holds a log of changes, and sometimes snapshots (`<end offset>-<epoch>.
 checkpoint`) that replace the log before them. Both are read and never written.
@@ -40,7 +40,7 @@ class KraftMetadata(NamedTuple):
 
 
 def read_kraft_metadata(disk: Disk, log_dir: str) -> KraftMetadata | None:
-    """What the metadata log in a log directory says; None if there is no such log."""
+    """The content of the metadata log in a log directory; None if there is no such log."""
     directory = f"{log_dir}/{CLUSTER_METADATA_DIR}"
     if not disk.is_dir(directory):
         return None
@@ -75,7 +75,7 @@ class _Replay:
 
 
 def _records(disk: Disk, directory: str) -> Iterator[Message]:
-    """The newest snapshot, then what the log has after it."""
+    """The newest snapshot, then the log's records after it."""
     names = sorted(disk.list_dir(directory))
     snapshots = [name for name in names if name.endswith(CHECKPOINT_SUFFIX)]
     start_offset = 0

@@ -1,1 +1,1 @@
-"""The audit topic (`ottla.audit.topic`): who asked to change the cluster, and what was refused."""
+"""The audit topic (`ottla.audit.topic`): requests to change the cluster, and refused ones."""

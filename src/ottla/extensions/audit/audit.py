@@ -12,7 +12,7 @@ from ottla.server.extension import Extension
 
 
 class Audit(Extension):
-    """Watches the APIs of a broker, and writes what it notes to the audit topic."""
+    """Watches the APIs of a broker, and writes its notes to the audit topic."""
 
     log: AuditLog
 

@@ -1,7 +1,7 @@
 """Requests that change the cluster, and refusals, noted as records and written in the background.
 
 No request waits for its record. At most MAX_QUEUED wait to be written; those beyond are counted,
-and a record in the topic says how many are missing before it (`"missing": 12`). What is written in
+and a record in the topic says how many are missing before it (`"missing": 12`). A record written in
 doubt is written again, so that a record may be there twice.
 """
 
@@ -97,7 +97,7 @@ class AuditLog:
     ) -> None:
         """A right was denied; with `served` the request is served all the same.
 
-        A fetch from the audit topic that is served would otherwise beget what it waits for.
+        A fetch from the audit topic that is served would otherwise beget the record it waits for.
         """
         if served and resource == Resource(ResourceType.TOPIC, self._topic):
             return
@@ -130,7 +130,7 @@ class AuditLog:
         )
 
     async def close(self) -> None:
-        """Write what waits, if that is soon done, and end."""
+        """Write the waiting records, if that is soon done, and end."""
         task = self._writing
         if task is None or task.done():
             return
@@ -205,7 +205,7 @@ class AuditLog:
     def _put(self, record: AuditRecord, *, is_of_administrator: bool = False) -> None:
         """Queue a record, or count it as dropped where too many wait.
 
-        What administrators do has as much room again: a flood of denials cannot hide it.
+        The acts of administrators have as much room again: a flood of denials cannot hide it.
         """
         if len(self._queue) >= self._max_queued * (2 if is_of_administrator else 1):
             if not self._missing:
@@ -243,7 +243,7 @@ class AuditLog:
             self._take(count)
 
     def _on_failure(self, error: KafkaError, failures: int, count: int) -> None:
-        """Drop what will never be taken; the rest stays in the queue, for another attempt."""
+        """Drop records that will never be taken; the rest waits for another attempt."""
         if failures == 1:
             logger.warning("audit records cannot be written: %s", error)
         if error.error in TOO_LARGE and count > 1:

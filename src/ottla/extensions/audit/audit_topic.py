@@ -91,7 +91,7 @@ class AuditTopic:
 
         records = {topic_partition: memoryview(bytearray(batch))}
         self.replica_manager.append_records(WRITE_TIMEOUT_MS, ACKS_ALL, records, respond)
-        self.replica_manager.complete_delayed()  # who waits for records is not to wait longer
+        self.replica_manager.complete_delayed()  # those that wait for records need not wait longer
         _check(await done, topic_partition)
 
     async def _ask(self, topic_partition: TopicPartition, leader: int, batch: bytes) -> None:

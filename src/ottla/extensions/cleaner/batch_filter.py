@@ -2,7 +2,7 @@
 
 Offsets and sequence numbers never change: a batch keeps its first and its last one when records
 are taken out of it. A batch without records is left out, with two exceptions, as in Kafka. The
-last batch of a producer stays, because its sequence number is what makes a retry harmless. And
+last batch of a producer stays, because its sequence number makes a retry harmless. And
 the batch that ends at the high watermark stays, because a replica that copies the log must not
 end before it (KAFKA-17076, KAFKA-20452).
 

@@ -1,4 +1,4 @@
-"""What metrics show of compaction."""
+"""The metrics of compaction."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""One round of compaction of one log: what it needs, as values, and the work, in small steps.
+"""One round of compaction of one log: its needs, as values, and the work, in small steps.
 
     segments   [ clean ][ clean ][   dirty   ][ dirty ][ not cleanable yet ][ active ]
                                  ^ first dirty offset  ^ end offset
 
 First the dirty part is read for the last offset of each of its keys; if they do not all fit into
 the memory, the round ends at the first that does not. Then every segment up to there, from the
-first one on, is copied without what the map makes superfluous. Neighbours that have become small
-are copied into one segment. A log is never copied as a whole: each group of segments is handed
-over for the swap before the next one is begun. The copying runs in the background, a step at a
-time, and touches nothing but its own files.
+first one on, is copied without the records that the map makes superfluous. Neighbours that have
+become small are copied into one segment. A log is never copied as a whole: each group of segments
+is handed over for the swap before the next one is begun. The copying runs in the background, a step
+at a time, and touches nothing but its own files.
 
 Then a `SegmentSwap` puts the cleaned segment into the place of its sources.
 """
@@ -83,7 +83,7 @@ class CleanedGroup(Value, frozen=True):
 
 
 class CleaningStats(Value):
-    """What a round has done. `end_offset` is the first offset that is still dirty after it."""
+    """The result of a round. `end_offset` is the first offset that is still dirty after it."""
 
     end_offset: int = 0
     bytes_read: int = 0

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastRound(NamedTuple):
-    """What the round of compaction that has ended last was like."""
+    """The figures of the round of compaction that ended last."""
 
     took_ms: int = 0
     recopied: float = 0.0
@@ -251,7 +251,7 @@ class LogCleaner(LogAttachment):
             raise CleaningAbortedError(f"{recovery_points.path} could not be written")
 
     async def _leave(self, steps: Steps, swap: SegmentSwap) -> None:
-        """Remove what the round wrote; CleaningAbortedError if the log has changed meanwhile."""
+        """Remove the files of the round; CleaningAbortedError if the log has changed meanwhile."""
         with suppress(OSError):
             await self._runtime.background.run(steps.close)
         swap.check()

@@ -56,7 +56,7 @@ def filthiest(logs: Iterable[LogToClean]) -> LogToClean | None:
 
 
 def examine(log: Log, now_ms: int, next_horizon_ms: int) -> LogToClean:
-    """What is cleanable of a log. From `next_horizon_ms` on, something clean may be removed."""
+    """The cleanable part of a log. From `next_horizon_ms` on, something clean may be removed."""
     first_dirty_offset = _first_dirty_offset(log)
     segments = _cleanable_segments(log, first_dirty_offset, now_ms)
     clean_bytes = dirty_bytes = 0
@@ -88,8 +88,8 @@ def _first_dirty_offset(log: Log) -> int:
 def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple[LogSegment, ...]:
     """The segments that may be cleaned, from the first one of the log on."""
     segments = log.segments
-    # Not beyond what is on disk: a power loss must not take a record after others were removed for
-    # it. And not in what recovery will scan: it takes gaps there for lost records.
+    # Not beyond the part on disk: a power loss must not take a record after others were removed for
+    # it. And not in the part that recovery will scan: it takes gaps there for lost records.
     limit = min(log.last_stable_offset, log.scan_point)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     count = 0

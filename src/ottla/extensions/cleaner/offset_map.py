@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class OffsetMap:
     """Keys and their last offsets. Invariant: every key from `start_offset` on, before
-    `end_offset`, is known; of what lies before the start, only the last record of a key is left.
+    `end_offset`, is known; before the start, only the last record of a key is left.
     """
 
     __slots__ = ("_secret", "_table", "capacity", "count", "end_offset", "start_offset")

@@ -7,8 +7,8 @@
        gets its new list of segments
     4. that is synced
 
-Steps 2 and 3 are renames on the loop's thread, and what they wait for runs in the background. The
-log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
+Steps 2 and 3 are renames on the loop's thread, and the syncs they wait for run in the background.
+The log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
 """
 
 from __future__ import annotations

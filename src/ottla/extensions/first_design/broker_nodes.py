@@ -77,7 +77,7 @@ class BrokerNodes:
             self._runtime.scheduler.spawn(self._make(), "nodes of the first design")
 
     async def _make(self) -> None:
-        """Make the nodes that are missing; what fails is tried again soon."""
+        """Make the nodes that are missing; a failed one is tried again soon."""
         try:
             while missing := [path for path in self._wanted if path not in self._made]:
                 for path in missing:

@@ -97,7 +97,7 @@ class ByteSegment:
 class ByteLog:
     """One partition. Invariant: segments adjoin, and `flushed` is the end of some append.
 
-    What is before `flushed` survives a crash, and is all that readers see.
+    The part before `flushed` survives a crash, and is all that readers see.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ByteLog:
         """Write a message set, whose entries were checked, behind the last one.
 
         Raises:
-            OSError: nothing was written, or what was is cut off again.
+            OSError: nothing was written, or the written part is cut off again.
             TornAppendError: something was written, and could not be cut off.
         """
         active = self.segments[-1]
@@ -267,7 +267,7 @@ class TornAppendError(Exception):
 
 
 def cut_back(file: File, size: int, error: OSError) -> None:
-    """Cut off what a write that failed may have left."""
+    """Cut off the remains of a failed write."""
     try:
         file.truncate(size)
     except OSError as another:
@@ -335,7 +335,7 @@ def find_segments(disk: Disk, directory: str, now_ms: int) -> list[ByteSegment]:
 
 
 def recover(segments: Sequence[ByteSegment], recovery_point: int, now_ms: int) -> list[ByteSegment]:
-    """The segments up to the last valid message; what is behind it is cut off, or deleted."""
+    """The segments up to the last valid message; the bytes behind it are cut off, or deleted."""
     kept: list[ByteSegment] = []
     for index, segment in enumerate(segments):
         if kept and kept[-1].end != segment.start:
@@ -376,7 +376,7 @@ def valid_end(segment: ByteSegment, position: int, now_ms: int) -> int:
         except CorruptRecordError as error:
             logger.warning("%s: %s", segment.path, error.message)
             return position
-        if position == before:  # the message is longer than what was read, or ends behind the file
+        if position == before:  # the message is longer than the read, or ends behind the file
             if len(data) < LENGTH.size:
                 return position
             wanted = LENGTH.size + LENGTH.unpack_from(data)[0]

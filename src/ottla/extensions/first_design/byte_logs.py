@@ -246,7 +246,7 @@ class ByteLogs:
                 self.flush(log)
 
     def flush(self, log: ByteLog) -> None:
-        """Force a log to disk, in the background; what is appended meanwhile waits for the next."""
+        """Force a log to disk, in the background; later appends wait for the next flush."""
         if log.is_flushing or self.log_dir.is_offline:
             return
         up_to, count = log.end, log.unflushed_count

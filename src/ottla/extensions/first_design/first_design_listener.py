@@ -2,7 +2,7 @@
 
 A produce has no answer. One that cannot be appended, whole, ends the connection: that is all that
 a producer of 0.7 can notice, and the log says why. Message sets are checked for lengths and CRCs,
-and appended as they came: what is compressed inside a message is the consumer's.
+and appended as they came: the compressed content of a message is the consumer's.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FirstDesignListener:
         return self.address
 
     async def stop(self) -> None:
-        """Answer what is asked by now, and close the connections."""
+        """Answer the requests that are there, and close the connections."""
         await self._processor.stop(STOP_TIMEOUT_MS)
 
     def on_request(self, connection: Connection, frame: memoryview) -> None:

@@ -69,7 +69,7 @@ class CopyPlace(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes | None) -> CopyPlace | None:
-        """None for what is no place: somebody else's header."""
+        """The place in a header; None for somebody else's header."""
         first, slash, second = (value or b"").partition(b"/")
         if not first.isdigit() or (slash and not second.isdigit()):
             return None
@@ -151,7 +151,7 @@ class PartitionCopy:
         self._read_bytes = READ_BYTES
 
     async def run(self) -> None:
-        """Copy until the broker stops; what fails is tried again."""
+        """Copy until the broker stops; a failed step is tried again."""
         while True:
             try:
                 partition = await self._lead()
@@ -163,7 +163,7 @@ class PartitionCopy:
             self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
     def _say(self, error: Exception) -> None:
-        """Warn once of what keeps the copy waiting, unless it has only begun to wait."""
+        """Warn once of the reason why the copy waits, unless it has only begun to wait."""
         if str(error) != self._said and self._retry_ms == LAST_RETRY_MS:
             self._said = str(error)
             logger.warning("the copy into %s waits: %s", self._target, error)
@@ -197,7 +197,7 @@ class PartitionCopy:
             if place is not None:
                 return place
         begin = self._source.start
-        if end:  # else it is a new one: what was copied went into another
+        if end:  # else it is a new one: earlier copies went into another
             begin = self._logs.copied.get(self._source.topic_partition, begin)
         return CopyPlace(begin)
 
@@ -216,7 +216,7 @@ class PartitionCopy:
     # Copying
 
     async def _follow(self, partition: Partition, epoch: int, place: CopyPlace) -> None:
-        """Copy all that is there, and then what comes, for as long as this broker leads."""
+        """Copy all that is there, and new records, for as long as this broker leads."""
         self._read_bytes = READ_BYTES
         while True:
             self.news.clear()
@@ -318,7 +318,7 @@ class PartitionCopy:
         manager = self._broker.replica_manager
         records = {self._target: memoryview(bytearray(batch))}
         manager.append_records(APPEND_TIMEOUT_MS, ACKS_ALL, records, respond)
-        manager.complete_delayed()  # who waits for records is not to wait longer
+        manager.complete_delayed()  # those that wait for records need not wait longer
         return await done
 
 

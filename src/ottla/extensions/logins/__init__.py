@@ -1,1 +1,1 @@
-"""Logins (SASL): who a client of a listener is, and the users that have SCRAM credentials."""
+"""Logins (SASL): the names of clients of a listener, and the users that have SCRAM credentials."""

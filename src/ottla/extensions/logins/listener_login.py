@@ -55,7 +55,7 @@ def new_login(config: BrokerConfig, listener_name: str, users: UserSettings) -> 
 
 
 def _mechanism(name: str, settings: SaslSettings, users: UserSettings) -> Callable[[], SaslServer]:
-    """What begins an exchange of a mechanism."""
+    """The maker of an exchange of a mechanism."""
     match name:
         case "PLAIN":
             return partial(PlainServer, users_of(settings.entries[name]))

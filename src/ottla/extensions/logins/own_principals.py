@@ -38,7 +38,7 @@ PATIENCE_MS: Final = 10_000
 
 
 class OwnPrincipals(Extension):
-    """Asks the builder of a broker who its clients are."""
+    """Asks the builder of a broker for the names of its clients."""
 
     def __init__(self, broker: Parts) -> None:
         super().__init__(broker)
@@ -136,7 +136,7 @@ def contained(call: Callable[[], T]) -> T:
 
 
 def checked(principal: object) -> KafkaPrincipal:
-    """What a builder has said, as far as rights and quotas can go by it.
+    """A builder's answer, as far as rights and quotas can go by it.
 
     Raises:
         TypeError, ValueError: they cannot.

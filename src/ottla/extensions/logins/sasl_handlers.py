@@ -77,7 +77,7 @@ class SaslHandlers:
 
 
 class ScramUsersHandler:
-    """Shows and changes who can log in by SCRAM."""
+    """Shows and changes the users that can log in by SCRAM."""
 
     def __init__(self, dynamic_config: DynamicConfig, is_controller: Callable[[], bool]) -> None:
         self.entities = dynamic_config.entities

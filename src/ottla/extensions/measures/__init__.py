@@ -1,1 +1,1 @@
-"""What is measured of a broker, and who gets it (`metrics.listener`, `metric.reporters`)."""
+"""The measures of a broker, and their receivers (`metrics.listener`, `metric.reporters`)."""

@@ -1,8 +1,8 @@
-"""The metrics of a broker, under Kafka's names: which there are, and what they are read from.
+"""The metrics of a broker, under Kafka's names: the list of them, and their sources.
 
-Each part of the broker has a function that registers its families. Most are read when they
-are asked for, from the state that the broker has anyway; what only grows is counted by the parts as
-plain numbers. There is no metric here that would always show the same.
+Each part of the broker has a function that registers its families. Most are read when they are
+asked for, from the state that the broker has anyway; figures that only grow are counted by the
+parts as plain numbers. There is no metric here that would always show the same.
 """
 
 from __future__ import annotations

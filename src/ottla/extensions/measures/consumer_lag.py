@@ -1,6 +1,6 @@
 """How far groups lag behind, in records and seconds, from the coordinator itself.
 
-The coordinator knows what its groups have committed. It knows the ends of the partitions that this
+The coordinator knows its groups' commits. It knows the ends of the partitions that this
 broker leads, and asks other leaders for theirs every few seconds. How old the first record is that
 a group has not committed follows from when the ends were seen to pass it: exact to one interval,
 and no log is read for it.
@@ -182,7 +182,7 @@ class ConsumerLag:
         return partition is not None and partition.is_leader
 
     def _note_own(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """What consumers may read ends at the high watermark."""
+        """The part for consumers ends at the high watermark."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.is_leader:
             self._note(topic_partition, partition.high_watermark, now_ms)

@@ -1,4 +1,4 @@
-"""What the controller knows, elects and does, as metrics."""
+"""The controller's knowledge, elections and work, as metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ControllerState:
-    """What the controller is doing, as the number that Kafka has for it."""
+    """The controller's present work, as the number that Kafka has for it."""
 
     IDLE = 0
     CHANGE = 1

@@ -1,4 +1,4 @@
-"""Whether a broker does what it should."""
+"""The health of a broker: whether it serves its partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.server.parts import Parts
 def why_not_ready(broker: Parts) -> str | None:
     """Why the broker is not ready for clients; None if it is.
 
-    It is ready while it runs, is registered, and leads what the cluster's metadata say.
+    It is ready while it runs, is registered, and leads its partitions of the cluster's metadata.
     """
     if broker.state is not BrokerState.RUNNING:
         doing = "starting" if broker.state < BrokerState.RUNNING else "stopping"

@@ -50,7 +50,7 @@ def of_open_transactions(
     verifier: TransactionVerifier,
     max_timeout_ms: int,
 ) -> None:
-    """Transactions that stay open, and what coordinators say of those that a log does not know."""
+    """Transactions that stay open, and the coordinators' view of those that a log does not know."""
 
     def is_late(log: Log, now_ms: int) -> bool:
         state = log.producer_state_manager

@@ -1,4 +1,4 @@
-"""Attaches what a broker shows of itself: metrics over HTTP, reporters, and the log of requests.
+"""Attaches the measures of a broker: metrics over HTTP, reporters, and the log of requests.
 
 Most brokers show nothing, so that each part is imported when it is first wanted: metrics may be
 wanted by the broker's file, reporters also by a setting that changes, and requests are logged when
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Measures(Extension):
-    """The metrics of one broker, from its first moment to its last, and those who get them."""
+    """The metrics of one broker, from its first moment to its last, and their receivers."""
 
     def __init__(self, broker: Parts) -> None:
         super().__init__(broker)

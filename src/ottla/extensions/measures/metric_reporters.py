@@ -29,15 +29,16 @@ GROUP: Final = "ottla.metric_reporters"
 
 
 def load_reporter(word: str) -> MetricsReporter:
-    """Make a reporter by what `metric.reporters` says; ConfigError where there is none."""
+    """Make a reporter of `metric.reporters`; ConfigError where there is none."""
     return made(KEY, word, GROUP, MetricsReporter)  # type: ignore[type-abstract] # its subclass
 
 
 def check_reporters(words: Iterable[str], in_file: Collection[str]) -> None:
     """ConfigError where a running broker may not take one of these reporters.
 
-    A client that may alter settings chooses among what the operator has named in the broker's file
-    and what packages have installed as reporters; it has no module of its own choice imported.
+    A client that may alter settings chooses among the classes that the operator has named in the
+    broker's file and those that packages have installed as reporters; it has no module of its own
+    choice imported.
     """
     found = installed(GROUP)
     for word in words:

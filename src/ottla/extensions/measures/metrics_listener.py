@@ -3,7 +3,7 @@
     /metrics      text for Prometheus; ?name=kafka_server_* chooses names
     /jolokia/...  MBeans as JSON, in the manner of Jolokia: read, list, search, version
     /healthz      200 while the broker's loop turns, also without ZooKeeper and other brokers
-    /readyz       200 while the broker does what it should, else 503 with the reason
+    /readyz       200 while the broker serves its partitions, else 503 with the reason
 
 It shares the broker's loop, is there before the logs are recovered, and ends last.
 """
@@ -104,7 +104,7 @@ class MetricsListener:
         logger.info("Metrics and health are at %s", self.end_point)
 
     def _follow_key_store(self) -> ssl.SSLContext:
-        """The context of the server; each handshake takes what the files hold by then.
+        """The context of the server; each handshake takes the content of the files by then.
 
         The certificates that clients must have stay those of the start.
         """
@@ -145,7 +145,7 @@ class MetricsListener:
         self.registry.close()
         await self._runner.cleanup()
 
-    # -- who may ask
+    # -- access
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:

@@ -27,7 +27,7 @@ PROCESSOR_TAGS: Final[Tags] = (("networkProcessor", "0"),)
 
 
 class ListenerTraffic:
-    """What passes over each listener, as `socket-server-metrics` has it."""
+    """The bytes and requests of each listener, as `socket-server-metrics` has it."""
 
     COUNTS: Final[Mapping[str, str]] = {
         "connection-creation": "created",
@@ -50,7 +50,7 @@ class ListenerTraffic:
         registry.before_read(self._follow)
 
     def _follow(self) -> None:
-        """Add up what has passed over closed connections and over those that are open."""
+        """Add up the bytes of closed connections and of those that are open."""
         now: dict[str, Traffic] = {}
         connections = {listener.name: 0 for listener in self._processor.listeners}
         for name, closed in self._processor.traffic.items():

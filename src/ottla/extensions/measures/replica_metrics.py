@@ -90,7 +90,7 @@ def of_replicas(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
 
 
 def of_partitions(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
-    """Each partition and its log. What only a leader knows is 0 on other brokers, as in Kafka."""
+    """Each partition and its log. A leader's figures are 0 on other brokers, as in Kafka."""
 
     def gauges(name: FamilyName, doc: str, read: Callable[[Partition], int]) -> None:
         def series() -> Series:
@@ -129,7 +129,7 @@ def of_partitions(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
 
 
 def of_fetchers(registry: MetricsRegistry, replicas: ReplicaManager, has_partitions: bool) -> None:
-    """How far the followers of this broker lag, and what they copy."""
+    """The lag of the followers of this broker, and the bytes that they copy."""
     fetchers = replicas.fetchers
     client = ("clientId", "Replica")
 

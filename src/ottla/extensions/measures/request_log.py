@@ -60,7 +60,7 @@ class RequestLog:
     # -- requests
 
     def begin(self, context: RequestContext, body: Request) -> Entry | None:
-        """What is written of a request, as far as it is known now; None: a filter leaves it out."""
+        """The line of a request, as far as it is known now; None: a filter leaves it out."""
         header, connection, config = context.header, context.connection, self._config
         client_id, principal = header.client_id or "", str(context.principal)
         api = type(body).__name__.removesuffix("Request")

@@ -1,4 +1,4 @@
-"""What requests take: how many there are, with which errors, and where their time goes.
+"""The cost of requests: how many there are, with which errors, and where their time goes.
 
 Every request is counted. Times are taken of up to a hundred requests a second, chosen evenly: of
 all at a small load, of one in a hundred where ten thousand come; a histogram keeps no more than
@@ -89,7 +89,7 @@ class RequestMetrics(RequestMeter):
         if kind is None:
             name = request_class(api_key).__name__.removesuffix("Request")
             kind = self._kinds[api_key] = self._new_kind(name, api_key)
-            if api_key != ApiKey.FETCH:  # of these `measure` asks who fetches
+            if api_key != ApiKey.FETCH:  # of these `measure` looks for the kind of the reader
                 self.watches[api_key] = kind
         return kind
 
@@ -213,7 +213,7 @@ def error_counter(struct: type[Any], errors: dict[int, int]) -> EndOfRequest:
 
 
 def _counting(struct: type[Any], name: str, depth: int) -> list[str]:
-    """The lines that count the errors of what `name` stands for, `depth` loops deep."""
+    """The lines that count the errors below `name`, `depth` loops deep."""
     lines = []
     for field in struct.fields:
         if field.name == "error_code":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def of_session(registry: MetricsRegistry, zookeeper: Registry) -> None:
-    """What has become of the session at ZooKeeper, and how fast that answers."""
+    """The state of the session at ZooKeeper, and how fast that answers."""
     # Imported only here, where it has been made: kazoo takes its time to load.
     from ottla.registry.zookeeper import ZooKeeperRegistry
 
@@ -130,7 +130,7 @@ def _disk_series(read: Callable[[], int | None]) -> Series:
 
 
 def disk_bytes(disk: Disk, field: str) -> int | None:
-    """What /proc says of the process's input and output; None where there is no such file."""
+    """The process's input and output by /proc; None where there is no such file."""
     try:
         text = disk.read_bytes("/proc/self/io").decode()
     except OSError:

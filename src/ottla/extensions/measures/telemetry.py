@@ -1,9 +1,9 @@
 """GetTelemetrySubscriptions (71) and PushTelemetry (72), v0: metrics that clients push (KIP-714).
 
 Behaviour: served only where the broker has somewhere to show them: with `metrics.listener` or
-`metric.reporters`. What is pushed is to be cumulative, not the difference to the last time.
-Subscriptions are resources of the type client-metrics. What clients push are metrics of the broker
-that gets it, as `kafka_client_...` with the client's names as labels, until the client is gone.
+`metric.reporters`. Pushed values are cumulative, not the difference to the last time. Subscriptions
+are resources of the type client-metrics. The values that clients push are metrics of the broker
+that gets them, as `kafka_client_...` with the client's names as labels, until the client is gone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CODECS: Final = (
 
 
 class TelemetrySubscription(NamedTuple):
-    """What one client is to push; the beginnings of names, "" for all."""
+    """The subscription of one client; the beginnings of names, "" for all."""
 
     id: int
     metrics: tuple[str, ...]
@@ -129,7 +129,7 @@ class ClientTelemetry:
         self._swept_ms = 0
 
     def subscribe(self, context: RequestContext, asked: UUID) -> tuple[UUID, TelemetrySubscription]:
-        """What a client is to push, and the id that it has from now on.
+        """The subscription of a client, and the id that it has from now on.
 
         Raises:
             KafkaError: THROTTLING_QUOTA_EXCEEDED where it asks again before it may.
@@ -152,7 +152,7 @@ class ClientTelemetry:
         return client, subscription
 
     async def push(self, context: RequestContext, client: UUID, push: Push) -> None:
-        """Take what a client has measured; KafkaError with the code that KIP-714 has for it."""
+        """Take a client's measures; KafkaError with the code that KIP-714 has for it."""
         now_ms = self._runtime.clock.monotonic_ms()
         instance = self._instances.get(client) or self._add(context, client, now_ms)
         wanted = self._check(context, client, instance, push, now_ms)
@@ -302,7 +302,7 @@ class ClientTelemetry:
 
 
 class TelemetryHandler:
-    """Tells clients what to push, and takes it."""
+    """Sends clients their subscriptions, and takes their measures."""
 
     def __init__(self, telemetry: ClientTelemetry) -> None:
         self.telemetry = telemetry

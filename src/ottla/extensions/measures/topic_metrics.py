@@ -1,4 +1,4 @@
-"""What is produced to topics and fetched from them, as metrics."""
+"""The bytes and records produced to topics and fetched from them, as metrics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _number_of(stats: Callable[[], TopicStats], attribute: str) -> int:
 
 
 def of_topics(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
-    """What is written to topics and read of them, for each and for all together."""
+    """The writes and reads of topics, for each and for all together."""
     meters = TopicMeters(registry, replicas)
     for name, (_, _, doc) in TOPIC_METERS.items():
         family = FamilyName(SERVER, "BrokerTopicMetrics", name)

@@ -51,7 +51,7 @@ class PartitionReassigner(ActiveFeature):
         }
 
     async def load(self) -> None:
-        """Continue what a predecessor began."""
+        """Continue a predecessor's reassignments."""
         for partition in self.under_way():
             await self._advance(partition)
         await self.read_node()
@@ -92,7 +92,7 @@ class PartitionReassigner(ActiveFeature):
         return results
 
     async def read_node(self) -> None:
-        """Begin what a tool has written to /admin/reassign_partitions."""
+        """Begin the reassignments that a tool has written to /admin/reassign_partitions."""
         found = await self.core.fenced.read_wish(paths.REASSIGN_PARTITIONS)
         if found is None:
             return

@@ -3,8 +3,8 @@
 The move goes through these steps:
 
     1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
-    2. what is there is synced, and so are the offsets that the target's checkpoints have of it
-    3. what little was written meanwhile is copied on the loop's thread, the directory gets the
+    2. the copy is synced, and so are the offsets that the target's checkpoints have of it
+    3. the few bytes written meanwhile are copied on the loop's thread, the directory gets the
        partition's name, and the log continues in it
     4. that is synced: from now on the original is not needed
     5. the original is renamed to `-delete`, and removed later
@@ -65,7 +65,7 @@ class MoveGivenUpError(Exception):
 class ReplicaMove:
     """The move of one log into another directory.
 
-    Invariant: until `has_swapped` the log is where it was, and what was copied can be thrown away.
+    Invariant: until `has_swapped` the log is where it was, and the copy can be thrown away.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ReplicaMove:
         return self.log.log_end_offset
 
     def give_up(self) -> None:
-        """Throw away what was copied, unless the log is there already."""
+        """Throw away the copy, unless the log is there already."""
         self._is_given_up = True
         self._throttler.wake()
 
@@ -261,7 +261,7 @@ class ReplicaMove:
                     Piece(paths, 0, disk.file_size(source))()
 
     async def _sync_copies(self) -> None:
-        """Sync what was copied so far, in the background."""
+        """Sync the copy so far, in the background."""
         epochs = self.log.leader_epoch_cache.contents()
         await self._in_background(partial(self._sync_files, epochs))
 

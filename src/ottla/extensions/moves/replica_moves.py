@@ -84,7 +84,7 @@ class ReplicaMoves(LogAttachment):
             raise log_dir.offline_error()
         return log_dir
 
-    # -- what is under way
+    # -- moves under way
 
     def into(self, log_dir: LogDir) -> list[ReplicaMove]:
         """The moves into a directory that are under way."""
@@ -147,7 +147,7 @@ class ReplicaMoves(LogAttachment):
     # -- the broker's life
 
     def on_loaded(self, contents: Sequence[DirContents]) -> None:
-        """Restart the moves that a stop or a crash has ended, and remove what they left."""
+        """Restart the moves that a stop or a crash has ended, and remove their remains."""
         for each in contents:
             self._resume(each.log_dir, each.futures)
 

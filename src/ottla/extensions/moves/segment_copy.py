@@ -40,7 +40,7 @@ def blaming(log_dir: LogDir, action: str) -> Iterator[None]:
 
 
 def file_sizes(segment: LogSegment) -> dict[str, int]:
-    """How large each file of a segment is, by suffix; what is not in a file yet does not count."""
+    """How large each file of a segment is, by suffix; bytes that only memory has do not count."""
     return {
         LOG_SUFFIX: segment.size,
         INDEX_SUFFIX: segment.offset_index.written_bytes,
@@ -50,7 +50,7 @@ def file_sizes(segment: LogSegment) -> dict[str, int]:
 
 
 class SourceCutError(OSError):
-    """A file has become shorter than it was when it was decided what to copy of it."""
+    """A file has become shorter than it was when its part to copy was chosen."""
 
 
 SOURCE_CHANGED: Final = (FileNotFoundError, SourceCutError)

@@ -1,4 +1,4 @@
-"""What is used of the limit of one key, by whom, and how long it has to wait for it."""
+"""The use of the limit of one key, by whom, and how long it has to wait for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UsageMeter = Rate | TokenBucket
 
 
 class Budget:
-    """What the connections of one entity share on this broker."""
+    """The budget that the connections of one entity share on this broker."""
 
     __slots__ = ("_logged_ms", "_throttled_ms", "entity", "limit", "meter", "throttle_time_ms")
 
@@ -78,7 +78,7 @@ class ClientQuota:
         return iter(self._budgets.values())
 
     def update(self, entity: ClientEntity, limit: float | None) -> None:
-        """Change a limit, or remove it; what was used still counts."""
+        """Change a limit, or remove it; earlier use still counts."""
         if limit is None:
             self._limits.pop(entity, None)
         else:
@@ -129,7 +129,7 @@ class ClientQuota:
         return None if self._default is None else (of_client, self._default)
 
     def forget_idle(self, now_ms: int) -> None:
-        """Forget what a new budget would say as well."""
+        """Forget a budget that a new one would equal."""
         self._budgets = {
             entity: budget
             for entity, budget in self._budgets.items()

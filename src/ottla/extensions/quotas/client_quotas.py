@@ -35,7 +35,7 @@ MAX_IDLE_CLIENTS: Final = 1024
 
 
 class Budgets(NamedTuple):
-    """What one client is charged to, kind by kind; None where it has no limit."""
+    """The budgets of one client, kind by kind; None where it has no limit."""
 
     produce: Budget | None
     fetch: Budget | None
@@ -95,7 +95,7 @@ class ClientQuotas:
         self._budgets.clear()
 
     def budgets(self, client: Client) -> Budgets:
-        """What a client is charged to."""
+        """The budget of a client."""
         return self._budgets.get(client) or self._find(client)
 
     def _find(self, client: Client) -> Budgets:

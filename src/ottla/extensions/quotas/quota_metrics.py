@@ -1,4 +1,4 @@
-"""What quotas do to clients, as metrics.
+"""The effects of quotas on clients, as metrics.
 
 A client without a limit is not measured: whose rate there is, it has one.
 """
@@ -46,7 +46,7 @@ def entity_tags(entity: ClientEntity) -> Tags:
 
 
 def used(meter: UsageMeter, limit: float, now_ms: int) -> float:
-    """The rate of what is used, a second; of a bucket, the tokens that it holds."""
+    """The rate of use, a second; of a bucket, the tokens that it holds."""
     if isinstance(meter, TokenBucket):
         return meter.tokens(limit, now_ms)
     return meter.per_second(now_ms)

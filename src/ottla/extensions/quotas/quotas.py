@@ -1,4 +1,4 @@
-"""Attaches client quotas to a broker: the limits of its clients, and what requests are charged."""
+"""Attaches client quotas to a broker: the limits of its clients, and the charges of requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Quotas(Extension):
     """The limits of a broker, which follow the registry.
 
-    What knows and charges them is imported when there is a first one; most brokers have none.
+    The code that knows and charges them is imported when there is a first one; most brokers have
+    none.
     """
 
     def __init__(self, broker: Parts) -> None:

@@ -3,7 +3,7 @@
 Behaviour: quotas of users, client ids, clients of a user, and IP addresses (KIP-546, KIP-612). The
 registry keeps them, at /config/users, /config/clients and /config/ips; all brokers follow. Each
 entity of a change succeeds or fails alone. Unlike Kafka, a limit of 0 or less is refused: nobody
-could ever use what it limits.
+could ever use the limited resource.
 
 Version notes: v1 flexible.
 """
@@ -139,7 +139,7 @@ def entity_filter(
 
 
 def _pattern(component: QuotaFilterComponent) -> NamePattern:
-    """What the names of a component must be; None is the name of one that is not there."""
+    """The names that a component must have; None is the name of one that is not there."""
     if component.match_type == QuotaMatchType.EXACT:
         if not component.match:
             raise _invalid(f"{component.entity_type}: an exact match needs a name")
@@ -196,7 +196,7 @@ def quota_types(entity: ClientEntity) -> Mapping[str, ConfigType]:
 
 
 def quota_values(entity: ClientEntity, overrides: Mapping[str, str]) -> list[QuotaValue]:
-    """The quotas among what is stored for an entity; credentials are left out."""
+    """The quotas among the stored settings of an entity; credentials are left out."""
     values = []
     for key, kind in quota_types(entity).items():
         if key in overrides:

@@ -1,4 +1,4 @@
-"""What one request is charged with: its bytes, its mutations, and the time of its handler."""
+"""The charges of one request: its bytes, its mutations, and the time of its handler."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class RequestCharges(RequestQuota):
         return coroutine if self._budgets.request is None else _timed(coroutine, self)
 
     def settle(self, *, is_answered: bool) -> int:
-        """Charge what was used; returns for how many milliseconds the client must wait."""
+        """Charge the use; returns for how many milliseconds the client must wait."""
         if not is_answered:
             self.exempt()
         quotas, budgets = self.quotas, self._budgets
@@ -159,7 +159,7 @@ class RequestCharges(RequestQuota):
 
 
 class _Step(NamedTuple):
-    """Awaits what a coroutine waits for at one of its steps."""
+    """Awaits the awaitable of one step of a coroutine."""
 
     waited_for: Any
 

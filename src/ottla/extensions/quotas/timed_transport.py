@@ -77,7 +77,7 @@ class TimedTransport:
 def time_network(
     connection: Connection, budget: Budget | None, clock: Clock
 ) -> TimedTransport | None:
-    """Charge what passes over a connection to a budget from now on; None: to nobody."""
+    """Charge the bytes of a connection to a budget from now on; None: to nobody."""
     transport = connection.transport
     if budget is None:
         if isinstance(transport, TimedTransport):

@@ -1,10 +1,10 @@
-"""What changes of topics are measured by: a bucket that fills up with time."""
+"""The measure of changes of topics: a bucket that fills up with time."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """Tokens that come in at the limit, up to what all windows together allow (KIP-599).
+    """Tokens that come in at the limit, up to the sum of all windows (KIP-599).
 
     A use may take the bucket below zero; until it is filled up again there is a delay.
     """

@@ -57,7 +57,7 @@ class LeaderQueue:
         self._is_running = False
 
     def put(self, unwritten: Unwritten) -> None:
-        """Have the marker written; the caller is told of a failure, and may try again."""
+        """Have the marker written; the caller gets a failure, and may try again."""
         self._waiting.append(unwritten)
         if not self._is_running:
             self._is_running = True

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class RemoteTransactions(Extension):
     """Has markers written, and partitions verified, by the brokers that are to do it.
 
-    What does it is imported and made when the first transaction needs it.
+    The code is imported and its objects made when the first transaction needs it.
     """
 
     def wrap(self) -> None:

@@ -1,1 +1,1 @@
-"""Rights (`authorizer.class.name`): what a client may do, by the ACLs in the registry."""
+"""Rights (`authorizer.class.name`): the acts a client may do, by the ACLs in the registry."""

@@ -1,12 +1,12 @@
-"""What each API asks the authorizer before it is served, and what a client without the right gets.
+"""The questions of each API to the authorizer before it is served, and a denied client's answer.
 
-`checks` has a row for every API. A check stands before the handler: what the client
-may not have is taken out of the request, and its errors are put into the handler's answer
-(`RequestContext.amend`). The handlers know nothing of it, and where no authorizer is configured
-no check is made. A broker with an authorizer does not start with an API that has no row.
+`checks` has a row for every API. A check stands before the handler: the parts that the client has
+no right to are taken out of the request, and its errors are put into the handler's answer
+(`RequestContext.amend`). The handlers know nothing of it, and where no authorizer is configured no
+check is made. A broker with an authorizer does not start with an API that has no row.
 
 The order counts: group and transactional id before the topics, and the right to a topic before
-whether it exists, so that a client without DESCRIBE learns nothing about what there is.
+whether it exists, so that a client without DESCRIBE learns nothing about its existence.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Asking:
             raise KafkaError.of(ERRORS[type_], denials.MESSAGE)
 
     def amend(self, change: Callable[[Any], object]) -> None:
-        """Have the answer changed before it is sent, after what was asked for earlier."""
+        """Have the answer changed before it is sent, after earlier changes."""
         earlier = self.context.amend
 
         def amend(response: Any) -> None:
@@ -225,7 +225,7 @@ def of_topics(
 
 
 def split(entries: Iterable[E], is_allowed: Callable[[E], bool]) -> tuple[list[E], list[E]]:
-    """What is allowed, and what is not; each entry is asked about once."""
+    """The allowed entries, and the denied ones; each is asked about once."""
     allowed: list[E] = []
     denied: list[E] = []
     for entry in entries:
@@ -241,7 +241,7 @@ def keep(
     is_allowed: Callable[[Any], bool],
     refused: Callable[[Any], object],
 ) -> Response | None:
-    """Leave what is allowed in the request; the whole answer where that is nothing."""
+    """Leave the allowed entries in the request; the whole answer where there are none."""
     left, denied = split(getattr(body, entries), is_allowed)
     if not denied:
         return None
@@ -258,7 +258,7 @@ def keep(
 def shown(
     operation: AclOperation, type_: ResourceType, results: str, name: str, whole: bool = False
 ) -> Check:
-    """Leave what the client may see in a list of everything; `whole`: DESCRIBE Cluster sees all."""
+    """Leave the entries that the client may see in a list; `whole`: DESCRIBE Cluster sees all."""
 
     def check(asking: Asking, body: Any) -> None:
         if whole and asking.sees(DESCRIBE, *CLUSTER):
@@ -312,7 +312,7 @@ def _none_produced(asking: Asking, body: ProduceRequest, error: int) -> Response
 
 
 def check_fetch(asking: Asking, body: FetchRequest) -> Response | None:
-    """A follower needs CLUSTER_ACTION. What a consumer may read the handler asks by itself:
+    """A follower needs CLUSTER_ACTION. The handler asks by itself for a consumer's rights:
     an incremental fetch does not name its partitions.
     """
     if not is_follower(body) or asking.authorizer.authorize_broker(asking.context):
@@ -553,7 +553,7 @@ def check_describe_transactions(asking: Asking, body: Any) -> Response | None:
 
 
 def check_list_transactions(asking: Asking, body: Any) -> None:
-    """Leave what the client may see, before its expression is matched."""
+    """Leave the topics that the client may see, before its expression is matched."""
     asking.context.in_sight = asking.authorizer.sight(asking.context, TRANSACTIONAL_ID, DESCRIBE)
 
 
@@ -645,7 +645,7 @@ def check_alter_scram_users(
 
 
 def check_create_token(asking: Asking, body: CreateDelegationTokenRequest) -> Response | None:
-    """A token of another owner needs CREATE_TOKENS on it, but for those who may ask for none."""
+    """A token of another owner needs CREATE_TOKENS on it, but for those that may ask for none."""
     requester = asking.context.principal
     owner = owner_of(body, requester)
     if owner == requester or not may_ask(requester):
@@ -893,7 +893,7 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
 
 
 def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
-    """The table: every API, and what it asks for."""
+    """The table: every API, and the rights that it asks for."""
     topics = TopicChecks(cache, auto_create)
     return {
         **CHECKS,

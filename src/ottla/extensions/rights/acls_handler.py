@@ -1,4 +1,4 @@
-"""DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), v0-3: who may do what.
+"""DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), v0-3: the rights of principals.
 
 Behaviour: any broker serves them, with an authorizer; the answer comes when the registry has the
 change, which holds on this broker at once and on others as soon as they read its notification.
@@ -161,7 +161,7 @@ def acl_binding(creation: AclCreation) -> AclBinding:
 
 
 def acl_filter(body: AclFilter) -> AclBindingFilter:
-    """The filter of a request; KafkaError for one that names what is not known."""
+    """The filter of a request; KafkaError for one with unknown names."""
     found = AclBindingFilter(
         ResourceType.of(body.resource_type_filter),
         body.resource_name_filter,

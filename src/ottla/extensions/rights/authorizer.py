@@ -45,7 +45,7 @@ Denial = tuple[object, AclOperation, Resource]
 
 
 class DenialKind(NamedTuple):
-    """What has one line of the log, however many names of a request are denied."""
+    """The subject of one line of the log, however many names of a request are denied."""
 
     header: RequestHeader
     principal: KafkaPrincipal
@@ -72,7 +72,7 @@ class Sight(Value, frozen=True):
 
 
 class Authorizer:
-    """What handlers ask before they do something for a client."""
+    """The questions of handlers before they act for a client."""
 
     def __init__(self, runtime: Runtime, registry: Registry, config: BrokerConfig) -> None:
         self.runtime = runtime

@@ -1,6 +1,6 @@
 """Answers to a client that lacks a right: the error where each response has a place for it.
 
-A denied entry of a request has a result of its own, beside those of what was allowed.
+A denied entry of a request has a result of its own, beside those of the allowed ones.
 """
 
 from __future__ import annotations

@@ -30,6 +30,6 @@ class Rights(Extension):
 
 
 def new_acls_handler(broker: Parts) -> AclsHandler:
-    """What answers requests for ACLs: without an authorizer it says that there is none."""
+    """The handler of requests for ACLs: without an authorizer it says that there is none."""
     rights = broker.find(Rights)
     return AclsHandler(None if rights is None else rights.authorizer, broker.apis.slices)

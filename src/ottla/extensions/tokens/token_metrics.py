@@ -1,4 +1,4 @@
-"""What metrics show of delegation tokens."""
+"""The metrics of delegation tokens."""
 
 from __future__ import annotations
 

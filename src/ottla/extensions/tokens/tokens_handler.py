@@ -2,7 +2,7 @@
 DescribeDelegationToken (41): passwords for a while (KIP-48).
 
 Behaviour: any broker serves them, where `delegation.token.secret.key` is set
-(DELEGATION_TOKEN_AUTH_DISABLED otherwise). Only a client that has proved who it is, and not by a
+(DELEGATION_TOKEN_AUTH_DISABLED otherwise). Only a client that has proved its name, and not by a
 token, may ask (DELEGATION_TOKEN_REQUEST_NOT_ALLOWED). The owner, the requester and the renewers of
 a token renew it, up to its longest life, and end it; a negative time ends it at once. The answer
 comes when the registry has the change: a token is good on this broker at once, on others as soon as
