@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ottla.pipelines.logged_request import NO_VALUE
 from ottla.pipelines.pipeline import KEY_SEPARATOR, Input, Output, columns_of
-from ottla.spark.source import RECORD_ORDER, RecordOrder
+from ottla.spark.source import NEWEST_TIME, RECORD_ORDER, RecordOrder
 from ottla.warehouse.loads import MOMENTS
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def merged(changes: DataFrame, output: Output) -> DataFrame:
     """The content of a table when these changes have been merged into it."""
     found = changes
     if output.identity:
-        found = TABLE_ORDER.newest(changes, output.identity).drop("_time")
+        found = TABLE_ORDER.newest(changes, output.identity).drop(NEWEST_TIME)
     return found.where(~F.col(DELETED)).drop(DELETED) if DELETED in found.columns else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
@@ -89,6 +89,10 @@ def _check_sink(schema: StructType, overwrite: bool, sink: SinkOptions) -> None:
     check_schema(schema, sink)
 
 
+NEWEST_TIME: Final = "__time_of_the_newest"
+"""Beside the columns of rows, which may have any other name."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordOrder:
     """The columns that say where a record stands: its time, and its place in a partition.
@@ -96,6 +100,7 @@ class RecordOrder:
     Within a partition the offset gives the order, whatever times say. A key moves to another
     partition when partitions are added, and offsets of two partitions say nothing about each other:
     there the later time is newer, and records before one in its partition are no later than it.
+    A lower offset with a later time is of a topic that was deleted and created again, and is newer.
     """
 
     timestamp: str = "timestamp"
@@ -110,16 +115,16 @@ class RecordOrder:
         return f"{self.offset} within one {self.partition}, else {self.timestamp}"
 
     def newest(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
-        """The newest row of each key, and beside it the `_time` that it counts with."""
+        """The newest row of each key, and beside it the time that it counts with."""
         from pyspark.sql import functions as F
 
         in_partition = rows.groupBy(*key, self.partition).agg(
             F.max_by(F.struct(*rows.columns), F.col(self.offset)).alias("_row"),
-            F.max(self.timestamp).alias("_time"),
+            F.max(self.timestamp).alias(NEWEST_TIME),
         )
-        found = F.max_by(F.struct("_row", "_time"), F.struct("_time", self.partition))
+        found = F.max_by(F.struct("_row", NEWEST_TIME), F.struct(NEWEST_TIME, self.partition))
         newest = in_partition.groupBy(*key).agg(found.alias("_newest"))
-        return newest.select("_newest._row.*", "_newest._time")
+        return newest.select("_newest._row.*", f"_newest.{NEWEST_TIME}")
 
     def is_newer(self, one: str, other: str) -> str:
         """SQL: whether row `one` is newer than `other`; one without a place is older than all."""
@@ -127,7 +132,8 @@ class RecordOrder:
         other_time, other_partition, other_offset = (f"{other}.`{name}`" for name in self.columns)
         return (
             f"({other_partition} IS NULL OR CASE WHEN {partition} = {other_partition} "
-            f"THEN {offset} > {other_offset} ELSE {time} > {other_time} OR "
+            f"THEN {offset} > {other_offset} OR {time} > {other_time} "
+            f"ELSE {time} > {other_time} OR "
             f"({time} = {other_time} AND {partition} > {other_partition}) END)"
         )
 

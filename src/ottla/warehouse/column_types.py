@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -109,3 +112,41 @@ def _widened(column: Column, kind: DataType, wanted: DataType) -> Column:
         )
         return F.when(column.isNotNull(), F.struct(*fields))
     return column.cast(wanted)
+
+
+def parts_of(name: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
+    """The names and types within a type, and its own; only fields have names."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    yield name, kind
+    if isinstance(kind, StructType):
+        for each in kind.fields:
+            yield from parts_of(each.name, each.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from parts_of("", kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from parts_of("", kind.keyType)
+        yield from parts_of("", kind.valueType)
+
+
+FORBIDDEN = " ,;{}()\n\t=."
+"""Delta allows none of these in the name of a column, and a dot means a field within a column."""
+TYPES = (
+    *("string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double"),
+    *("decimal", "date", "timestamp", "timestamp_ntz", "struct", "array", "map"),
+)
+
+
+def check_part(where: str, name: str, kind: DataType) -> None:
+    """Raise WarehouseError for a name or a type that no table of Delta can have."""
+    bad = [letter for letter in name if letter in FORBIDDEN]
+    if bad:
+        raise WarehouseError(
+            f"{where}: the name {name!r} has {bad[0]!r} in it; names of columns may "
+            "have no blanks, no line breaks and none of , ; { } ( ) = ."
+        )
+    if kind.typeName() not in TYPES:
+        raise WarehouseError(
+            f"{where}: the type {kind.simpleString()} of {name or 'an element'} "
+            f"cannot be in a table; one of these can: {', '.join(TYPES)}"
+        )

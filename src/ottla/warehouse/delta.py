@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
-from ottla.warehouse.column_types import fitted, widest
+from ottla.warehouse.column_types import check_part, fitted, parts_of, widest
 from ottla.warehouse.loads import Load
 from ottla.warehouse.table_location import Place, WarehouseError
 
@@ -80,6 +80,12 @@ class DeltaHome:
         from pyspark.sql.types import StructType
 
         self._wider(StructType([]), schema)  # before anything is written
+        is_there = exists_delta(self.place)
+        known = _columns_of(open_delta(self.place)) if is_there else StructType([])
+        for each in schema.fields:
+            if each.name not in known.names:
+                for name, kind in parts_of(each.name, each.dataType):
+                    check_part(f"table {self.place.uri}", name, kind)
         wanted = Schema.from_json(_nullable(schema).json())
         DeltaTable.create(
             self.place.uri,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.warehouse.column_types import check_part, parts_of
 from ottla.warehouse.loads import MOMENTS
 from ottla.warehouse.table_location import WarehouseError
 
@@ -85,30 +85,7 @@ def _within_years(column: Column, kind: DataType) -> Column:
 
 
 def _has_moments(kind: DataType) -> bool:
-    return any(each.typeName() in MOMENTS for _, each in _parts("", kind))
-
-
-def _parts(name: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
-    """The names and types within a type, and its own; only fields have names."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    yield name, kind
-    if isinstance(kind, StructType):
-        for each in kind.fields:
-            yield from _parts(each.name, each.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _parts("", kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _parts("", kind.keyType)
-        yield from _parts("", kind.valueType)
-
-
-FORBIDDEN = " ,;{}()\n\t=."
-"""Delta allows none of these in the name of a column, and a dot means a field within a column."""
-TYPES = (
-    *("string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double"),
-    *("decimal", "date", "timestamp", "timestamp_ntz", "struct", "array", "map"),
-)
+    return any(each.typeName() in MOMENTS for _, each in parts_of("", kind))
 
 
 def _checked_fields(fields: str) -> StructType:
@@ -123,18 +100,8 @@ def _checked_fields(fields: str) -> StructType:
         raise WarehouseError(f"fields '{fields}': are no list of columns: {reason}") from None
     if not isinstance(found, StructType):
         raise WarehouseError(f"fields '{fields}': are no list of columns such as 'n int, t string'")
-    for name, kind in _parts("", found):
-        bad = [letter for letter in name if letter in FORBIDDEN]
-        if bad:
-            raise WarehouseError(
-                f"fields '{fields}': the name {name!r} has {bad[0]!r} in it; names of columns may "
-                "have no blanks, no line breaks and none of , ; { } ( ) = ."
-            )
-        if kind.typeName() not in TYPES:
-            raise WarehouseError(
-                f"fields '{fields}': the type {kind.simpleString()} of {name or 'an element'} "
-                f"cannot be in a table; one of these can: {', '.join(TYPES)}"
-            )
+    for name, kind in parts_of("", found):
+        check_part(f"fields '{fields}'", name, kind)
         _check_twice(kind, fields)
     return found
 

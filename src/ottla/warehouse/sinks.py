@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.spark.source import RecordOrder
+from ottla.spark.source import NEWEST_TIME, RecordOrder
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.delta import (
     DeltaHome,
@@ -43,6 +43,7 @@ class AppendSink:
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         home = DeltaHome(self.place)
+        rows = with_types(rows)
         if self._prepared_for != rows.schema:
             home.prepare(rows.schema, self.partition_by)
             self._prepared_for = rows.schema
@@ -79,7 +80,9 @@ class MergeSink:
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         home = DeltaHome(self.place)
+        rows = with_types(rows)
         if self._prepared_for != rows.schema:
+            self._check_deleted(rows.schema)
             home.prepare(rows.drop(self.deleted).schema, ())
             self._prepare_gone(rows)
             self._prepared_for = rows.schema
@@ -91,6 +94,11 @@ class MergeSink:
             return
         rows = DeltaSnapshot(self.place, table).fitted(rows)
         self.merge(table, self._newest(rows).toArrow(), {query: batch_id + 1})
+
+    def _check_deleted(self, columns: StructType) -> None:
+        kind = columns[self.deleted].dataType.simpleString()
+        if kind != "boolean":
+            raise WarehouseError(f"deleted={self.deleted}: must be a boolean column, and is {kind}")
 
     def _prepare_gone(self, rows: DataFrame) -> None:
         """Keys that became wider are wider in the companion of the table as well."""
@@ -105,7 +113,7 @@ class MergeSink:
 
         if isinstance(self.order, RecordOrder):
             newest = self.order.newest(rows, self.key)
-            return newest.withColumn(self.order.timestamp, F.col("_time")).drop("_time")
+            return newest.withColumn(self.order.timestamp, F.col(NEWEST_TIME)).drop(NEWEST_TIME)
         order = F.col(f"`{self.order}`")
         if isinstance(rows.schema[self.order].dataType, DoubleType | FloatType):
             order = F.when(~F.isnan(order), order)
@@ -121,6 +129,7 @@ class MergeSink:
         place = rows.column_names.index(self.deleted)
         deleted = pc.fill_null(rows.column(place), False)
         rows = in_utc(rows.set_column(place, self.deleted, deleted))
+        rows = _without_negative_zeros(rows, self.key)
         if isinstance(self.order, RecordOrder):
             rows = self._without_gone(rows, self.order)
         columns = {name: f"s.`{name}`" for name in rows.column_names if name != self.deleted}
@@ -211,7 +220,7 @@ class MergeSink:
         gone_time, gone_partition, gone_offset = (both[f"{name}_gone"] for name in order.columns)
         is_older = pc.if_else(
             pc.equal(partition, gone_partition),
-            pc.less(offset, gone_offset),
+            pc.and_(pc.less(offset, gone_offset), pc.less_equal(time, gone_time)),
             pc.or_(
                 pc.less(time, gone_time),
                 pc.and_(pc.equal(time, gone_time), pc.less(partition, gone_partition)),
@@ -238,6 +247,25 @@ class MergeSink:
         self._execute(merge)
 
 
+def with_types(rows: DataFrame) -> DataFrame:
+    """The rows without columns that have no type: nobody knows yet what they will hold."""
+    from pyspark.sql.types import NullType
+
+    return rows.drop(*(each.name for each in rows.schema if isinstance(each.dataType, NullType)))
+
+
+def _without_negative_zeros(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Both zeros are one key for Spark, and two for the merge."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in key:
+        if pa.types.is_floating(rows.schema.field(name).type):
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, name, pc.add(rows[name], 0.0).cast(rows[name].type))
+    return rows
+
+
 def _coded(one: pa.Table, other: pa.Table, name: str) -> tuple[pa.Table, pa.Table]:
     """Two tables with numbers in place of the values of a column, the same for the same ones."""
     import pyarrow as pa
@@ -245,6 +273,8 @@ def _coded(one: pa.Table, other: pa.Table, name: str) -> tuple[pa.Table, pa.Tabl
     values = pa.chunked_array(
         [*one[name].chunks, *other[name].cast(one[name].type).chunks], one[name].type
     )
+    if pa.types.is_nested(values.type):  # which Arrow compares by no function
+        values = pa.chunked_array([pa.array(map(repr, values.to_pylist()), pa.string())])
     codes = values.combine_chunks().dictionary_encode("encode").indices
     return (
         one.set_column(one.column_names.index(name), name, codes[: one.num_rows]),

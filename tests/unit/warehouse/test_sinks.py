@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql.types import (
     BooleanType,
     IntegerType,
     LongType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -21,8 +23,8 @@ from table_rows import START, KeyedTopic
 
 from ottla.spark.source import RECORD_ORDER
 from ottla.warehouse.delta import DeltaHome, history, make_delta, open_delta
-from ottla.warehouse.sinks import MergeSink, place_of_gone
-from ottla.warehouse.table_location import Place
+from ottla.warehouse.sinks import MergeSink, place_of_gone, with_types
+from ottla.warehouse.table_location import Place, WarehouseError
 
 ROW = StructType(
     [
@@ -225,3 +227,99 @@ def test_deletion_of_a_null_key_that_comes_before_an_older_row_holds(sink):
 
     merge(sink, [(None, 2, False, at[2], 1, 3)], 3)
     assert content(sink) == {"b": 2, None: 2}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changes_of_a_topic_that_was_made_again_count(sink, seed):
+    """Its offsets begin again, and its times are later; nothing waits until offsets have grown.
+
+    A batch that comes once more still changes nothing.
+    """
+    chance = random.Random(seed)
+    expected, number, second = {}, 0, 0
+    for _ in range(3):
+        offset = 0
+        for _ in range(chance.randrange(1, 5)):
+            rows = []
+            for _ in range(chance.randrange(1, 6)):
+                second += 1
+                # A time may be earlier than those before it, but not than those of a former topic.
+                time = START + timedelta(seconds=second - chance.randrange(3))
+                rows.append((chance.choice("abc"), second, chance.random() < 0.3, time, 0, offset))
+                offset += 1
+            for row in rows:
+                expected[row[0]] = None if row[2] else row[1]
+            number += 1
+            merge(sink, rows, number)
+            number += 1
+            merge(sink, rows, number)
+            assert content(sink) == {id: n for id, n in expected.items() if n is not None}
+        second += 10
+
+
+NESTED = {
+    "object": (pa.struct([("a", pa.int32())]), [{"a": 1}, {"a": None}, {"a": 2}]),
+    "list": (pa.list_(pa.int32()), [[1], [], [1, None]]),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_keys_of_several_values_are_remembered_when_deleted(tmp_path, kind):
+    """A batch with a deletion was refused, as Arrow cannot compare them, and came for ever."""
+    of_key, keys = NESTED[kind]
+    columns = [("id", of_key), *[(each.name, each.type) for each in ARROW if each.name != "id"]]
+    schema = pa.schema(columns)
+    place = Place.of(tmp_path / "table")
+    make_delta(place, pa.schema([each for each in schema if each.name != "deleted"]))
+    sink = MergeSink(place, ("id",), RECORD_ORDER, "deleted")
+
+    def merge(*rows):
+        arrays = zip(*rows, strict=True)
+        table = [pa.array(each, of.type) for each, of in zip(arrays, schema, strict=True)]
+        sink.merge(open_delta(place), pa.Table.from_arrays(table, schema=schema), {"query": 1})
+        return {row["n"] for row in open_delta(place).to_pyarrow_table().to_pylist()}
+
+    at = [START + timedelta(seconds=n) for n in range(9)]
+    assert merge(*((key, n, False, at[n], 0, n) for n, key in enumerate(keys))) == {0, 1, 2}
+    assert merge((keys[0], None, True, at[5], 1, 0), (keys[1], 9, False, at[5], 1, 1)) == {9, 2}
+    assert merge((keys[0], 7, False, at[4], 0, 8)) == {9, 2}
+
+
+def test_both_zeros_are_one_key(tmp_path):
+    """Spark takes one for the other where it groups a batch."""
+    place = Place.of(tmp_path / "table")
+    make_delta(place, pa.schema([("id", pa.float64()), ("version", pa.int64())]))
+    sink = MergeSink(place, ("id",), "version", "deleted")
+    for version, key in enumerate((0.0, -0.0, 0.0)):
+        rows = pa.table({"id": [key], "version": [version], "deleted": [False]})
+        sink.merge(open_delta(place), rows, {"query": version})
+    rows = open_delta(place).to_pyarrow_table().to_pylist()
+    assert rows == [{"id": 0.0, "version": 2}]
+
+
+def test_columns_without_a_type_wait_for_one():
+    """The batch that has values brings the type: a table could not widen any other to it."""
+    found = SimpleNamespace(
+        schema=StructType([StructField("id", LongType()), StructField("v", NullType())]),
+        drop=lambda *names: names,
+    )
+    assert with_types(found) == ("v",)
+
+
+@pytest.mark.parametrize("kind", [StringType(), IntegerType()])
+def test_deletions_are_told_by_a_boolean(tmp_path, kind):
+    """Text and numbers would be compared by nobody's rule."""
+    sink = MergeSink(Place.of(tmp_path / "table"), ("id",), "version", "deleted")
+    rows = SimpleNamespace(schema=StructType([StructField("deleted", kind)]), drop=lambda: rows)
+    with pytest.raises(WarehouseError, match="deleted=deleted: must be a boolean column, and is"):
+        sink(rows, 0)
+
+
+@pytest.mark.parametrize("name", ["a b", "a=b", "a.b", "a,b"])
+def test_sinks_make_no_columns_that_delta_forbids(tmp_path, name):
+    """A table that has one already goes on."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    with pytest.raises(WarehouseError, match="names of columns may"):
+        home.prepare(StructType([StructField(name, LongType())]), ())
+    make_delta(home.place, pa.schema([(name, pa.int64())]))
+    home.prepare(StructType([StructField(name, LongType())]), ())
