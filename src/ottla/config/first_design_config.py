@@ -10,6 +10,7 @@ from ottla.config.config_type import INT, LIST, LONG, STRING
 from ottla.config.metrics_config import LOOPBACK
 from ottla.config.rule import at_least
 from ottla.errors import ConfigError
+from ottla.structs import INTERNAL_TOPICS
 
 ALL_TOPICS: Final = "*"
 BESIDE: Final = ".first-design"
@@ -83,7 +84,7 @@ class FirstDesignConfig(ConfigTable, group=True):
         if values["first_design_log_dir"] is None:
             values["first_design_log_dir"] = f"{log_dirs[0]}{BESIDE}"
         path = values["first_design_log_dir"].rstrip("/")
-        if path in log_dirs:
+        if path in log_dirs and values["first_design_listener"] is not None:
             raise ConfigError(f"first.design.log.dir={path}: must be none of log.dirs")
         chroot = values["first_design_zookeeper_chroot"]
         if not chroot.startswith("/") or chroot.endswith("/") or "//" in chroot:
@@ -109,6 +110,10 @@ def parse_copies(settings: Iterable[str]) -> dict[str, str]:
         if not topic or (colon and not target) or (topic == ALL_TOPICS and colon):
             raise ConfigError(
                 f"first.design.copied.topics={setting}: must be a topic, topic:name_of_today, or *"
+            )
+        if (target or topic) in INTERNAL_TOPICS:
+            raise ConfigError(
+                f"first.design.copied.topics={setting}: the broker alone writes {target or topic}"
             )
         if (target or topic) in found.values():
             raise ConfigError(f"first.design.copied.topics={setting}: two topics become one")

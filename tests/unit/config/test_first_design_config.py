@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.first_design_config import Address
+from ottla.config.first_design_config import Address, parse_copies
 from ottla.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ def test_directory_of_the_first_design_is_beside_the_first_log_directory():
     assert config.first_design_log_dir == "/a.first-design"
     config = BrokerConfig.parse({"first.design.log.dir": "/old"})
     assert config.first_design_log_dir == "/old"
+    BrokerConfig.parse({"log.dirs": "/a,/a.first-design"})  # nobody asks for the first design
 
 
 @pytest.mark.parametrize(
@@ -48,4 +49,12 @@ def test_directory_of_the_first_design_is_beside_the_first_log_directory():
 def test_settings_of_the_first_design_that_can_not_be_are_refused(setting, value, words):
     """With the setting in front."""
     with pytest.raises(ConfigError, match=rf"{setting}=.*{words}"):
-        BrokerConfig.parse({"log.dirs": "/data", setting: value})
+        BrokerConfig.parse({"log.dirs": "/data", "first.design.listener": ":1"} | {setting: value})
+
+
+def test_copied_topics_are_names_with_names_of_today():
+    """Two may not become one, a name is a name, and what the broker alone writes is none."""
+    assert parse_copies(["a", "b:c", "*"]) == {"a": "a", "b": "c", "*": "*"}
+    for wrong in (["a", "b:a"], [":b"], ["a:"], ["*:a"], ["a:__consumer_offsets"]):
+        with pytest.raises(ConfigError, match=r"first\.design\.copied\.topics"):
+            BrokerConfig.parse({"first.design.copied.topics": ",".join(wrong)})

@@ -37,7 +37,7 @@ from ottla.replication.replica_requests import ACKS_ALL
 from ottla.runtime import FileRegion
 from ottla.runtime.scheduler import pause
 from ottla.server.parts import Parts
-from ottla.structs import TopicPartition
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,8 @@ class TopicCopies:
         self._broker = broker
         self._logs = logs
         self._wanted = wanted
+        self._kept = {*INTERNAL_TOPICS, broker.config.ottla_audit_topic}
+        """Topics that the broker alone writes."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -109,7 +111,7 @@ class TopicCopies:
             return
         topic, number = log.topic_partition
         target = self._wanted.get(topic, topic if ALL_TOPICS in self._wanted else None)
-        if target is None:
+        if target is None or target in self._kept:
             return
         where = TopicPartition(target, number)
         copy = PartitionCopy(self._broker, self._logs, log, where, self._reading)

@@ -11,8 +11,7 @@ from byte_logs_world import entry
 from first_design_client import LIMIT_S, SETTINGS, RawClient, part
 
 import ottla
-from ottla.config.first_design_config import parse_copies
-from ottla.errors import ConfigError, ErrorCode
+from ottla.errors import ErrorCode
 from ottla.extensions.first_design import topic_copies
 from ottla.extensions.first_design.topic_copies import (
     CopyPlace,
@@ -276,6 +275,17 @@ async def retained(logs) -> None:
         pass
 
 
+def test_topics_that_the_broker_alone_writes_get_no_copies():
+    """Not even of topics with their names, where all are copied."""
+    settings = SETTINGS | {"first_design_copied_topics": "*", "ottla_audit_topic": "audit"}
+    with InProcessBroker(**settings) as broker, RawClient(broker) as client:
+        for topic in (b"__consumer_offsets", b"__transaction_state", b"audit", b"today"):
+            client.produce(b"a", topic=topic)
+        assert [value for value, _ in copied(broker, 1)] == [b"a"]
+        copies = broker.broker.named("FirstDesign").copies.copies
+        assert {topic for topic, _ in copies} == {"today"}
+
+
 def test_places_are_written_and_read():
     """Of other headers none is a place."""
     for place in (CopyPlace(0), CopyPlace(1250), CopyPlace(7, 3)):
@@ -339,11 +349,3 @@ def test_last_place_is_that_of_the_last_record_that_has_one():
 
     assert last_place(region_of(batch), 5, "next.id.7") == (CopyPlace(10), 9)
     assert last_place(region_of(b""), 5, "next.id.7") == (None, 5)
-
-
-def test_setting_of_copies_names_topics():
-    """Two may not become one, and a name is a name."""
-    assert parse_copies(["a", "b:c", "*"]) == {"a": "a", "b": "c", "*": "*"}
-    for wrong in (["a", "b:a"], [":b"], ["a:"], ["*:a"]):
-        with pytest.raises(ConfigError, match=r"first\.design\.copied\.topics"):
-            parse_copies(wrong)
