@@ -7,11 +7,13 @@ nouns cut into pieces, so that theirs is wide, and those of classes and function
 from __future__ import annotations
 
 import ast
+import io
 import re
 import statistics
+import tokenize
 from collections import Counter
 
-from sources import house, sources
+from sources import Source, house, sources
 
 MODULE_LINES = 950
 CLASS_LINES = 450
@@ -22,6 +24,7 @@ PARAMETERS = 8
 LINE_LENGTH = 100
 NESTING = 5
 IDIOMS_IN_1000_WORDS = 0.25
+LATE_CLASSES = 5
 PROTOCOLS = 35
 CLASS_NAMES_TWICE = 25
 CONSTANTS_ALIKE = 25
@@ -30,6 +33,9 @@ IDIOMS = re.compile(
     r"|thereby|hitherto|goes on|go on|come of|comes of|lies behind|the books|the house)\b",
     re.IGNORECASE,
 )
+
+OF_OUR_OWN = {"what": 2.0, "who": 0.2, "told": 0.2, "tells": 0.2}
+"""How often words may stand in 1,000: they point at a thing where others name it."""
 
 BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.Match)
 
@@ -85,6 +91,26 @@ def test_functions_stay_small():
     lengths = sorted(size for size, _, _ in sizes)
     assert statistics.median(lengths) <= FUNCTION_MEDIAN_LINES
     assert lengths[len(lengths) * 19 // 20] <= FUNCTION_95TH_PERCENTILE_LINES
+
+
+def test_no_comment_stands_as_a_heading():
+    """What needs a heading of its own is a file; order and names say the rest."""
+    heading = re.compile(r"\n\n\n# ")
+    assert not [source.name for source in house() if heading.search(source.text)]
+
+
+def test_files_begin_with_the_class_that_names_them():
+    """A reader meets it in the first half of a file, but for a few whose values come first."""
+    late = [
+        f"{source.name}:{node.lineno} {node.name}"
+        for source in house()
+        for node in source.tree.body
+        if isinstance(node, ast.ClassDef)
+        and node.name.lower() == source.path.stem.replace("_", "")
+        and node.lineno > source.text.count("\n") / 2
+        and source.text.count("\n") > 80
+    ]
+    assert len(late) <= LATE_CLASSES, late
 
 
 def test_protocols_are_few():
@@ -156,6 +182,25 @@ def test_lines_fit_the_page():
         for number, line in enumerate(source.text.splitlines(), 1)
         if len(line) > LINE_LENGTH
     ]
+
+
+def prose(source: Source) -> str:
+    """The docstrings and comments of a file."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node) or "" for node in source.nodes if isinstance(node, kinds)]
+    tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
+    return " ".join(texts + [each.string for each in tokens if each.type == tokenize.COMMENT])
+
+
+def test_prose_names_its_things():
+    """The field's nouns and not pronouns, which hold up a reader who does not know the code."""
+    found = {
+        source.name: Counter(re.findall(r"[a-z']+", prose(source).lower())) for source in house()
+    }
+    total = sum(counted.total() for counted in found.values())
+    for word, limit in OF_OUR_OWN.items():
+        often = Counter({name: counted[word] for name, counted in found.items()})
+        assert 1_000 * often.total() / total <= limit, (word, often.most_common(5))
 
 
 def test_docstrings_are_plain():
