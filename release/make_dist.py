@@ -195,8 +195,12 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     for path in (*out.glob("ottla-*"), *out.glob("lz4-*")):
         path.unlink()
+    print("building the sdist, and wheels: some minutes on a busy machine", flush=True)
     source = sdist(out)
-    wheels = [wheel(source, out, kind) for kind in get_args(Kind)]
+    wheels = []
+    for kind in get_args(Kind):
+        wheels.append(wheel(source, out, kind))
+        print(f"built {wheels[-1].name}", flush=True)
     archive([*wheels, lz4_for_musl(out)], out)
     for path in sorted(out.iterdir()):
         print(f"{path.stat().st_size:>10,}  {path.relative_to(out.parent)}")

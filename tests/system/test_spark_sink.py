@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from page import Page
 from pyspark.errors import PySparkException
 
 import ottla
@@ -136,3 +139,38 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
 
     found = sorted(int(record.value) for record in read(broker, target))
     assert found == list(range(200))
+
+
+def test_aggregate_of_the_page_is_written_back(spark, broker, topics, tmp_path):
+    """The counts by key of a stream, as docs/use/spark-sink.md has it for who begins."""
+    (program,) = [
+        text
+        for language, text in Page("docs/use/spark-sink.md").blocks()
+        if language == "python" and "into_topics" in text
+    ]
+    write(
+        spark.range(0, 90, 1, 1).selectExpr("concat(id % 3) key", "'x' value"),
+        broker,
+        topic=topics[0],
+    )
+    stream = spark.readStream.format("ottla").option("subscribe", topics[0])
+    stream = stream.option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    for page, ours in {
+        "localhost:9092": broker.bootstrap_servers,
+        '"visits"': f'"{topics[1]}"',
+        "visits-checkpoint": str(tmp_path / "visits"),
+    }.items():
+        assert page in program
+        program = program.replace(page, ours)
+    pages = stream.option("startingOffsets", "earliest").load()
+    names = {"pages": pages}
+    # A thread with a new connection to the JVM has no session there.
+    spark._jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
+    exec(program, names)
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+    counts = {record.key: json.loads(record.value)["count"] for record in read(broker, topics[1])}
+
+    assert counts == {b"0": 30, b"1": 30, b"2": 30}

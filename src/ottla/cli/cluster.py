@@ -30,7 +30,9 @@ class ClusterCommand(Command):
     """Starts the servers, says how they do, and stops them all in order."""
 
     name = "cluster"
-    help = "Start ZooKeeper (needs Java) and several brokers for development, until Ctrl-C."
+    help = (
+        "Start ZooKeeper (needs Java) and several brokers for development, until Ctrl-C or SIGTERM."
+    )
     examples = (
         "ottla cluster --brokers 3",
         "ottla cluster --data-dir /tmp/mine --base-port 19092 --zookeeper-port 12181 "

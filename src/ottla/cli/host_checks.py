@@ -47,7 +47,7 @@ def open_files(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
         yield Finding(
             "open files",
             WARNING,
-            f"the limit is {found[1]}",
+            f"the limit of open files is {found[1]}",
             f"at least {OPEN_FILES}",
             "each segment and each connection takes descriptors; without one a broker can neither "
             "open a log nor accept a client",

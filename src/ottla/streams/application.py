@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
+from ottla.config.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ottla.pipelines.execution import Start
 from ottla.pipelines.patient_query import PatientQuery
 from ottla.spark.checkpoint_topic import (
@@ -199,8 +200,7 @@ class Streams(StreamsBuilder):
         """Create the topics that are written and do not exist, with the broker's defaults."""
         if not self.sinks:
             raise ValueError(f"{self.application_id} writes no topic: end a stream with to(topic)")
-        settings = {"bootstrap.servers": self.bootstrap_servers, **self.client}
-        with Admin(settings) as admin:
+        with Admin(self._settings_of(AdminConfig)) as admin:
             there = admin.list_topics()
             missing = dict.fromkeys(each.topic for each in self.sinks if each.topic not in there)
             admin.create_topics([NewTopic(name) for name in missing])
@@ -238,7 +238,7 @@ class Streams(StreamsBuilder):
             query = query.trigger(**trigger)
         is_exact = self.processing_guarantee == EXACTLY_ONCE
         options = {
-            **self.client_options,
+            **self._options_of(ProducerConfig),
             "topic": sink.topic,
             "transactionalIdPrefix": self.application_id,
             "exactlyOnce": str(is_exact).lower(),
@@ -250,11 +250,24 @@ class Streams(StreamsBuilder):
         with retaining_few_batches(self.spark):
             return PatientQuery(query.foreachBatch(batches.write))
 
+    def _settings_of(self, table: type[ClientConfig]) -> dict[str, str]:
+        """The settings of one kind of client: those of other kinds are no mistake, and left out."""
+        known = {
+            name for each in (AdminConfig, ConsumerConfig, ProducerConfig) for name in each.keys
+        }
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            **{k: v for k, v in self.client.items() if k in table.keys or k not in known},
+        }
+
+    def _options_of(self, table: type[ClientConfig]) -> dict[str, str]:
+        """The same as options of the source and the sink."""
+        return {f"kafka.{key}": value for key, value in self._settings_of(table).items()}
+
     @property
-    def client_options(self) -> dict[str, str]:
-        """The settings of clients as options of the source and the sink."""
-        settings = {"bootstrap.servers": self.bootstrap_servers, **self.client}
-        return {f"kafka.{key}": value for key, value in settings.items()}
+    def source_options(self) -> dict[str, str]:
+        """The settings of consumers, as options of the source."""
+        return self._options_of(ConsumerConfig)
 
     @property
     def start_options(self) -> Mapping[str, str]:
@@ -286,4 +299,4 @@ class TopicInputs:
 
     def _options(self, topic: str) -> dict[str, str]:
         isolation = {"kafka.isolation.level": "read_committed"}
-        return {**self._application.client_options, **isolation, "subscribe": topic}
+        return {**self._application.source_options, **isolation, "subscribe": topic}

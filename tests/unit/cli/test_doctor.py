@@ -241,7 +241,7 @@ def plant_open_key_of_a_listener(host, properties):
 
 
 FAULTS = [
-    (plant_open_files, "open files", "warning", "the limit is 4096"),
+    (plant_open_files, "open files", "warning", "the limit of open files is 4096"),
     (plant_small_buffers, "socket buffers", "warning", "net.core.rmem_max is 65536"),
     (plant_swapping, "swappiness", "warning", "vm.swappiness is 60"),
     (plant_dirty_ratio, "dirty pages", "warning", "vm.dirty_ratio is 5"),
@@ -374,7 +374,7 @@ def test_a_start_warns_in_one_line(host, properties, caplog):
     plant_full_disk(host, properties)
     host_checks.warn_at_start(config, host)
     (line,) = caplog.messages
-    assert "the limit is 4096, should be at least 100000" in line
+    assert "the limit of open files is 4096, should be at least 100000" in line
     assert "swappiness" not in line
     assert "1 % of the space of" in line
 
