@@ -393,7 +393,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/test_streams.py",
         "a topology means something only as queries of Spark",
-        "streams/aggregates streams/application "
+        "streams/aggregates "
         "streams/naming streams/operations streams/records streams/reset "
         "streams/topology_test streams/windows",
     ),
