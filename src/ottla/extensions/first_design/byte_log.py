@@ -31,13 +31,16 @@ from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 logger = logging.getLogger(__name__)
 
 SUFFIX: Final = ".kafka"
-_SEGMENT_NAME: Final = re.compile(r"([0-9]{1,19})\.kafka")
+_SEGMENT_NAME: Final = re.compile(r"(0?[0-9]{1,19})\.kafka")
 _DIRECTORY_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)_(0|[1-9][0-9]{0,9})")
 SCAN_BYTES: Final = 1024 * 1024
 
 
 def segment_name(start: int) -> str:
-    """`00000000000.kafka` is the first; later ones have as many digits as they need."""
+    """`00000000000.kafka` is the first; later ones have as many digits as they need.
+
+    Brokers of 0.7 wrote 20 digits, not 11 as its design says: both are read.
+    """
     return f"{start:011d}{SUFFIX}"
 
 

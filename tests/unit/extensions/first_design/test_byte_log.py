@@ -126,6 +126,24 @@ def test_segment_file_is_named_after_the_position_of_its_first_message(world):
     assert segment_name(0) == "00000000000.kafka"
 
 
+def test_files_of_a_broker_of_07_are_read_and_continued(world):
+    """It has written 20 digits where its design has 11; what is no position is left alone."""
+    world.log.close()
+    world.disk.unlink(FIRST)
+    for start, text in ((0, b"a"), (10, b"b")):
+        world.disk.replace(f"{DIRECTORY}/{start:020d}.kafka", entry(text))
+    for name in ("99999999999999999999.kafka", "x.kafka", "1.kafka.deleted", "00000000000.log"):
+        world.disk.replace(f"{DIRECTORY}/{name}", b"other")
+    for recovery_point in (0, None):
+        world.load(recovery_point)
+        assert world.read(0) == entry(b"a")
+        assert (world.log.start, world.log.flushed) == (0, 20)
+    world.append(entry(b"c"))
+    world.flush()
+
+    assert world.read(10) == entry(b"b") + entry(b"c")
+
+
 def test_segment_rolls_when_it_exceeds_its_size_or_its_age(world):
     """As 0.7 does: a file that has just reached the size still takes more."""
     assert not world.log.must_roll(0, 10**9, NOW_MS)
