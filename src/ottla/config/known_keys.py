@@ -95,9 +95,11 @@ BROKER_UNUSED: Final = _reasons(
             "remote.log.storage.manager.impl.prefix remote.log.storage.system.enable",
         ),
         "one thread serves all requests, and slow work has threads of its own": _names(
-            "background.threads group.coordinator.threads num.io.threads num.network.threads",
+            "background.threads group.coordinator.threads num.io.threads",
             "num.replica.alter.log.dirs.threads",
         ),
+        "one thread serves all connections, as more of them would not pay (docs/operate/"
+        "operations.md has the numbers)": _names("num.network.threads"),
         "a connection has one request in flight, and none waits in a queue": _names(
             "queued.max.request.bytes queued.max.requests",
         ),

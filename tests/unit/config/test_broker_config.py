@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
+from ottla.config import config_def
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.properties import parse_properties
 from ottla.errors import ConfigError
 
+DOCS = Path(__file__).parents[3] / "docs"
 KAFKA_SAMPLE = """
 broker.id=0
 num.network.threads=3
@@ -244,3 +247,14 @@ def test_audit_topic_must_be_the_name_of_a_topic(name):
         BrokerConfig.parse({"ottla.audit.topic": name})
 
     assert BrokerConfig.parse({"ottla.audit.topic": " audit "}).ottla_audit_topic == "audit"
+
+
+def test_threads_of_the_network_are_told_to_be_one(monkeypatch, caplog):
+    """A line at the start names the page that has the numbers of threads that were tried."""
+    monkeypatch.setattr(config_def, "_warned", set())
+    BrokerConfig.parse({"num.network.threads": "8"})
+
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith("num.network.threads: has no effect in Ottla: one thread serves all")
+    assert "docs/operate/operations.md" in line
+    assert "### One thread for the network" in (DOCS / "operate" / "operations.md").read_text()
