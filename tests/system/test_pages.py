@@ -21,7 +21,7 @@ from ottla.pipelines.pipeline import PIPELINES, load_pipeline
 from ottla.pipelines.report import Report, batches_table, progress_plot, render
 from ottla.pipelines.tables import ResultTable
 from ottla.site.ledger import Entry
-from ottla.site.whole_site import Flow, ReaderRow, TopicRow, write_page
+from ottla.site.whole_site import PageState, ReaderRow, TopicRow, write_page
 
 # A page is opened and looked at four times by a browser that a busy machine starves.
 pytestmark = pytest.mark.timeout(1200)
@@ -172,7 +172,7 @@ def site_page(folder: Path, refresh_s: int) -> str:
     readers = ("news-feed", "search-index", "login-counters", "warehouse", "late-joiner")
     right = [Entry(each, "page-views", 100, "documents", 100, 100, 0, 0) for each in readers]
     wrong = Entry("ranking", "clicks", 1_000_000, "clicks", 1_000_000, 999_999, 1, 0)
-    flow = Flow(
+    flow = PageState(
         92.5,
         [TopicRow("page-views", 1_200_000, 960.5), TopicRow("searches", 0, 0.0)],
         [ReaderRow(each, "page-views", 900_000, 300_000, 3) for each in readers],

@@ -26,7 +26,7 @@ NESTING = 5
 IDIOMS_IN_1000_WORDS = 0.25
 LATE_CLASSES = 5
 PROTOCOLS = 35
-CLASS_NAMES_TWICE = 25
+CLASS_NAMES_TWICE = 20
 CONSTANTS_ALIKE = 25
 IDIOMS = re.compile(
     r"\b(whoever|whatever|whomever|of which|of whom|is to be|are to be|any more|for ever|anew"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.acl_decisions import explain, test, who_can
-from ottla.cli.acl_source import RESOURCES, AclSource, named, open_source, parsed
+from ottla.cli.acl_source import AclSource, named, open_source, parsed
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 ACTIONS: Final = ("explain", "who-can", "test")
 CHANGES: Final = ("--add", "--remove", "--list")
-RESOURCE_OPTIONS: Final = tuple(f"--{name.replace('_', '-')}" for name in RESOURCES)
 ANY_RESOURCE: Final = "--topic <topic> or --cluster or --group <group> or --transactional-id <id>"
 PRINCIPALS_AND_HOSTS: Final = (
     "--allow-principal",

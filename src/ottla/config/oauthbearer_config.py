@@ -12,7 +12,6 @@ from ottla.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OAUTH_PREFIX: Final = "sasl.oauthbearer."
 JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 

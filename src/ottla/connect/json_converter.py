@@ -93,7 +93,7 @@ class JsonConverterSettings(ConverterSettings):
     )
 
 
-class Prepared(NamedTuple):
+class PreparedSchema(NamedTuple):
     """What is kept of a schema: how its envelope begins, and how values are written."""
 
     start: str
@@ -113,7 +113,7 @@ class JsonConverter(Converter):
             use_defaults=self.settings.replace_null_with_default,
         )
         self._read = JsonReader(use_defaults=self.settings.replace_null_with_default)
-        self._prepared: dict[Schema, Prepared] = {}
+        self._prepared: dict[Schema, PreparedSchema] = {}
         self._envelopes = EnvelopeReader(self._read, self.settings.schemas_cache_size)
         content = self.settings.schema_content
         self._given = self._read.schema(_parsed(content.encode())) if content else None
@@ -141,12 +141,12 @@ class JsonConverter(Converter):
                 f"value={shown(value)}: must be text without lone surrogates"
             ) from error
 
-    def _prepare(self, schema: Schema) -> Prepared:
+    def _prepare(self, schema: Schema) -> PreparedSchema:
         if len(self._prepared) >= self.settings.schemas_cache_size:
             del self._prepared[next(iter(self._prepared))]
         encode = self._write.encoder(schema)
         start = f'{{"schema":{self._write.schema(schema)},"payload":'
-        found = self._prepared[schema] = Prepared(start, encode)
+        found = self._prepared[schema] = PreparedSchema(start, encode)
         return found
 
     # Reading

@@ -446,11 +446,6 @@ def target_of(record: ConsumerRecord) -> str | None:
     return None if topic in INTERNAL_TOPICS else topic or None
 
 
-def headers_of(record: ConsumerRecord) -> list[tuple[str, bytes | None]]:
-    """The headers that the record of a dead letter had, and how often it was sent back."""
-    return DeadLetter(record).headers()
-
-
 class SentOffsets:
     """Which letters of one partition were sent back: ranges of offsets, in order and apart.
 

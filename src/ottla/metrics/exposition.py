@@ -34,7 +34,6 @@ STATUS: Final = "status"
 """An attribute that is a word: in the exporter's rules a label of a series that is 1."""
 _PER_SECOND: Final = "PerSec"
 _PERCENT: Final = "Percent"
-NUMBERED: Final = (Kind.METER, Kind.TIMER)
 
 
 class Naming(Enum):

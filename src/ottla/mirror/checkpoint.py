@@ -18,7 +18,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
-from ottla.mirror.copied_offsets import TopicReader
+from ottla.mirror.copied_offsets import LatestRecordsReader
 from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import (
     OffsetSync,
@@ -186,7 +186,7 @@ def decoded(records: Iterable[ConsumerRecord], decode: Decode[T], what: str) -> 
 
 def read_checkpoints(cluster: Cluster, topic: str, clock: Clock) -> GroupCheckpoints:
     """The newest checkpoint of each group and partition, as the topic has them now."""
-    reader = TopicReader(cluster, topic, clock)
+    reader = LatestRecordsReader(cluster, topic, clock)
     try:
         groups = GroupCheckpoints()
         for checkpoint in decoded(reader.read_to_end(), Checkpoint.of, "checkpoint"):
@@ -212,7 +212,7 @@ class GroupSync:
         self._target = target
         self.checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, clock)
         self._store = OffsetSyncStore(keeps_history=True)
-        self._syncs = TopicReader(flow.sync_cluster, flow.syncs_topic, clock)
+        self._syncs = LatestRecordsReader(flow.sync_cluster, flow.syncs_topic, clock)
         try:
             self._take(self._syncs.read_to_end())
             self._store.finish_loading()

@@ -75,7 +75,7 @@ def partition_of(key: bytes | None, source: str) -> TopicPartition | None:
         return None
 
 
-class TopicReader:
+class LatestRecordsReader:
     """Reads a topic of records that replace each other: to its end, and later what follows."""
 
     def __init__(self, cluster: Cluster, topic: str, clock: Clock, **own: Any) -> None:
@@ -127,7 +127,7 @@ def read_offsets(
     cluster: Cluster, topic: str, source: str, clock: Clock
 ) -> dict[TopicPartition, CopiedTo]:
     """How far all partitions of the cluster `source` were copied."""
-    reader = TopicReader(cluster, topic, clock, isolation_level="read_committed")
+    reader = LatestRecordsReader(cluster, topic, clock, isolation_level="read_committed")
     try:
         found: dict[TopicPartition, CopiedTo] = {}
         for record in reader.read_to_end():

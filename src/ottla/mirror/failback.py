@@ -15,7 +15,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import decoded, move_groups, read_checkpoints
-from ottla.mirror.copied_offsets import CopiedTo, TopicReader, read_offsets
+from ottla.mirror.copied_offsets import CopiedTo, LatestRecordsReader, read_offsets
 from ottla.mirror.flow import Flow
 from ottla.mirror.offset_sync import OffsetSync, OffsetSyncStore
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
@@ -43,9 +43,11 @@ class Failback:
         self._source = source
         self._target = target
         self._clock = clock
-        self._copied = Copied(flow, source, target, clock)
+        self._copied = CopyProgress(flow, source, target, clock)
         self._reverse = reverse
-        self._copied_back = None if reverse is None else Copied(reverse, target, source, clock)
+        self._copied_back = (
+            None if reverse is None else CopyProgress(reverse, target, source, clock)
+        )
 
     def lines(self) -> list[str]:
         """What only one of both ends has, for a person: first what nobody has read."""
@@ -84,7 +86,7 @@ class Failback:
         there = self._target.list_topics()
         copies = [each for each in originals if each.topic in there]
         ends = ends_of(self._target, copies, OffsetSpec.LATEST)
-        reader = TopicReader(flow.sync_cluster, flow.syncs_topic, self._clock)
+        reader = LatestRecordsReader(flow.sync_cluster, flow.syncs_topic, self._clock)
         try:
             store = backwards(decoded(reader.read_to_end(), OffsetSync.of, "offset sync"))
         finally:
@@ -161,7 +163,7 @@ class Difference(NamedTuple):
         )
 
 
-class Copied:
+class CopyProgress:
     """How far a flow has copied each partition of its topics, beside what the source has now.
 
     Heartbeats are left out.

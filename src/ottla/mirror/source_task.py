@@ -88,7 +88,7 @@ class SourceTask:
         self.flow = flow
         self._beans = beans
         self._measures: dict[TopicPartition, Measures] = {}
-        self.copied_records = self.copied_bytes = self.decoded_records = 0
+        self.copied_records = self.copied_bytes = 0
         self.gaps: list[Gap] = []
         self.lost_records = 0
         self._assigned: dict[TopicPartition, Assigned] = {}
@@ -406,7 +406,6 @@ class SourceTask:
                 self.copied_records += count
                 raise
             count += 1
-        self.decoded_records += count
         return count
 
     def send_record(self, partition: TopicPartition, record: Record, timestamp_ms: int) -> None:
@@ -837,7 +836,6 @@ class RefusedPartitions:
             count += 1
         if self._task.flow.is_exactly_once:
             self._task.commit_transaction()
-        self._task.decoded_records += count
         return count if state.is_sent else 0
 
     def _on_group_not_sent(

@@ -75,7 +75,7 @@ class TlsStores(Value, frozen=True):
     """The same without a check of the host, for a handshake of the broker with itself."""
 
 
-class Reading(Value, Generic[S], frozen=True):
+class StoreReading(Value, Generic[S], frozen=True):
     """The outcome of reading changed files: stores, or why they cannot be used."""
 
     settings: S
@@ -107,7 +107,7 @@ class FollowedTls(Generic[S]):
         """For connections that are made from now on."""
         return self.stores.context
 
-    def read_changed(self) -> Reading[S] | None:
+    def read_changed(self) -> StoreReading[S] | None:
         """Read the files if they have changed; for a thread of the background."""
         settings, seen = self.settings, fingerprint(self.settings)
         if seen == self._seen:
@@ -115,11 +115,11 @@ class FollowedTls(Generic[S]):
         try:
             stores = self._read(settings)
         except ConfigError as error:
-            return Reading(settings, seen, None, error.message)
+            return StoreReading(settings, seen, None, error.message)
         # If a file has changed meanwhile, key and certificate may be of different files.
-        return Reading(settings, seen, stores) if fingerprint(settings) == seen else None
+        return StoreReading(settings, seen, stores) if fingerprint(settings) == seen else None
 
-    def take(self, reading: Reading[S]) -> None:
+    def take(self, reading: StoreReading[S]) -> None:
         """Use new stores, or log why they cannot be used, once for each change of the files."""
         if reading.settings is not self.settings or reading.seen == self._seen:
             return
@@ -209,15 +209,15 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
 
     def try_settings(
         self, settings: ListenerSslSettings, keeps_rules: bool = True
-    ) -> Reading[ListenerSslSettings]:
+    ) -> StoreReading[ListenerSslSettings]:
         """Read the files that other settings name; ConfigError where it may not be used."""
         seen = fingerprint(settings)
         stores = self._read(settings)
         if keeps_rules:
             self.check(settings, stores)
-        return Reading(settings, seen, stores)
+        return StoreReading(settings, seen, stores)
 
-    def change(self, reading: Reading[ListenerSslSettings]) -> None:
+    def change(self, reading: StoreReading[ListenerSslSettings]) -> None:
         """Use the stores that `try_settings` has read."""
         assert reading.stores is not None
         self._seen = reading.seen
@@ -356,11 +356,11 @@ class BrokerTls:
             self._is_looking = True
             runtime.background.submit(self._read_changed, self._take, self._fail)
 
-    def _read_changed(self) -> list[tuple[ListenerTls, Reading[ListenerSslSettings] | None]]:
+    def _read_changed(self) -> list[tuple[ListenerTls, StoreReading[ListenerSslSettings] | None]]:
         return [(listener, listener.read_changed()) for listener in self.listeners.values()]
 
     def _take(
-        self, readings: list[tuple[ListenerTls, Reading[ListenerSslSettings] | None]]
+        self, readings: list[tuple[ListenerTls, StoreReading[ListenerSslSettings] | None]]
     ) -> None:
         self._is_looking = False
         for listener, reading in readings:

@@ -306,7 +306,7 @@ class ReplicaManager:
         leadership = None if partition is None else partition.leadership
         if leadership is not None and leadership.maybe_increment_high_watermark():
             self._on_progress(topic_partition)
-        self.delayed.produces.check_and_complete(topic_partition)
+        self.delayed.produces.check((topic_partition,))
 
     def complete_delayed(self) -> None:
         """Serve requests that wait for partitions with news since the last call; once per turn."""

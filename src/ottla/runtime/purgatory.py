@@ -140,19 +140,6 @@ class DelayedOperationPurgatory(Generic[K]):
         self.delayed += 1
         operation.begin_wait(self._scheduler, self)
 
-    def check_and_complete(self, key: K) -> int:
-        """`key` has changed: try its operations; returns how many were completed."""
-        watchers = self._watchers.get(key)
-        if watchers is None:
-            return 0
-        completed_count = 0
-        # A copy: completing one operation may lead to checks and watches of the same key.
-        for operation in tuple(watchers):
-            if not operation.is_completed and self._try(operation):
-                completed_count += 1
-        self._sweep(key)
-        return completed_count
-
     def try_due(self, most_entries: float = inf) -> bool:
         """Try the operations that are due, until they have had so many entries in the lists.
 

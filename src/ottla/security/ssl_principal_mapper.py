@@ -39,7 +39,6 @@ class SslPrincipalMapper:
 
 
 MAPPING_RULES: Final = "ssl.principal.mapping.rules"
-DEFAULT_RULE: Final = "DEFAULT"
 _RULE: Final = (
     r"\s*(?:(?P<default>DEFAULT)"
     r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))?"

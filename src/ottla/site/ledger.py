@@ -26,7 +26,7 @@ from ottla.site.readers import (
     TABLE,
     TOPIC_OF,
     WAREHOUSE,
-    Status,
+    ReaderProgress,
     TopicReader,
 )
 
@@ -112,7 +112,7 @@ class Ledger:
         return "logins", expected, found
 
     def _late_joiner(self) -> tuple[str, Counter[Any], Counter[Any]]:
-        count = Status.read(self._folder / LATE_JOINER).records
+        count = ReaderProgress.read(self._folder / LATE_JOINER).records
         return "page views", Counter(len(self._records(PAGE_VIEWS)) * [0]), Counter(count * [0])
 
     def _warehouse(self) -> tuple[str, Counter[Any], Counter[Any]]:

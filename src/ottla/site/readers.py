@@ -234,7 +234,7 @@ TOPIC_OF: Final[Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Status:
+class ReaderProgress:
     """How far a reader is: the next offset of each partition, and its own counts."""
 
     next_offsets: dict[int, int] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class Status:
         os.replace(fresh, folder / STATUS)
 
     @classmethod
-    def read(cls, folder: Path) -> Status:
+    def read(cls, folder: Path) -> ReaderProgress:
         """The reader's last status; empty where it has not written any yet."""
         path = folder / STATUS
         if not path.exists():
@@ -298,9 +298,9 @@ def run(name: str, servers: str, folder: Path, is_over: Callable[[], bool]) -> N
         reader.step()
         if time.monotonic() - told_s >= STATUS_EVERY_S:
             told_s = time.monotonic()
-            Status(dict(reader.next_offsets), reader.record_count).write(folder)
+            ReaderProgress(dict(reader.next_offsets), reader.record_count).write(folder)
     reader.close()
-    Status(dict(reader.next_offsets), reader.record_count).write(folder)
+    ReaderProgress(dict(reader.next_offsets), reader.record_count).write(folder)
 
 
 def reader_parser(names: Collection[str]) -> argparse.ArgumentParser:

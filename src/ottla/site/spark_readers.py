@@ -26,7 +26,7 @@ from ottla.site.readers import (
     TABLE,
     TOPIC_OF,
     WAREHOUSE,
-    Status,
+    ReaderProgress,
     ended_by_signal,
     reader_parser,
 )
@@ -102,11 +102,11 @@ def _pipeline_work(
     pipeline = site_pipeline(name)
     create_topics(servers, pipeline)
     execution = Execution(spark, pipeline, servers, folder, RunOptions(trigger=TRIGGER))
-    late = Status.read(folder).late
+    late = ReaderProgress.read(folder).late
 
     def tell() -> None:
         reached = reached_in(folder / CHECKPOINTS, TOPIC_OF[name])
-        Status(reached, sum(reached.values()), late + execution.tally.late).write(folder)
+        ReaderProgress(reached, sum(reached.values()), late + execution.tally.late).write(folder)
 
     def work() -> None:
         with _telling(tell):
@@ -127,7 +127,7 @@ def _load_work(
     folder.mkdir(parents=True, exist_ok=True)
     source = {"kafka.bootstrap.servers": servers, "subscribe": TOPIC_OF[WAREHOUSE]}
     load = WarehouseLoad(spark, DeltaHome(Place.of(folder / TABLE)), LoadOptions(source))
-    status = Status.read(folder)
+    status = ReaderProgress.read(folder)
 
     def work() -> None:
         while not over.is_set():

@@ -34,7 +34,7 @@ from ottla.site.activity import (
     replayed,
 )
 from ottla.site.ledger import Entry, Ledger
-from ottla.site.readers import LATE_JOINER, READERS, TOPIC_OF, Status
+from ottla.site.readers import LATE_JOINER, READERS, TOPIC_OF, ReaderProgress
 from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 TEMPLATE = Path(__file__).with_name("site.html")
@@ -243,7 +243,7 @@ class WholeSite:
     def _has_all_read(self) -> bool:
         ends = self._ends()
         return all(
-            Status.read(self.options.folder / reader).next_offsets.get(number, 0) >= end
+            ReaderProgress.read(self.options.folder / reader).next_offsets.get(number, 0) >= end
             for reader, topic in TOPIC_OF.items()
             for number, end in ends[topic].items()
         )
@@ -267,11 +267,11 @@ class WholeSite:
         self._history.append((at_s, sum(sizes.values())))
         readers = []
         for reader, topic in TOPIC_OF.items():
-            status = Status.read(self.options.folder / reader)
+            status = ReaderProgress.read(self.options.folder / reader)
             read = sum(status.next_offsets.values())
             readers.append(ReaderRow(reader, topic, read, sizes[topic] - read, status.late))
         write_page(
-            Flow(
+            PageState(
                 at_s,
                 [TopicRow(topic, sizes[topic], sizes[topic] / max(at_s, 1)) for topic in TOPICS],
                 readers,
@@ -303,7 +303,7 @@ class ReaderRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class PageState:
     """All that the page shows, `at_s` seconds after the start.
 
     `history` has the number of all records at moments before; `entries` is empty until the end.
@@ -336,7 +336,7 @@ class Flow:
         return all(entry.is_right for entry in self.entries)
 
 
-def write_page(flow: Flow, path: Path) -> None:
+def write_page(flow: PageState, path: Path) -> None:
     """Replace the page atomically: a browser sees the old one or the new one."""
     from jinja2 import Environment, StrictUndefined
 

@@ -54,7 +54,6 @@ LOOK_MS: Final = 500
 STOP_LIMIT_MS: Final = 30_000
 MAX_DEAD_MS: Final = 5_000
 MAX_PAUSE_MS: Final = 15_000
-MAX_CUT_MS: Final = 15_000
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 

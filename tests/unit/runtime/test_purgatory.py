@@ -39,6 +39,13 @@ def purgatory(runtime: MockRuntime) -> DelayedOperationPurgatory[str]:
     return DelayedOperationPurgatory("test", runtime.scheduler, purge_interval=10)
 
 
+def completed_by_check(purgatory: DelayedOperationPurgatory[str], key: str) -> int:
+    """Check a key; how many operations fewer wait for anything afterwards."""
+    waiting = purgatory.delayed
+    purgatory.check([key])
+    return waiting - purgatory.delayed
+
+
 def test_operation_that_can_be_done_at_once_is_never_watched(
     purgatory: DelayedOperationPurgatory[str],
 ) -> None:
@@ -60,7 +67,7 @@ def test_check_completes_the_operations_of_its_key_only(
     purgatory.try_complete_else_watch(second, ["b"])
     first.can_complete = second.can_complete = True
 
-    assert purgatory.check_and_complete("a") == 1
+    assert completed_by_check(purgatory, "a") == 1
     assert first.events == ["try", "try", "complete"]
     assert second.events == ["try"]
     assert purgatory.delayed == 1
@@ -74,8 +81,8 @@ def test_operation_under_several_keys_completes_once(
     purgatory.try_complete_else_watch(operation, ["a", "b"])
     operation.can_complete = True
 
-    assert purgatory.check_and_complete("a") == 1
-    assert purgatory.check_and_complete("b") == 0
+    assert completed_by_check(purgatory, "a") == 1
+    assert completed_by_check(purgatory, "b") == 0
     runtime.advance(1000)
     assert operation.events.count("complete") == 1
     assert "expire" not in operation.events
@@ -93,7 +100,7 @@ def test_operation_completes_and_expires_when_its_time_is_up(
 
     assert operation.events == ["try", "complete", "expire"]
     assert purgatory.delayed == 0
-    assert purgatory.check_and_complete("a") == 0
+    assert completed_by_check(purgatory, "a") == 0
 
 
 def test_force_complete_works_once(purgatory: DelayedOperationPurgatory[str]) -> None:
@@ -108,7 +115,7 @@ def test_force_complete_works_once(purgatory: DelayedOperationPurgatory[str]) ->
 
 def test_check_of_an_unknown_key_does_nothing(purgatory: DelayedOperationPurgatory[str]) -> None:
     """Most appends have nobody waiting for them."""
-    assert purgatory.check_and_complete("nobody") == 0
+    assert completed_by_check(purgatory, "nobody") == 0
 
 
 def test_operation_may_check_its_own_key_while_it_completes(
@@ -119,13 +126,13 @@ def test_operation_may_check_its_own_key_while_it_completes(
     class Chain(Wait):
         def on_complete(self) -> None:
             super().on_complete()
-            purgatory.check_and_complete("a")
+            purgatory.check(["a"])
 
     operations = [Chain(), Chain(), Chain()]
     for operation in operations:
         purgatory.try_complete_else_watch(operation, ["a"])
         operation.can_complete = True
-    purgatory.check_and_complete("a")
+    purgatory.check(["a"])
 
     assert [operation.events.count("complete") for operation in operations] == [1, 1, 1]
     assert (purgatory.watched, purgatory.delayed) == (0, 0)
@@ -144,10 +151,10 @@ def test_operation_watched_during_a_check_stays_watched(
     operation = Successor()
     purgatory.try_complete_else_watch(operation, ["a"])
     operation.can_complete = True
-    purgatory.check_and_complete("a")
+    purgatory.check(["a"])
     newcomer.can_complete = True
 
-    assert purgatory.check_and_complete("a") == 1
+    assert completed_by_check(purgatory, "a") == 1
     assert newcomer.is_completed
 
 
@@ -167,7 +174,7 @@ def test_failing_operation_does_not_keep_the_others_waiting(
         purgatory.try_complete_else_watch(operation, ["a"])
         operation.can_complete = True
     with caplog.at_level(logging.ERROR):
-        assert purgatory.check_and_complete("a") == 1
+        assert completed_by_check(purgatory, "a") == 1
 
     assert other.is_completed
     assert "cannot try" in caplog.text
@@ -181,7 +188,7 @@ def test_leftovers_under_other_keys_are_purged_after_the_interval(
         operation = Wait()
         purgatory.try_complete_else_watch(operation, ["quiet", f"busy-{number}"])
         operation.can_complete = True
-        purgatory.check_and_complete(f"busy-{number}")
+        purgatory.check([f"busy-{number}"])
 
     assert purgatory.delayed == 0
     assert purgatory.watched < 11
@@ -224,7 +231,7 @@ def test_cancelled_operation_is_released_without_being_done(
     operation.can_complete = True
     runtime.scheduler.advance(200)
     for key in ("a", "b"):
-        assert purgatory.check_and_complete(key) == 0
+        assert completed_by_check(purgatory, key) == 0
 
     assert operation.events == ["try"]
     assert not operation.force_complete()

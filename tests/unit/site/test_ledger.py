@@ -29,9 +29,9 @@ def site(ottla_fresh_broker, tmp_path):
         folder = tmp_path / name
 
         def has_all(name: str = name, folder=folder) -> bool:
-            from ottla.site.readers import TOPIC_OF, Status
+            from ottla.site.readers import TOPIC_OF, ReaderProgress
 
-            return Status.read(folder).records == ends[TOPIC_OF[name]]
+            return ReaderProgress.read(folder).records == ends[TOPIC_OF[name]]
 
         while not has_all():
             steps = iter([False] * 5)

@@ -6,7 +6,7 @@ import json
 
 from ottla import Producer
 from ottla.site.activity import LOGINS, PAGE_VIEWS, TOPICS
-from ottla.site.readers import LATE_JOINER, LOGIN_COUNTERS, READERS, TOPIC_OF, Status, run
+from ottla.site.readers import LATE_JOINER, LOGIN_COUNTERS, READERS, TOPIC_OF, ReaderProgress, run
 from ottla.testing import wait_until
 
 LINE = '203.0.113.7 - - [02/Mar/2026:08:00:00 +0000] "GET /a HTTP/1.1" 200 10 "-" "a browser"'
@@ -14,10 +14,10 @@ LINE = '203.0.113.7 - - [02/Mar/2026:08:00:00 +0000] "GET /a HTTP/1.1" 200 10 "-
 
 def test_status_is_what_was_told_last(tmp_path):
     """Written whole, read back; a reader that has told nothing is at the beginning."""
-    assert Status.read(tmp_path) == Status()
-    Status({0: 5, 1: 7}, 12, 1).write(tmp_path)
+    assert ReaderProgress.read(tmp_path) == ReaderProgress()
+    ReaderProgress({0: 5, 1: 7}, 12, 1).write(tmp_path)
 
-    assert Status.read(tmp_path) == Status({0: 5, 1: 7}, 12, 1)
+    assert ReaderProgress.read(tmp_path) == ReaderProgress({0: 5, 1: 7}, 12, 1)
 
 
 def test_reader_tells_where_it_is_when_it_ends(ottla_fresh_broker, tmp_path):
@@ -29,7 +29,7 @@ def test_reader_tells_where_it_is_when_it_ends(ottla_fresh_broker, tmp_path):
     calls = iter([False, False, True])
     run(LOGIN_COUNTERS, servers, tmp_path, lambda: next(calls, True))
 
-    assert Status.read(tmp_path) == Status({0: 1}, 1)
+    assert ReaderProgress.read(tmp_path) == ReaderProgress({0: 1}, 1)
 
 
 def test_late_joiner_reads_from_the_beginning_each_time(ottla_fresh_broker, tmp_path):

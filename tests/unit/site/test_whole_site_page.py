@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from ottla.site.ledger import Entry
-from ottla.site.whole_site import Flow, ReaderRow, TopicRow, write_page
+from ottla.site.whole_site import PageState, ReaderRow, TopicRow, write_page
 
 
-def flow(entries=(), refresh_s=0) -> Flow:
-    return Flow(
+def flow(entries=(), refresh_s=0) -> PageState:
+    return PageState(
         12.5,
         [TopicRow("page-views", 1200, 96.0), TopicRow("searches", 0, 0.0)],
         [ReaderRow("search-index", "posts", 90, 10, 0), ReaderRow("ranking", "clicks", 0, 0, 2)],

@@ -105,7 +105,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
     def try_complete_join(self, group: ClassicGroup) -> None:
         """A member joined or left: if all that remain have joined, the wait ends."""
         if group.is_in(GroupState.PREPARING_REBALANCE):
-            self._joins.check_and_complete(group.group_id)
+            self._joins.check((group.group_id,))
 
     def complete_join(self, group: ClassicGroup) -> None:
         """The wait for the members is over: continue with those that have joined."""
@@ -181,7 +181,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             )
             group.answer_sync(member, SyncGroupResponse(error_code=error))
             group.remove(member.member_id)
-        self._joins.check_and_complete(group.group_id)
+        self._joins.check((group.group_id,))
 
     def _wait_for_first_members(self, group: ClassicGroup) -> None:
         def wait_on(operation: DelayedOperation) -> None:

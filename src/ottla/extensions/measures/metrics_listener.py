@@ -20,7 +20,7 @@ from ottla.config.metrics_config import HTTPS, MetricsEndPoint, package_missing
 from ottla.config.ssl_config import ListenerSslSettings
 from ottla.extensions.measures.broker_metrics import BrokerMetrics
 from ottla.metrics.metrics_registry import MetricsRegistry
-from ottla.network.tls_context import LOOK_MS, ListenerTls, Reading
+from ottla.network.tls_context import LOOK_MS, ListenerTls, StoreReading
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.host_name import canonical_host_name
 from ottla.security.http_guard import HttpGuard, local_host
@@ -122,7 +122,7 @@ class MetricsListener:
         tls = self._tls
         assert tls is not None, "it is looked at with TLS only"
 
-        def take(reading: Reading[ListenerSslSettings] | None) -> None:
+        def take(reading: StoreReading[ListenerSslSettings] | None) -> None:
             if reading is not None:
                 tls.take(reading)
 

@@ -71,7 +71,7 @@ class RequestMetrics(RequestMeter):
         self.sent = sent
         self.log: RequestLog | None = None
         self.now_ns = registry.runtime.clock.monotonic_ns
-        self._kinds: dict[int, RequestKind] = {}
+        self._kinds: dict[int, RequestNumbers] = {}
         self._fetches = self._new_kind(FETCH_CONSUMER, ApiKey.FETCH)
         self._follower_fetches = self._new_kind(FETCH_FOLLOWER, ApiKey.FETCH)
         self._every = 1
@@ -81,10 +81,10 @@ class RequestMetrics(RequestMeter):
         registry.before_read(self._fold_all)
         registry.on_tick(self._adapt)
 
-    def _new_kind(self, name: str, api_key: int) -> RequestKind:
-        return RequestKind(name, self.registry, request_class(api_key).response_class)
+    def _new_kind(self, name: str, api_key: int) -> RequestNumbers:
+        return RequestNumbers(name, self.registry, request_class(api_key).response_class)
 
-    def _kind(self, api_key: int) -> RequestKind:
+    def _kind(self, api_key: int) -> RequestNumbers:
         kind = self._kinds.get(api_key)
         if kind is None:
             name = request_class(api_key).__name__.removesuffix("Request")
@@ -153,7 +153,7 @@ class RequestMetrics(RequestMeter):
         for kind in self._all():
             kind.fold(now_ms)
 
-    def _all(self) -> list[RequestKind]:
+    def _all(self) -> list[RequestNumbers]:
         """Every kind that has had a request; Fetch is the sum of its two parts."""
         whole = self._kind(ApiKey.FETCH)
         parts = (self._fetches, self._follower_fetches)
@@ -186,7 +186,7 @@ class RequestMetrics(RequestMeter):
                 yield from self._meter(kind, "error", name, kind.errors, code)
 
     def _meter(
-        self, kind: RequestKind, tag: str, value: str, counts: dict[int, int], key: int
+        self, kind: RequestNumbers, tag: str, value: str, counts: dict[int, int], key: int
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Meter]]:
         meter = kind.meters.get((tag, value))
         if meter is None:
@@ -239,7 +239,7 @@ class SampledHistogram(Histogram):
         return self._read_count()
 
 
-class RequestKind(RequestWatch):
+class RequestNumbers(RequestWatch):
     """The numbers of one API, or of the fetches of consumers or followers alone.
 
     It watches the requests that are counted and not timed.
@@ -283,7 +283,7 @@ class TimedRequest(RequestWatch):
     )
 
     def __init__(
-        self, metrics: RequestMetrics, kind: RequestKind, context: RequestContext, size: int
+        self, metrics: RequestMetrics, kind: RequestNumbers, context: RequestContext, size: int
     ) -> None:
         """The handler begins now."""
         self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
