@@ -81,7 +81,7 @@ NOT_AT_THE_START = re.compile(
     r"|ottla\.extensions\.(?!(cleaner(\.(cleaner|log_cleaner|log_to_clean))?|quotas(\.quotas)?"
     r"|measures(\.(measures|request_log))?|moves(\.(moves|reassignment|replica_moves?"
     r"|segment_copy))?)$)"
-    r"|ottla\.server\.(cluster_link|\w+_metrics|remote_\w+)"
+    r"|ottla\.server\.(cluster_link|message_set_fetch|\w+_metrics|remote_\w+)"
     # what nobody has asked it for
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
     r"|ottla\.record\.\w+_compaction"

@@ -23,7 +23,6 @@ from ottla.structs import TopicPartition, replace
 
 FIRST_VERSION_WITH_MAGIC_1: Final = 2
 FIRST_VERSION_WITH_WHOLE_MESSAGES: Final = 3
-FIRST_VERSION_WITH_BATCHES: Final = 4
 # The most that is read for a partition, unless a batch of its topic may be larger.
 MAX_READ_BYTES: Final = 1 << 20
 # Where an answer has so many converted bytes, no further partition is converted for it.

@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request_context import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
+    FIRST_VERSION_WITH_BATCHES,
     FIRST_VERSION_WITH_LEADERS,
     FIRST_VERSION_WITH_REPLICA_STATE,
     FIRST_VERSION_WITH_ZSTD,
@@ -48,11 +49,11 @@ from ottla.server.fetch_session import (
     is_unresolved,
     unresolved_name,
 )
-from ottla.server.message_set_fetch import FIRST_VERSION_WITH_BATCHES, MessageSetFetch, MessageSets
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.server.message_set_fetch import MessageSets
     from ottla.server.parts import MayRead
 
 logger = logging.getLogger(__name__)
@@ -189,6 +190,8 @@ class FetchHandler:
             operation = self.replica_manager.fetch_records(params, partitions, respond_with_batches)
             context.wait_for(operation)
             return
+        from ottla.server.message_set_fetch import MessageSetFetch  # few readers are as old
+
         message_set_fetch = MessageSetFetch(
             self.replica_manager,
             params,
