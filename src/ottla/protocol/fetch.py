@@ -22,7 +22,6 @@ from ottla.protocol.types import (
 
 FIRST_VERSION_OF_CONSUMERS: Final = 4
 """Older versions answer with message sets, and know no aborted transactions."""
-FIRST_VERSION_WITH_BATCHES: Final = 4
 FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
 """The request has the epoch of the last record, and the leader returns where the logs part."""

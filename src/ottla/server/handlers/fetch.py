@@ -22,7 +22,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request_context import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
-    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_OF_CONSUMERS,
     FIRST_VERSION_WITH_LEADERS,
     FIRST_VERSION_WITH_REPLICA_STATE,
     FIRST_VERSION_WITH_ZSTD,
@@ -186,7 +186,7 @@ class FetchHandler:
             logger.error("down-conversion failed: %r", error, exc_info=error)
             context.close_connection(f"down-conversion failed: {error!r}")
 
-        if version >= FIRST_VERSION_WITH_BATCHES:
+        if version >= FIRST_VERSION_OF_CONSUMERS:
             operation = self.replica_manager.fetch_records(params, partitions, respond_with_batches)
             context.wait_for(operation)
             return
@@ -215,7 +215,7 @@ class FetchHandler:
             if config.compression_type == CompressionType.ZSTD.label:
                 result.error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             elif (
-                api_version < FIRST_VERSION_WITH_BATCHES
+                api_version < FIRST_VERSION_OF_CONSUMERS
                 and not config.message_downconversion_enable
             ):
                 result.error = ErrorCode.UNSUPPORTED_VERSION
