@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
+from ipaddress import ip_address
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,15 @@ SITE_AND_PORT = re.compile(r"(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 ADDRESS_AND_PORT = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}|\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?")
 # The addresses of a client and of proxies, as in X-Forwarded-For, in the client's place.
 CHAIN = re.compile(r"([^\s,]{1,255}),(?: ?[^\s,]{1,255},){0,50}+ ?[^\s,]{1,255}(?= )")
-ADDRESS = re.compile(r"[0-9A-Fa-f]*[.:][0-9A-Fa-f.:%a-z]+")
+MOMENT = r"\d{4}-\d\d-\d\d[T ][\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d)"
+TAG = r"[\w./-]{1,128}(?:\[\d{1,10}\])?:"
+# What collectors put before the lines of a server: container runtimes, syslog, `compose logs`.
+COLLECTED = re.compile(
+    rf"{MOMENT} (?:stdout|stderr) F "
+    rf"|(?:<\d{{1,3}}>)?(?:[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d|{MOMENT}) \S{{1,255}} {TAG} "
+    rf"|<\d{{1,3}}>1 {MOMENT} \S{{1,255}} \S{{1,48}} \S{{1,128}} \S{{1,32}} - "
+    r"|[\w.-]{1,128} {1,40}\| "
+)
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 REQUEST = re.compile(rf"({TOKEN}) (.+) [A-Z]{{2,8}}/\d(?:\.\d)?", re.DOTALL)
 OLD_REQUEST = re.compile(r"([A-Z]+) (/\S*)")
@@ -120,7 +129,7 @@ def trimmed(value: bytes) -> bytes:
     return value.removeprefix(BOM_UTF8).strip(b"\0").removeprefix(BOM_UTF8)
 
 
-def _from_line(text: str) -> LoggedRequest:
+def _from_line(text: str, *, is_collected: bool = False) -> LoggedRequest:
     site, _, behind = text.partition(" ")
     is_vhost = SITE_AND_PORT.fullmatch(site) is not None
     found = _matched(behind if is_vhost else text)
@@ -128,11 +137,14 @@ def _from_line(text: str) -> LoggedRequest:
         # It may be the client with its port, which looks the same.
         is_vhost, found = False, _matched(text)
     if found is None:
-        raise NoRequestError(UNKNOWN_FORMAT)
+        return _behind_prefix(text, is_collected)
     client, second, user, time, asked, status, size, words, referrer, agent, more = found.groups()
-    if " " in user and ADDRESS.fullmatch(second):
-        # The name of the site stands first here, too, but without its port.
-        client, is_vhost = second, True
+    if " " in user and not _is_address(client):
+        if _is_address(second):
+            # The name of the site stands first here, too, but without its port.
+            client, is_vhost = second, True
+        elif COLLECTED.match(text) or _has_client(user.split(" ")):
+            return _behind_prefix(text, is_collected)
     method, path = _asked(asked)
     return LoggedRequest(
         _without_port(client),
@@ -145,6 +157,29 @@ def _from_line(text: str) -> LoggedRequest:
         _part(agent),
         _form(is_vhost, agent is not None, words or more or ""),
     )
+
+
+def _behind_prefix(text: str, is_collected: bool) -> LoggedRequest:
+    """The request in a line that a collector has written its own words before."""
+    found = None if is_collected else COLLECTED.match(text)
+    if found is None:
+        raise NoRequestError(UNKNOWN_FORMAT)
+    rest = text[found.end() :]
+    is_json = rest.lstrip().startswith("{")
+    return _from_json(rest) if is_json else _from_line(rest, is_collected=True)
+
+
+def _has_client(words: Sequence[str]) -> bool:
+    """Whether the client is among these words: who knows what stands before it."""
+    return words[-2] == "-" or any(map(_is_address, words))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(_without_port(text))
+    except ValueError:
+        return False
+    return True
 
 
 def _matched(text: str) -> re.Match[str] | None:

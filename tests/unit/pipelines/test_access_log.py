@@ -432,6 +432,46 @@ def test_line_is_a_request(name):
     assert all(part == part.encode().decode() for part in found if isinstance(part, str))
 
 
+COLLECTED = [
+    "2026-11-26T10:00:06.123456789Z stdout F ",
+    "2026-11-26T15:45:06.1+05:45 stderr F ",
+    "Nov 26 10:00:06 web1 nginx: ",
+    "Nov  6 10:00:06 web1 nginx[1234]: ",
+    "<134>Nov 26 10:00:06 10.0.0.9 apache2[7]: ",
+    "2026-11-26T10:00:06.123456+00:00 web1 nginx: ",
+    "<134>1 2026-11-26T10:00:06Z web1 nginx 1234 - - ",
+    "web-1  | ",
+    "web_1 | ",
+]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_what_a_collector_has_written_before_a_line_is_no_part_of_it(name):
+    """Container runtimes and syslog begin lines with words of their own, which are no client."""
+    value = REQUESTS[name][0]
+    if not value[:1].isascii() or value[:1] in b"\0\xef":
+        return
+    expected = parse_line(value)
+    for before in COLLECTED:
+        assert parse_line(before.encode() + value) == expected
+
+
+@pytest.mark.parametrize("client", ["192.0.2.1", "2001:db8::1", "www.example.org"])
+@pytest.mark.parametrize("before", ["app 7", "web1 nginx", "10:00:06 web1", "a b c"])
+def test_line_behind_words_of_nobody_knows_whom_is_left_out(before, client):
+    """One of the words would be taken for the client."""
+    with pytest.raises(NoRequestError, match=UNKNOWN_FORMAT):
+        parse_line(f"{before} ".encode() + line(client, user="john"))
+
+
+def test_user_cannot_make_another_client_of_himself():
+    """The name that a browser sends may look like the beginning of a line."""
+    assert parse_line(line("198.51.100.9", user="a 192.0.2.1 - -")).client == "198.51.100.9"
+    assert (
+        parse_line(line("198.51.100.9", user="web1 nginx: 192.0.2.1 - -")).client == "198.51.100.9"
+    )
+
+
 @pytest.mark.parametrize("name", REASONS)
 def test_line_is_left_out_for_a_reason(name):
     """What is no request says why, and nothing is guessed."""
