@@ -317,10 +317,15 @@ def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[
 
     Of a query whose state is that of another one, or whose input is, it names the remedy.
     """
-    from ottla.pipelines.pipeline import PipelineError, own_frames
+    from ottla.pipelines.pipeline import OutputGoneError, PipelineError, own_frames
 
     try:
         yield
+    except OutputGoneError as error:
+        raise CommandError(
+            f"{pipeline.name} cannot go on where it was: {error}; 'ottla pipeline reset {word}' "
+            "lets it begin anew, over what is in its topics now"
+        ) from None
     except PipelineError as error:
         raise CommandError(str(error)) from None
     except Exception as error:

@@ -84,7 +84,7 @@ class PipelineRun:
     def _prepare(self, servers: str) -> None:
         plan = self._plan
         with self._steps.step("creating the topics"):
-            create_topics(servers, plan.pipeline)
+            create_topics(servers, plan.pipeline, self._folder / CHECKPOINTS)
         if plan.source is None or plan.is_continuous:
             return
         with self._steps.step("publishing the events") as step:

@@ -31,7 +31,7 @@ from ottla.pipelines.records import (
     unusable,
 )
 from ottla.pipelines.tables import ResultTable
-from ottla.pipelines.topics import Pace, create_topics, sample_files
+from ottla.pipelines.topics import Pace, check_outputs, create_topics, sample_files
 from ottla.spark.exactly_once import into_topics
 from ottla.spark.offsets import Offsets, Reach
 from ottla.warehouse.delta import read_table
@@ -84,7 +84,11 @@ class Execution:
         self._follow(queries, on_batch, is_over)
 
     def write_tables(self, folder: Path) -> dict[str, ResultTable]:
-        """The tables of the report as they are now, each also as a folder of Parquet."""
+        """The tables of the report as they are now, each also as a folder of Parquet.
+
+        Raises OutputGoneError rather than have them say that nothing was there before.
+        """
+        check_outputs(self._servers, self._pipeline, self._state / CHECKPOINTS)
         topics = self.topics()
         self.tally.malformed_in_tables = sum(
             unusable(self._read(each.topic), each).count()

@@ -293,6 +293,10 @@ class PipelineError(Exception):
         self.trace = trace
 
 
+class OutputGoneError(PipelineError):
+    """An output was deleted, and the queries go on behind what they had written to it."""
+
+
 def load_pipeline(word: str | Path) -> Pipeline:
     """The pipeline of this name, or in this file; its module, and PySpark with it, are imported."""
     path, _, name = str(word).partition(":")

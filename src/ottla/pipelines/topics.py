@@ -37,7 +37,14 @@ from ottla.pipelines.access_log import (
     LogLedger,
     Position,
 )
-from ottla.pipelines.pipeline import Event, Feed, FeedRequest, Input, Pipeline
+from ottla.pipelines.pipeline import (
+    Event,
+    Feed,
+    FeedRequest,
+    Input,
+    OutputGoneError,
+    Pipeline,
+)
 from ottla.pipelines.rows_file import RowsFile
 
 if TYPE_CHECKING:
@@ -47,8 +54,16 @@ MAX_FUTURES = 50_000
 PACE_S = 0.05
 
 
-def create_topics(servers: str, pipeline: Pipeline) -> list[str]:
-    """Create those topics of the pipeline that do not exist; returns their names."""
+OUTPUT_IDS: Final = "outputs.json"
+"""Beside the checkpoints: the ids of the topics that their queries write to."""
+
+
+def create_topics(servers: str, pipeline: Pipeline, checkpoints: Path | None = None) -> list[str]:
+    """Create those topics of the pipeline that do not exist; returns their names.
+
+    With the folder of its checkpoints it raises OutputGoneError where these say that an output has
+    been written to which is not there any more.
+    """
     outputs = {
         output.topic: NewTopic(output.topic, output.partitions, configs=output.settings)
         for output in pipeline.outputs
@@ -63,10 +78,40 @@ def create_topics(servers: str, pipeline: Pipeline) -> list[str]:
         for source in pipeline.fed_topics
     }
     with Admin(servers) as admin:
+        if checkpoints is not None:
+            _check_outputs(admin, outputs, checkpoints)
         there = admin.list_topics()
         missing = [new for name, new in {**inputs, **outputs}.items() if name not in there]
         admin.create_topics(missing)
+        if checkpoints is not None:
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            (checkpoints / OUTPUT_IDS).write_text(json.dumps(_ids_of(admin, outputs)))
     return [new.name for new in missing]
+
+
+def check_outputs(servers: str, pipeline: Pipeline, checkpoints: Path) -> None:
+    """Raise OutputGoneError if an output was deleted since a query has written to it."""
+    with Admin(servers) as admin:
+        names = [each.topic for each in pipeline.outputs if not each.is_table]
+        _check_outputs(admin, names, checkpoints)
+
+
+def _check_outputs(admin: Admin, names: Iterable[str], checkpoints: Path) -> None:
+    """A query goes on behind its checkpoint, so that all that it wrote before would be missing."""
+    file = checkpoints / OUTPUT_IDS
+    known = json.loads(file.read_text()) if file.exists() else {}
+    ids = _ids_of(admin, names)
+    for name in names:
+        has_written = any((checkpoints / name / "commits").glob("[0-9]*"))
+        if has_written and (name not in ids or known.get(name, ids[name]) != ids[name]):
+            raise OutputGoneError(
+                f"the topic {name} was deleted since results were written to it, and they are gone"
+            )
+
+
+def _ids_of(admin: Admin, names: Iterable[str]) -> dict[str, str]:
+    there = sorted(set(names) & admin.list_topics())
+    return {name: str(each.topic_id) for name, each in admin.describe_topics(there).items()}
 
 
 def delete_outputs(servers: str, pipeline: Pipeline) -> list[str]:

@@ -100,7 +100,7 @@ def _pipeline_work(
     """The reader that runs a pipeline until it is over."""
     folder.mkdir(parents=True, exist_ok=True)
     pipeline = site_pipeline(name)
-    create_topics(servers, pipeline)
+    create_topics(servers, pipeline, folder / CHECKPOINTS)
     execution = Execution(spark, pipeline, servers, folder, RunOptions(trigger=TRIGGER))
     late = ReaderProgress.read(folder).late
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import nullcontext
 
 import pytest
 
 import ottla
 from ottla.pipelines import topics
 from ottla.pipelines.access_log import LogError
-from ottla.pipelines.pipeline import load_pipeline
-from ottla.pipelines.topics import LogFeed, Pace, create_topics, delete_outputs
+from ottla.pipelines.pipeline import OutputGoneError, load_pipeline
+from ottla.pipelines.topics import (
+    OUTPUT_IDS,
+    LogFeed,
+    Pace,
+    check_outputs,
+    create_topics,
+    delete_outputs,
+)
 from ottla.testing import InProcessBroker
 
 NAMES = ("web_traffic", "ranking", "news_feed", "monitoring")
@@ -213,3 +221,32 @@ def test_killed_run_is_continued(broker, pipeline, tmp_path, monkeypatch):
     MortalProducer.calls_left = 0
     final = publish(broker, pipeline, path)
     assert (final.counts.total(), final.ledger.lines) == (0, 40)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["with ids", "of an older version"])
+@pytest.mark.parametrize("is_made_again", [True, False])
+@pytest.mark.parametrize("has_written", [True, False])
+def test_output_that_was_deleted_is_not_written_on(
+    broker, tmp_path, is_known, is_made_again, has_written
+):
+    """What was in it is gone, and a query would add only what is new: it is refused by its name."""
+    pipeline, servers = load_pipeline("word_count"), broker.bootstrap_servers
+    delete_outputs(servers, pipeline)
+    (output,) = (each.topic for each in pipeline.outputs)
+    create_topics(servers, pipeline, tmp_path)
+    create_topics(servers, pipeline, tmp_path)
+    check_outputs(servers, pipeline, tmp_path)
+    if not is_known:
+        (tmp_path / OUTPUT_IDS).unlink()
+    if has_written:
+        (tmp_path / output / "commits").mkdir(parents=True)
+        (tmp_path / output / "commits" / "0").touch()
+    delete_outputs(servers, pipeline)
+    if is_made_again:
+        create_topics(servers, pipeline)
+
+    is_refused = has_written and (is_known or not is_made_again)
+    for look in (check_outputs, create_topics):
+        refused = pytest.raises(OutputGoneError, match=f"topic {output} was deleted")
+        with refused if is_refused else nullcontext():
+            look(servers, pipeline, tmp_path)
