@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import (
-    add_flag,
-    add_integer,
-    key_values,
-    one_of,
-    require,
-)
+from ottla.cli.options import add_flag, add_integer, key_values, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
 

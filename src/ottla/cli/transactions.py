@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.transactions import (
-        HangingTransaction,
-    )
+    from ottla.clients.admin.transactions import HangingTransaction
 
 
 FORCE_TERMINATE: Final = "force-terminate"

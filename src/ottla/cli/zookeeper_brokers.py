@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command_error import CommandError
 from ottla.cli.zookeeper_session import child_names, node_data, session
 from ottla.registry import paths
-from ottla.registry.znodes import (
-    BrokerNode,
-)
+from ottla.registry.znodes import BrokerNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

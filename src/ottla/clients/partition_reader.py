@@ -12,12 +12,7 @@ from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.consumer_record import AbortedTransactions, split_batches
 from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import (
-    NetworkClient,
-    RequestKind,
-    connection_id,
-    response_error,
-)
+from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.clients.retrying import Retrying, may_pass
 from ottla.clients.topic_offsets import (
     EpochQuestion,

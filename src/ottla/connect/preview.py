@@ -15,24 +15,13 @@ from typing import Any, Final, NamedTuple, cast
 from ottla.clients.consumer.consumer import Consumer
 from ottla.config.connect_config import SinkConnectorConfig, StandaloneConfig
 from ottla.config.java_regex import java_pattern
-from ottla.connect.connector import (
-    Place,
-    SourceBatch,
-    SourceConnector,
-    SourceTaskContext,
-)
+from ottla.connect.connector import Place, SourceBatch, SourceConnector, SourceTaskContext
 from ottla.connect.connector_settings import parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import partition_key
 from ottla.connect.plugins import Plugins
-from ottla.connect.tolerance import (
-    Operation,
-    RecordFailure,
-    SkippedRecordError,
-    Stage,
-    Tolerance,
-)
+from ottla.connect.tolerance import Operation, RecordFailure, SkippedRecordError, Stage, Tolerance
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import Beans
 from ottla.network.timing import Deadline

@@ -23,9 +23,7 @@ from ottla.connect.tolerance import FOR_LETTERS
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
-from ottla.protocol.configs import (
-    ConfigOperation,
-)
+from ottla.protocol.configs import ConfigOperation
 from ottla.security.acls import (
     AclBinding,
     AclOperation,

@@ -8,17 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.message import Message, Struct, decode_versioned
-from ottla.protocol.types import (
-    Array,
-    Buffer,
-    Bytes,
-    Int8,
-    Int32,
-    Int64,
-    String,
-    Uuid,
-    field,
-)
+from ottla.protocol.types import Array, Buffer, Bytes, Int8, Int32, Int64, String, Uuid, field
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:

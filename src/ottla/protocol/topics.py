@@ -8,17 +8,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import (
-    Array,
-    Boolean,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    String,
-    Uuid,
-    field,
-)
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, Uuid, field
 
 
 class CreatableReplicaAssignment(Struct):

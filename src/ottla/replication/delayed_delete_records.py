@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.replication.replica_requests import (
-    DeleteRecordsResult,
-)
+from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.runtime import DelayedOperation
-from ottla.structs import (
-    NO_OFFSET,
-    TopicPartition,
-)
+from ottla.structs import NO_OFFSET, TopicPartition
 
 DeleteResults = dict[TopicPartition, DeleteRecordsResult]
 

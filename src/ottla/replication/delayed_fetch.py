@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import (
-    FetchParams,
-    FetchPartitionResult,
-    PartitionKey,
-)
+from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionKey
 from ottla.runtime import DelayedOperation
 
 FetchResults = dict[PartitionKey, FetchPartitionResult]

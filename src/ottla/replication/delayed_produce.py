@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import (
-    PartitionAppendResult,
-)
+from ottla.replication.replica_requests import PartitionAppendResult
 from ottla.runtime import DelayedOperation
-from ottla.structs import (
-    TopicPartition,
-)
+from ottla.structs import TopicPartition
 
 AppendResults = dict[TopicPartition, PartitionAppendResult]
 Respond = Callable[[AppendResults], object]

@@ -6,13 +6,7 @@ from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion
 from ottla.runtime.local_disk import LocalDisk, LocalFile
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
-from ottla.runtime.runtime import (
-    BACKGROUND_WORKERS,
-    Chance,
-    FullCollections,
-    Runtime,
-    real_runtime,
-)
+from ottla.runtime.runtime import BACKGROUND_WORKERS, Chance, FullCollections, Runtime, real_runtime
 from ottla.runtime.scheduler import LoopScheduler, Scheduler, Slices, Timer
 from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
 

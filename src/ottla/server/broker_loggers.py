@@ -49,9 +49,7 @@ def level_of(name: str) -> str:
 
 def describe(keys: Sequence[str] | None) -> list[DescribeConfigsResourceResult]:
     """The loggers with their levels; only those of `keys` where there are some."""
-    from ottla.protocol.configs import (
-        DescribeConfigsResourceResult,
-    )
+    from ottla.protocol.configs import DescribeConfigsResourceResult
     from ottla.structs import ConfigSource
 
     return [

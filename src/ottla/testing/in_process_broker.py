@@ -19,10 +19,7 @@ from typing import Any, Final, Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import family_of
-from ottla.runtime import (
-    Disk,
-    LocalDisk,
-)
+from ottla.runtime import Disk, LocalDisk
 from ottla.runtime.io_thread import IoThread
 from ottla.server.broker import Broker
 from ottla.testing.live_brokers import (

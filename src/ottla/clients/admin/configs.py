@@ -27,10 +27,7 @@ from ottla.protocol.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from ottla.protocol.telemetry import (
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from ottla.protocol.telemetry import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.structs import ConfigSource
 
 if TYPE_CHECKING:

@@ -7,10 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.known_keys import shown
-from ottla.protocol.configs import (
-    ConfigOperation,
-    ConfigResourceType,
-)
+from ottla.protocol.configs import ConfigOperation, ConfigResourceType
 from ottla.structs import (
     BROKER_DEFAULT,
     NO_EPOCH,

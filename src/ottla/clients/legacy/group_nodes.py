@@ -23,11 +23,7 @@ from ottla.registry.tree import (
     Set,
     ensure_path,
 )
-from ottla.registry.znodes import (
-    ConsumerRegistration,
-    decode_offset,
-    encode_offset,
-)
+from ottla.registry.znodes import ConsumerRegistration, decode_offset, encode_offset
 from ottla.structs import TopicPartition
 
 T = TypeVar("T")

@@ -21,14 +21,9 @@ from ottla.clients.producer.producer_batch import (
 )
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.producer_interceptors import ProducerInterceptors, ProducerRecord
-from ottla.clients.producer.record_accumulator import (
-    PartitionQueue,
-    TopicQueues,
-)
+from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
-from ottla.clients.producer.transactions import (
-    Transactions,
-)
+from ottla.clients.producer.transactions import Transactions
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError

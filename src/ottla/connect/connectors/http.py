@@ -33,13 +33,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from aiohttp import (
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    TCPConnector,
-)
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from yarl import URL
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key

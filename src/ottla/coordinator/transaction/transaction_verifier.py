@@ -18,10 +18,7 @@ from ottla.errors import ErrorCode
 from ottla.log.producer_state_manager import Verification
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.structs import (
-    TopicPartition,
-    TxnProducer,
-)
+from ottla.structs import TopicPartition, TxnProducer
 
 # How often, and for how long, adding partitions to a transaction that cannot begin yet is retried.
 # After that the producer has to try again.

@@ -25,9 +25,7 @@ from ottla.extensions.measures.replica_metrics import (
 from ottla.extensions.measures.request_metrics import RequestMetrics
 from ottla.extensions.measures.server_metrics import of_server, of_session
 from ottla.extensions.measures.topic_metrics import of_topics
-from ottla.metrics.metrics_registry import (
-    MetricsRegistry,
-)
+from ottla.metrics.metrics_registry import MetricsRegistry
 
 if TYPE_CHECKING:
     from ottla.server.parts import Parts

@@ -7,10 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.extensions.measures.domains import CONTROLLER
-from ottla.metrics.metrics_registry import (
-    FamilyName,
-    MetricsRegistry,
-)
+from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller

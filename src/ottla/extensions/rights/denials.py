@@ -16,18 +16,9 @@ from ottla.protocol.acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from ottla.protocol.configs import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredQuota,
-)
+from ottla.protocol.configs import AlterClientQuotasRequest, AlterClientQuotasResponse, AlteredQuota
 from ottla.protocol.consumer_group import DescribedConsumerGroup
-from ottla.protocol.fetch import (
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from ottla.protocol.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.group import Coordinator, DeletableGroupResult, DescribedGroup
 from ottla.protocol.leader_epoch import EpochEndOffset, OffsetForLeaderTopicResult
 from ottla.protocol.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse

@@ -17,11 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.agenda import Agenda
-from ottla.testing.simulation.world import (
-    ProcessLoop,
-    SimulatedProcess,
-    World,
-)
+from ottla.testing.simulation.world import ProcessLoop, SimulatedProcess, World
 from ottla.testing.virtual_loop import MAX_STEPS_WITHOUT_TIME, MockClock, TimelessError
 
 T = TypeVar("T")

@@ -6,10 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import AdminClient
-from ottla.config.client_config import (
-    CONSUMER_PROTOCOL,
-    AdminConfig,
-)
+from ottla.config.client_config import CONSUMER_PROTOCOL, AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
