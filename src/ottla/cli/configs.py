@@ -81,7 +81,7 @@ class Entity(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As Kafka's tool names it that finds its entities in ZooKeeper."""
+        """The name in Kafka's tool that finds its entities in ZooKeeper."""
         if self.type != "brokers":
             return f"{self.label} '{self.name}'"
         return f"brokers '{self.name}'" if self.name else "default brokers"
@@ -405,7 +405,7 @@ def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: 
 
 
 def quota_title(entity: ClientEntity, *, as_by_zookeeper: bool = False) -> str:
-    """As Kafka's tool names a client entity; the one of ZooKeeper leaves the article out."""
+    """The name of a client entity in Kafka's tool; that of ZooKeeper leaves the article out."""
     article = "" if as_by_zookeeper else "the "
     return ", ".join(
         f"{title} '{name}'" if name else f"{article}default {title}"

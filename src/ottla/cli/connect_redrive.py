@@ -204,7 +204,7 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
 
 
 def _choice(arguments: Namespace, terminal: Terminal) -> Choice:
-    """Which letters the options ask for."""
+    """The letters that the options ask for."""
     from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily
 
     for option, number in (("-n", arguments.n), ("--max-tries", arguments.max_tries)):

@@ -49,7 +49,7 @@ def check_listener(host: str, port: int, settings: Mapping[str, str]) -> None:
 
 
 def difference(host: str, port: int, protocol: str, settings: Mapping[str, str]) -> str:
-    """In what a listener seems to differ from a client's settings; empty where it answers."""
+    """The way a listener seems to differ from a client's settings; empty if it answers."""
     with socket.create_connection((host, port), LIMIT_S) as plain:
         endpoint = plain if "SSL" not in protocol else with_tls(plain, host, settings)
         if endpoint is None:
@@ -124,7 +124,7 @@ def exchange(endpoint: socket.socket, version: int, request: Request) -> bytes |
 
 
 def received(endpoint: socket.socket, count: int) -> bytes:
-    """So many bytes, or fewer at the end of the connection."""
+    """The next bytes, so many, or fewer at the end of the connection."""
     data = b""
     while len(data) < count and (more := endpoint.recv(count - len(data))):
         data += more

@@ -26,7 +26,7 @@ class Mount(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Which share of a file system is free: of its bytes, and of its inodes."""
+    """The free share of a file system: of its bytes, and of its inodes."""
 
     bytes_free: float
     inodes_free: float

@@ -70,7 +70,7 @@ class OptionParser(argparse.ArgumentParser):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """As wide as the screen. argparse would import four libraries of archives to learn that."""
+    """Help as wide as the screen; argparse would import four libraries of archives for that."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)

@@ -26,7 +26,7 @@ DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 
 
 def die_with_parent() -> None:
-    """To be called in the child, before it becomes another program."""
+    """Have the child die with its parent; called before it becomes another program."""
     with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 

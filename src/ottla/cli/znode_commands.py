@@ -166,12 +166,12 @@ def _stat_lines(stat: Any) -> Iterator[str]:
 
 
 def _date(time_ms: int) -> str:
-    """As Java writes a date."""
+    """The date as Java writes it."""
     return time.strftime("%a %b %d %H:%M:%S %Z %Y", time.localtime(time_ms / 1000))
 
 
 def _permissions(bits: int) -> str:
-    """In zkCli's order: create, delete, read, write, admin."""
+    """The permissions in zkCli's order: create, delete, read, write, admin."""
     bit_of = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
     return "".join(letter for letter, bit in bit_of.items() if bits & bit)
 

@@ -53,7 +53,7 @@ class Counted:
             rate.tick(now_ms)
 
     def shown(self, now_ms: int) -> dict[str, float]:
-        """By `...-rate` and `...-total`."""
+        """The values of `...-rate` and `...-total`."""
         found: dict[str, float] = {}
         for name, rate in self._rates.items():
             found[f"{name}-rate"] = rate.value(now_ms)
@@ -95,7 +95,7 @@ class RequestTimes:
 
 
 def average_and_maximum(name: str, values: WindowedValues, now_ms: int) -> dict[str, float]:
-    """By `...-avg` and `...-max`."""
+    """The values of `...-avg` and `...-max`."""
     return {f"{name}-avg": values.average(now_ms), f"{name}-max": values.maximum(now_ms)}
 
 

@@ -163,7 +163,7 @@ class ConfigTable(metaclass=ConfigTableType):
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
-        """From dotted keys, or keywords with underscores, which win."""
+        """Read dotted keys, or keywords with underscores, which win."""
         known = {}
         for name, value in dotted(settings, keywords).items():
             row = cls.keys.get(name)

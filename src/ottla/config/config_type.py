@@ -106,7 +106,7 @@ def _format_item(value: Any) -> str:
 
 
 def format_double(value: float) -> str:
-    """As Java writes it: 1.0E7 from ten million on, and 5.0E-4 below a thousandth."""
+    """The number as Java writes it: 1.0E7 from ten million on, and 5.0E-4 below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return str(value)
     from decimal import Decimal

@@ -78,7 +78,7 @@ class LegacyConfig(ConfigTable, group=True):
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
-        """As every table; a setting may also be given under the name that 0.8 has for it."""
+        """Read the table; a setting may also be given under the name that 0.8 has for it."""
         renamed: dict[str, Any] = {}
         for name, value in dotted(settings, keywords).items():
             here = cls.renamed.get(name, name)

@@ -61,7 +61,7 @@ class OAuthBearerConfig(ConfigTable, group=True):
 
 
 class OAuthBearerListenerConfig(OAuthBearerConfig, group=True):
-    """Which tokens a listener takes; `listener.name.<name>.oauthbearer.` may stand before each."""
+    """A listener's tokens; `listener.name.<name>.oauthbearer.` may stand before each setting."""
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = config_key(
         default=None,

@@ -43,7 +43,7 @@ def wanted_by(who: str, place: str) -> Any:
 
 
 def installed(group: str) -> dict[str, str]:
-    """By their names, the entry points of a group that packages have installed, as module:Class."""
+    """The entry points of a group that packages have installed, by name, as module:Class."""
     from importlib.metadata import entry_points
 
     return {each.name: each.value for each in entry_points(group=group)}

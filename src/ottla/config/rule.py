@@ -55,6 +55,6 @@ def not_empty() -> Rule:
 
 
 def any_of(*rules: Rule) -> Rule:
-    """At least one of `rules` holds."""
+    """The rule that at least one of `rules` holds."""
     text = ", or ".join(rule.text for rule in rules)
     return Rule(text, lambda value: any(rule.holds(value) for rule in rules))

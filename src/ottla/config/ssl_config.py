@@ -286,7 +286,7 @@ class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, grou
 
     @classmethod
     def pass_over(cls, name: str, value: Any) -> None:
-        """As in the base class; also for a listener's setting, which may name a SASL mechanism."""
+        """Pass over a listener's setting as well, which may name a SASL mechanism."""
         match = re.match(_LISTENER, name)
         if match is None:
             super().pass_over(name, value)

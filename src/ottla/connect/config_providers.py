@@ -63,7 +63,7 @@ class ConfigProviders:
         return {key: shown(key, str(value)) for key, value in planned.items()}
 
     def _references(self, given: Mapping[str, str]) -> dict[str, str]:
-        """By the value that it stands for, each reference to a provider of the worker."""
+        """The references to providers of the worker, each by its value."""
         return {
             self._value(match): match[0]
             for text in given.values()

@@ -148,7 +148,7 @@ class Context(ABC):
 
     @abstractmethod
     def offset(self, partition: Place) -> dict[str, Any] | None:
-        """Of a source: the offset that was stored last for its partition."""
+        """The offset that was stored last for a partition of a source."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
@@ -361,5 +361,5 @@ class SinkConnector(Connector):
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """As of a source; None takes the offset of a partition away."""
+        """Change offsets as for a source; None takes that of a partition away."""
         return False

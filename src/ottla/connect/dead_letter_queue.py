@@ -170,7 +170,7 @@ class DeadLetterQueue:
                 self._fail(letter, error)
 
     def _on_delivery(self, letter: Letter, is_short: bool, error: KafkaError | None) -> None:
-        """In the thread of the producer, which must not wait for room to send another."""
+        """Runs in the thread of the producer, which must not wait for room to send another."""
         if error is None:
             letter.future.set_result(None)
         elif error.error is ErrorCode.MESSAGE_TOO_LARGE and not is_short:

@@ -294,7 +294,7 @@ class DistributedHerder(Herder):
         await self._reconcile()
 
     async def _lead_duties(self) -> None:
-        """As the leader: the right to write, and a session key that is not too old."""
+        """Take the right to write as the leader, and keep the session key young."""
         if self.config_of_group.has_transactional_leader:
             await self.worker.ask(self._configs.claim, "taking the config topic over")
         if not self.group.is_sessioned:
@@ -501,7 +501,7 @@ class DistributedHerder(Herder):
         return bool(await self.post(method, f"{url}{path}?forward=false", body, headers))
 
     async def write_tasks(self, name: str, tasks: list[dict[str, str]]) -> None:
-        """As the leader: tasks first, then the commit that makes them count."""
+        """Write tasks as the leader: these first, then the commit that makes them count."""
         self._check_leads()
         self.config(name)
         before = len(self.state.tasks.get(name, ()))
@@ -511,13 +511,13 @@ class DistributedHerder(Herder):
         self.statuses.remove_tasks(gone)
 
     async def fence(self, name: str) -> None:
-        """As the leader: end what tasks of before may still write."""
+        """End, as the leader, the transactions of former tasks."""
         self._check_leads()
         await self.zombies.fence(name, self.config(name))
 
     @property
     def session_key(self) -> SessionKey | None:
-        """With what requests between workers are signed; None while they need not be."""
+        """The key that signs requests between workers; None while they need no signature."""
         return self._topic.session_key if self.group.is_sessioned else None
 
     async def carry_out_restart(self, name: str, include_tasks: bool, only_failed: bool) -> None:

@@ -226,7 +226,7 @@ class TopicOffsetStorage(OffsetStorage):
     def __init__(
         self, topic: TableTopic, settings: Mapping[str, Any], has_transactions: bool = False
     ) -> None:
-        """With transactions, only what is committed is read."""
+        """`transactions`: only committed records are read."""
         super().__init__()
         self.topic = topic.name
         self._keys: dict[tuple[str, tuple[Any, ...]], bytes] = {}

@@ -299,7 +299,7 @@ def version_of(plugin: Any) -> str:
 
 @cache
 def _version_of_package(package: str) -> str:
-    """To find it, all installed files are looked through, which takes a second."""
+    """The version; the search goes through all installed files, which takes a second."""
     for distribution in metadata.packages_distributions().get(package, ()):
         return metadata.version(distribution)
     return "undefined"

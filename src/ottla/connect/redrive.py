@@ -447,7 +447,7 @@ def target_of(record: ConsumerRecord) -> str | None:
 
 
 class SentOffsets:
-    """Which letters of one partition were sent back: ranges of offsets, in order and apart.
+    """The letters of one partition that were sent back: ranges of offsets, in order and apart.
 
     A group remembers them: its committed offset is the first letter that was not sent, and beside
     it stand the ranges behind that one, and the id of the topic, since another topic of this name
@@ -521,7 +521,7 @@ class SentOffsets:
 
 
 class Choice(NamedTuple):
-    """Which letters are sent, where to, and what they keep."""
+    """The letters to send, their topics, and the parts that they keep."""
 
     is_wanted: Callable[[DeadLetter], bool] = lambda letter: True
     to: str | None = None

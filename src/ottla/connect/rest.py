@@ -336,14 +336,14 @@ class RestServer:
         return web.json_response(self._herder.task_configs(_name(request)))
 
     async def _put_tasks(self, request: web.Request) -> web.Response:
-        """From another worker: the tasks into which a connector that runs there splits its work."""
+        """Take the tasks into which a connector on another worker splits its work."""
         herder, body = await self._of_group(request)
         tasks = [_properties(each) for each in json.loads(body)]
         await herder.write_tasks(_name(request), tasks)
         return web.Response(status=200)
 
     async def _fence(self, request: web.Request) -> web.Response:
-        """From another worker: a task of an exactly-once source is about to start there."""
+        """Fence for a task of an exactly-once source that is about to start on another worker."""
         herder, _ = await self._of_group(request)
         await herder.fence(_name(request))
         return web.Response(status=204)
@@ -416,7 +416,7 @@ class RestServer:
         return web.json_response(self._herder.log_levels.of(request.match_info["logger"]))
 
     async def _put_logger(self, request: web.Request) -> web.Response:
-        """Of this worker, or with scope=cluster of all workers of the group (KIP-976)."""
+        """Set a level of this worker, or with scope=cluster of the whole group (KIP-976)."""
         name = request.match_info["logger"]
         level = (await _mapping(request)).get("level")
         if level is None:

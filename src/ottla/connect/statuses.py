@@ -38,7 +38,7 @@ class Status:
     version: str | None = None
 
     def json(self) -> dict[str, Any]:
-        """As REST shows it: a trace is left out where there is none."""
+        """The form of REST: a trace is left out where there is none."""
         found: dict[str, Any] = {"state": self.state.value, "worker_id": self.worker_id}
         if self.trace is not None:
             found["trace"] = self.trace

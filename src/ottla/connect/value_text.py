@@ -103,7 +103,7 @@ def java_float(value: float) -> str:
 
 
 def java_double(value: float) -> str:
-    """As Double.toString: 1.0E10, NaN, -Infinity."""
+    """The text of Double.toString: 1.0E10, NaN, -Infinity."""
     if math.isfinite(value):
         return format_double(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -161,7 +161,7 @@ class WorkerGroup:
     async def _deal(
         self, protocol: str, members: Sequence[JoinGroupResponseMember]
     ) -> Mapping[str, bytes]:
-        """As the leader: give each member its part."""
+        """Give each member its part, as the leader."""
         version = VERSIONS[protocol]
         states = {each.member_id: WorkerState.decode(bytes(each.metadata)) for each in members}
         newest = max(state.config_offset for state in states.values())

@@ -356,7 +356,7 @@ class TaskMeasures:
         self._lasted_ms: dict[State | None, int] = {}
 
     def add(self, name: str, count: int) -> None:
-        """So much more of a total."""
+        """Add to a total."""
         with self._lock:
             self.totals[name] += count
 
@@ -409,7 +409,7 @@ class TaskMeasures:
             return lasted_ms / max(1, now_ms - self._began_ms)
 
     def average(self, name: str) -> float:
-        """Of the values of the last 30 to 60 seconds; NaN if there are none."""
+        """The average of the last 30 to 60 seconds; NaN without values."""
         with self._lock:
             values = self._values.get(name)
             return values.average(self._clock.monotonic_ms()) if values else math.nan

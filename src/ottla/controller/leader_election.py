@@ -58,7 +58,7 @@ def elect_offline(candidates: Candidates) -> LeaderAndIsr | None:
 
 
 def elect_unclean(candidates: Candidates) -> LeaderAndIsr | None:
-    """As `elect_offline` where an unclean election is allowed."""
+    """Elect as `elect_offline` does where an unclean election is allowed."""
     return elect_offline(candidates._replace(unclean_allowed=True))
 
 

@@ -1,4 +1,4 @@
-"""Which brokers get the replicas of a new topic's partitions.
+"""The brokers that get the replicas of a new topic's partitions.
 
 Leaders go round the brokers from a random one; the other replicas of a partition follow its
 leader at a distance that grows by one each round, so that the partitions of a lost broker fall to

@@ -71,7 +71,8 @@ DONE: Final = object()
 
 
 class CoordinatorPartitions(Generic[LoaderT]):
-    """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
+    """The partitions that are being loaded, and those that are loaded; `topic_name` is for log
+    lines.
 
     A new leader reads when all in-sync replicas have its log up to the end it had at its election.
     Before that another one may be elected that lacks the end, where a decision may be that this one

@@ -1,4 +1,4 @@
-"""Which leader epochs wrote a log, and where each of them begins (KIP-101, KIP-279).
+"""The leader epochs that wrote a log, and where each of them begins (KIP-101, KIP-279).
 
     epoch  start offset
         3             0      offsets 0-1499 were written by the leader of epoch 3

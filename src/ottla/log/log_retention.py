@@ -1,4 +1,4 @@
-"""Which of the oldest segments of a log may be deleted: too old, too much, or before its start.
+"""The oldest segments of a log that may be deleted: too old, too much, or before its start.
 
 Segments go from the oldest on and only as long as all of their records are below the high
 watermark; the segment behind the last one that goes is the log's new start.

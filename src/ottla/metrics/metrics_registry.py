@@ -336,7 +336,7 @@ class Measures:
         self._values = {name: WindowedValues() for name in kind.values}
 
     def add(self, name: str, count: int) -> None:
-        """So many more."""
+        """Add so many to a count."""
         with self._lock:
             self._counts[name] += count
 

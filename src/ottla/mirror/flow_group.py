@@ -130,7 +130,7 @@ class FlowGroup:
     async def _deal(
         self, _: str, members: Sequence[JoinGroupResponseMember]
     ) -> Mapping[str, bytes]:
-        """As the leader: give each member its part."""
+        """Give each member its part, as the leader."""
         states = {each.member_id: WorkerState.decode(bytes(each.metadata)) for each in members}
         leader = self._member.member_id
         if len({state.config_offset for state in states.values()}) > 1:

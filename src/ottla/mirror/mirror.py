@@ -569,7 +569,7 @@ class FlowRunner:
 
 
 def task_of(partition: TopicPartition, count: int) -> int:
-    """Which of `count` tasks copies a partition, however many others a process knows of."""
+    """The task of `count` that copies a partition, however many others a process knows of."""
     return (crc32(partition.topic.encode()) + partition.partition) % count
 
 

@@ -30,7 +30,7 @@ class ReplicationPolicy(ABC):
     def __init__(
         self, separator: str = DEFAULT_SEPARATOR, *, separates_internal_topics: bool = True
     ) -> None:
-        """With `separates_internal_topics` a separator of one's own is in their names, too."""
+        """`separates_internal_topics` puts a separator of one's own into their names, too."""
         self.separator = separator
         self._internal = separator if separates_internal_topics else DEFAULT_SEPARATOR
 

@@ -662,7 +662,7 @@ class RefusedPartition:
         self.passed = batch.next_offset
 
     def on_group_refused(self, error: KafkaError | None, count: int) -> None:
-        """So many records were refused together: the next group is smaller, or it is this one."""
+        """Note a refused group of records: the next group is smaller, or it is this record."""
         if self.is_sent and self.group == 1:
             self.error = error
         else:

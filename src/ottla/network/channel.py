@@ -222,7 +222,7 @@ class Channel(asyncio.BufferedProtocol):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """In OpenSSL's words, without the place in its source."""
+    """The reason in OpenSSL's words, without the place in its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate was not accepted: {error.verify_message}"
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"

@@ -121,7 +121,7 @@ class Outgoing:
         return FileRegion(region.file, region.position + self._region_sent, size)
 
     def note_cached(self, length: int) -> None:
-        """So much of the next part has been read, and is not asked for again."""
+        """Note that so much of the next part has been read, and need not be again."""
         self.is_reading = False
         self._region_cached = self._region_sent + length
 

@@ -174,7 +174,7 @@ class Turns:
         self._unlooked = self._until_look = 0
 
     def run(self) -> None:
-        """At most TURNS_AT_ONCE: the loop has other work, and timers."""
+        """Run at most TURNS_AT_ONCE: the loop has other work, and timers."""
         processor, poller = self._processor, self._poller
         processor.drain()
         ends_ns = processor.turn_began_ns + TURN_NS

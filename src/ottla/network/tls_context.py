@@ -1,4 +1,4 @@
-"""From ssl.* settings to contexts of OpenSSL; ConfigError where keys or certificates do not fit.
+"""The contexts of OpenSSL for ssl.* settings; ConfigError where keys or certificates do not fit.
 
 Files are read again when they have changed: a client looks before it connects, a broker every few
 seconds. Unusable files change nothing: connections are made with the stores that were read before.

@@ -141,7 +141,7 @@ class TlsTransport:
         return self._finish() or send_read(self.send, file, position, count)
 
     def has_ended(self) -> bool:
-        """As of plain sockets: a goodbye that is not read yet counts as something to read."""
+        """Look as at plain sockets: a goodbye that is not read yet counts as something to read."""
         return self._fd not in self._side.ahead and has_ended(self._socket)
 
     def probe_peer(self) -> None:

@@ -87,7 +87,7 @@ def balance_over_time(events: DataFrame, steps: int) -> DataFrame:
 
 
 def _change() -> Column:
-    """By how much an event changes the balance."""
+    """The amount by which an event changes the balance."""
     return F.when(F.col("kind") == "withdrawn", -F.col("amount")).otherwise(F.col("amount"))
 
 
@@ -126,7 +126,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 
 
 def in_order(accounts: DataFrame) -> DataFrame:
-    """By name, account-2 before account-10."""
+    """The accounts by name, account-2 before account-10."""
     return accounts.orderBy(F.length("account"), "account")
 
 

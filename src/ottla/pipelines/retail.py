@@ -54,7 +54,7 @@ def reorders(stock: DataFrame, reorder_below: int, target: int) -> DataFrame:
 
 
 def prices(stock: DataFrame) -> DataFrame:
-    """By how many percent the price of each item changes."""
+    """The percentage by which the price of each item changes."""
     demand = F.try_divide(F.col("sold"), F.col("shipped"))
     percent = (
         F.when(demand >= HIGH_DEMAND, PERCENT_UP).when(demand < LOW_DEMAND, PERCENT_DOWN)

@@ -109,7 +109,7 @@ class RowsFile(AccessLog):
 
     @property
     def digest(self) -> str:
-        """Of all before `reached`: it is read a second time for that, since rows look ahead."""
+        """The digest of all before `reached`, which is read a second time, as rows look ahead."""
         while self._hashed < self.reached.offset:
             self._waiting = self._waiting or next(self._second_reading)
             piece = self._waiting[: self.reached.offset - self._hashed]

@@ -77,7 +77,7 @@ class SiteActivity:
         self._weights = list(accumulate(zipf_weights(len(self._pages))))
 
     def lines(self) -> Iterator[bytes]:
-        """As many lines as asked for, in the order of their times."""
+        """The lines, as many as asked for, in the order of their times."""
         return islice(self._merged(), self._events)
 
     def _site(self) -> list[str]:

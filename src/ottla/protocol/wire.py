@@ -86,7 +86,7 @@ def long_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def long_count(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `long_uvarint`, for the count plus one of an array, which has a limit of its own."""
+    """The `long_uvarint` of the count plus one of an array, which has a limit of its own."""
     count, position = long_uvarint(data, position, first)
     if count > MAX_ELEMENTS + 1:
         raise refuse_count(count - 1, len(data) - position)
@@ -94,7 +94,7 @@ def long_count(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def long_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `long_uvarint`, for the length plus one of a string, which Kafka limits."""
+    """The `long_uvarint` of the length plus one of a string, which Kafka limits."""
     length, position = long_uvarint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise RefusedError(f"a string of {length - 1} bytes is longer than {MAX_STRING_BYTES}")

@@ -163,7 +163,7 @@ class NodeTree:
                 del parent.children[name]
 
     def apply_undoably(self, write: Write, is_ephemeral: bool = False) -> Callable[[], None]:
-        """As `apply`; the result puts everything back, if nothing was changed since."""
+        """Apply a write; the result puts everything back, if nothing was changed since."""
         node = self.find(write.path) if write.kind is not WriteKind.CREATE else None
         parent_path, name = split_path(write.path)
         parent = self.find(parent_path)

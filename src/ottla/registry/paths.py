@@ -117,7 +117,7 @@ def sanitize(entity_name: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """As Kafka's Sanitizer writes it: Python leaves the tilde alone."""
+    """The name as Kafka's Sanitizer writes it: Python leaves the tilde alone."""
     if name.isascii() and name.isalnum():
         return name
     from urllib.parse import quote  # most registries have no name to quote

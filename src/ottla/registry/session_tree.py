@@ -106,7 +106,7 @@ class SessionTree:
     def write(
         self, operations: Sequence[Operation], owner: TreeSession | None = None
     ) -> tuple[list[Done], list[Stat | None]]:
-        """As `TreeSession.write`; without an owner nothing ephemeral can be created."""
+        """Write like `TreeSession.write`; without an owner nothing ephemeral can be created."""
         done, stats = self.nodes.apply_all(operations, self._next_write)
         for write, is_ephemeral in done:
             if is_ephemeral and write.kind is WriteKind.CREATE:

@@ -370,7 +370,7 @@ class ZooKeeperSession:
         self.post_thread(self._apply_state, state, self._client.client_state)
 
     def _apply_state(self, state: str, client_state: str) -> None:
-        """On the loop: follow the state of the connection, and tell the registry of it."""
+        """Follow the state of the connection on the loop, and report it to the registry."""
         if not self._is_open:
             return
         if state == KazooState.CONNECTED:

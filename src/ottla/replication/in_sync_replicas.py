@@ -19,7 +19,7 @@ UNCHANGED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATT
 
 
 class InSyncReplicas:
-    """Which replicas are in sync.
+    """The set of replicas in sync.
 
     Invariant: `maximal` holds `committed` and all that was proposed since.
     """

@@ -121,7 +121,7 @@ class ReplicaManager:
         self.update_config(config)
 
     def join_cluster(self, cluster: ClusterView) -> None:
-        """From now on there may be leaders and followers on other brokers."""
+        """Expect leaders and followers on other brokers from now on."""
         in_sync = partial(in_sync_replicas, self.partitions)
         alter_isr = counted(cluster.alter_isr, self.stats, in_sync)
         self._cluster = self._reads.cluster = cluster._replace(alter_isr=alter_isr)

@@ -40,7 +40,7 @@ class ReplicationQuota:
         )
 
     def record(self, size: int) -> None:
-        """So many bytes of a throttled replica were sent or received."""
+        """Count the bytes of a throttled replica that were sent or received."""
         if self.bytes_per_second >= LONG_MAX:
             return
         began_ms = self._clock.monotonic_ms()

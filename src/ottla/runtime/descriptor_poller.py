@@ -1,4 +1,4 @@
-"""Which of many sockets are ready to be read from or written to.
+"""A poller of descriptors: it finds the sockets that are ready to be read from or written to.
 
 The numbers are those of epoll, so that its events are passed on as they are.
 """

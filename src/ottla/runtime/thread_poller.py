@@ -96,7 +96,7 @@ class ThreadPoller:
         self._bell.send(b"\0")
 
     def _turn(self) -> None:
-        """On the loop: handle the ready sockets, then let the thread wait for more."""
+        """Handle the ready sockets on the loop, then let the thread wait for more."""
         self._is_waiting = False
         if self._loop is not None:
             try:

@@ -115,7 +115,7 @@ def _attribute(pair: Element) -> str:
 
 
 def _escaped(text: str) -> str:
-    """With backslashes before characters that mean something in names, and before outer blanks."""
+    """The value with backslashes before characters of meaning in names, and outer blanks."""
     begin = len(text) - len(text.lstrip(" \r"))
     end = len(text.rstrip(" \r"))
     return "".join(

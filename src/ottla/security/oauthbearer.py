@@ -248,7 +248,7 @@ def _json_part(part: str, what: str) -> dict[str, Any]:
 
 
 class ListenerTokens:
-    """Which tokens one listener takes: a mechanism of its own for each exchange."""
+    """The tokens that one listener takes: a mechanism of its own for each exchange."""
 
     def __init__(
         self, listener_name: str, settings: OAuthBearerSettings, options: Mapping[str, str]

@@ -124,7 +124,7 @@ FindToken = Callable[[str, str], TokenLogin | None]
 
 
 def no_tokens(mechanism: str, token_id: str) -> TokenLogin | None:
-    """As where delegation tokens are off."""
+    """Behave as where delegation tokens are off."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which handler serves which API, and the way of a request from its frame to the handler.
+"""The handlers of all APIs, and the way of a request from its frame to the handler.
 
 ApiVersions names exactly the APIs that are registered here. A handler is called with the request's
 context and its decoded body. It returns the answer; a handler that answers later (or never)
@@ -140,7 +140,7 @@ class Api(NamedTuple):
 
     @classmethod
     def of(cls, key: int, handler: Handler, min_version: int, max_version: int) -> Api:
-        """With the limits of its requests."""
+        """The row of an API, with the limits of its requests."""
         if key in BROKERS_ONLY:
             handler = partial(_exempt, handler)
         slicings = SLICED.get(key, ())
@@ -253,7 +253,7 @@ class Apis:
             family.on_made = partial(self._replace, late)
 
     def _replace(self, late: Mapping[ApiKey, Api], made: Mapping[ApiKey, Handler]) -> None:
-        """From now on requests go straight to the handlers, except where these are wrapped."""
+        """Let requests go straight to the handlers, except where these are wrapped."""
         for key, api in late.items():
             if self._apis[int(key)] is api and key not in BROKERS_ONLY:
                 self._apis[int(key)] = api._replace(handler=made[key])

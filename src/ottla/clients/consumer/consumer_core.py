@@ -116,7 +116,7 @@ class ConsumerCore:
     async def poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
     ) -> list[T] | RebalanceEvent:
-        """As `poll`; `collect` takes fetched batches and returns whether there is room for more."""
+        """Poll; `collect` takes fetched batches and returns whether there is room for more."""
         self.metrics.on_poll()
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()

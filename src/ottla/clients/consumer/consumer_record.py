@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class TimestampType(IntEnum):
-    """Which side set the timestamp of a record: its producer, or the broker at the append."""
+    """The side that set the timestamp of a record: its producer, or the broker at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

@@ -1,4 +1,4 @@
-"""Which topics a connector of the 0.7 design reads by pattern."""
+"""The topics that a connector of the 0.7 design reads by pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by the hash of its key, or sticky when it has none."""
+"""The partition that a record goes to: by the hash of its key, or sticky when it has none."""
 
 from __future__ import annotations
 

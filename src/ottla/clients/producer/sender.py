@@ -233,7 +233,7 @@ class Sender:
         return len(queue.batches) > 1 or queue.batches[0].size >= self._config.batch_size
 
     def _pack(self, queues: Sequence[PartitionQueue]) -> list[SentBatch]:
-        """At most one batch of each partition, together at most max.request.size."""
+        """Take at most one batch of each partition, together at most max.request.size."""
         sent_batches: list[SentBatch] = []
         room = self._config.max_request_size
         for queue in queues:

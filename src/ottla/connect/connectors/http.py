@@ -215,7 +215,7 @@ class HttpClient:
         self._runner.close()
 
     def deadline(self, limit_ms: int) -> Deadline:
-        """So long from now."""
+        """The time so long from now."""
         return Deadline(self._clock, limit_ms)
 
     @property
@@ -669,7 +669,7 @@ def _has_field(value: Any, path: str) -> bool:
 
 
 def _setting_of(status: int) -> str:
-    """Which settings a person has to look at."""
+    """The settings that a person has to look at."""
     return "username, password or headers" if status in OF_THE_USER else "url"
 
 

@@ -342,7 +342,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, text: str | None) -> Sample | None:
-        """As it is stored; None if there is none."""
+        """The stored mark; None if there is none."""
         if not text:
             return None
         size, _, checksum = text.partition(":")

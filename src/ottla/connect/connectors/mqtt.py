@@ -109,7 +109,7 @@ class MqttSession:
     """
 
     def __init__(self, connector: type, settings: MqttSettings, client_id: str) -> None:
-        """Without a name it is a session for one connection."""
+        """A session without a name is for one connection."""
         paho = needed("paho.mqtt.client", EXTRA, connector)
         self._settings = settings
         self._clock = SystemClock()
@@ -169,7 +169,7 @@ class MqttSession:
         self.client.on_message = self.client.on_publish = None
 
     def deadline(self) -> Deadline:
-        """By when the broker is to have answered."""
+        """The time by which the broker is to have answered."""
         return Deadline(self._clock, self._settings.request_timeout_ms)
 
     def _on_connect(self, _c: Any, _u: Any, flags: Any, reason: Any, _p: Any) -> None:

@@ -234,7 +234,7 @@ class FilesSink(SinkConnector):
             self.context.rewind(found)
 
     def _generation(self, place: TopicPartition, folder: Folder) -> int:
-        """Which of the topics that had this name it is; it is marked, at the latest with a file."""
+        """The number of the topic among those of its name; marked, at the latest with a file."""
         topic_id = self._topic_ids[place] = self.context.topic_id(place.topic)
         if not topic_id:
             return max(folder.latest, 1)

@@ -28,7 +28,7 @@ class Relation(NamedTuple):
 
     @classmethod
     def of(cls, namespace: str, table: str, columns: tuple[Column, ...]) -> Relation:
-        """With the schemas of its rows and of their keys."""
+        """A relation with the schemas of its rows and of their keys."""
         name = f"{namespace}.{table}"
         fields = {
             each.name: each.schema if each.is_key else each.schema.as_optional() for each in columns

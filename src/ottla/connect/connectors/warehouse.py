@@ -173,7 +173,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 
 
 def _end_with_parent() -> None:
-    """In the new process: have the kernel kill it when the worker is killed."""
+    """Have the kernel kill the new process when the worker is killed."""
     if _LIBC is not None:
         _LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
@@ -233,7 +233,7 @@ class WarehouseSink(SinkConnector):
         return [*words, *(flag for flag, is_set in flags.items() if is_set)]
 
     def _supervise(self, words: Sequence[str]) -> None:
-        """In a thread: run drivers one after the other, until the task stops or none comes far."""
+        """Run drivers in a thread, one after the other, until the task stops or none comes far."""
         backoff = Backoff(self.settings.restart_backoff_ms, LONGEST_PAUSE_MS, Chance().random)
         failures = 0
         last: deque[str] = deque(maxlen=LINES_KEPT)

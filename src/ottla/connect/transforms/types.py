@@ -512,7 +512,7 @@ def _cut(number: int, divisor: int) -> int:
 
 
 def form_of(schema: Schema) -> str:
-    """In which form values of a schema are times; DataError if in none."""
+    """The form in which values of a schema are times; DataError if in none."""
     if schema.name in _FORMS:
         return _FORMS[schema.name]
     if schema.type is SchemaType.STRING:

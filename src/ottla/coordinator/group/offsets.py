@@ -133,7 +133,7 @@ class GroupOffsets:
         return {p: v for p, v in found if v is not None and not is_deleted(p, v.topic_id)}
 
     def staged(self) -> dict[int, dict[TopicPartition, CommittedOffset]]:
-        """By producer, the offsets in its open transaction that are in the log."""
+        """The offsets in open transactions that are in the log, by producer."""
         return {
             producer_id: {partition: each.value for partition, each in offsets.items()}
             for producer_id, offsets in self._staged.items()

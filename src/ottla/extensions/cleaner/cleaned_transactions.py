@@ -1,4 +1,4 @@
-"""Which transactions a walk over a log is in, and how they ended.
+"""The transactions that a walk over a log is in, and how they ended.
 
 The walk goes from the beginning of the log, batch by batch. Data of aborted transactions are
 removed at once. A marker is removed when no data of its transaction are left, and not before:

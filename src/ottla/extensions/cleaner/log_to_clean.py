@@ -50,7 +50,7 @@ def is_compacted(log: Log) -> bool:
 
 
 def filthiest(logs: Iterable[LogToClean]) -> LogToClean | None:
-    """Of those that should be cleaned, the one with the highest dirty ratio."""
+    """The log with the highest dirty ratio, of those that should be cleaned."""
     wanted = [to_clean for to_clean in logs if to_clean.should_be_cleaned]
     return max(wanted, key=lambda to_clean: to_clean.dirty_ratio, default=None)
 

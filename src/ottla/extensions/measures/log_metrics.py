@@ -18,7 +18,7 @@ LATE_MS: Final = 5 * 60 * 1000
 
 
 def of_log_dirs(registry: MetricsRegistry, logs: LogManager) -> None:
-    """Which log directories have failed, and how long flushes take."""
+    """The log directories that have failed, and the time that flushes take."""
     dirs = logs.dirs
     registry.gauge(
         FamilyName(LOG, "LogManager", "OfflineLogDirectoryCount"),

@@ -41,7 +41,7 @@ LOGGED_TIMES: Final = {
 
 
 class RequestLog:
-    """Which requests are written, and how."""
+    """The choice of requests that are written, and the form of their lines."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

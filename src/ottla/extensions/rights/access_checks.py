@@ -460,7 +460,7 @@ def check_consumer_group_heartbeat(
 
 
 def check_consumer_groups(asking: Asking, body: ConsumerGroupDescribeRequest) -> Response | None:
-    """As of classic groups; one with a topic out of sight is refused (KAFKA-18813)."""
+    """Check them as classic groups; one with a topic out of sight is refused (KAFKA-18813)."""
 
     def hide(response: ConsumerGroupDescribeResponse) -> None:
         groups = response.groups

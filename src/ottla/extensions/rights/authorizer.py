@@ -54,7 +54,7 @@ class DenialKind(NamedTuple):
 
 
 class Sight(Value, frozen=True):
-    """Which resources of a type a client may see, by its rights of the moment.
+    """The resources of a type that a client may see, by its rights of the moment.
 
     Two of one principal and host are equal. It does not keep the connection.
     """
@@ -147,7 +147,7 @@ class Authorizer:
     def sight(
         self, context: RequestContext, type_: ResourceType, operation: AclOperation
     ) -> Callable[[str], bool] | None:
-        """As `shows`, of any name, now and later; None: all."""
+        """The answers of `shows` for any name, now and later; None: all."""
         if not self.is_enforcing:
             return None
         return Sight(self.table, context.principal, context.client_host, type_, operation)

@@ -376,7 +376,7 @@ class MetadataHandler:
     async def _described_topic(
         self, name: str, first: int, most: int, context: RequestContext
     ) -> DescribeTopicPartitionsResponseTopic:
-        """At most so many of a topic's partitions, from the `first` on; or why there are none."""
+        """A topic with at most so many partitions, from the `first` on; or why there are none."""
         topic = self.cache.topic(name)
         if topic is None:
             error = self._why_missing(name, {})
