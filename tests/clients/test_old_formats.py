@@ -194,7 +194,7 @@ def test_failed_produce_without_acks_closes_the_connection(client, new_topic):
 
 
 def test_unknown_partition_is_named_in_any_version(client):
-    """Also for a set without messages."""
+    """An unknown partition is named also for a set without messages."""
     for version in (0, 2):
         for records in (b"", build_message_set(new_records(0, 1), version // 2)):
             answer = client.produce("no-such-topic", version, records)

@@ -173,7 +173,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(versioned_broker, u
 
 
 def test_open_transaction_holds_back_the_readers_of_committed_records(broker, unique):
-    """Also those records behind it that are in no transaction; all come in order afterwards."""
+    """Records behind it that are in no transaction wait as well; all come in order afterwards."""
     topic = unique("open")
     create(broker, topic)
     plain = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -238,7 +238,7 @@ def test_ottla_prints_transactions_as_kafka_does(kafka, topic, broker, words):
 
 
 def test_features_are_changed_by_either_tool(kafka, broker):
-    """And both describe them in the same words."""
+    """Both tools change features, and describe them in the same words."""
     unused = kafka("features", "describe")
     assert unused == ottla(broker, "features", "describe")
     try:

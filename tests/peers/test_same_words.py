@@ -75,7 +75,7 @@ def test_topics_are_made_shown_altered_and_deleted(pair):
 
 
 def test_partitions_whose_broker_is_away_are_reported(pair):
-    """And a topic that waits for its deletion until the broker is back."""
+    """Partitions of a broker that is away are reported, and a deletion that waits for it."""
     zookeeper, servers = "topics --zookeeper ZK", "topics --bootstrap-server SERVERS"
     settings = "--config min.insync.replicas=2"
     pair.same_at_once(

@@ -287,7 +287,7 @@ def test_replica_moves_by_the_tool_with_a_throttle(broker, dirs, reassign):
 
 
 def test_directories_that_do_not_exist_are_refused(broker):
-    """And a partition that is to come begins where it was asked to."""
+    """Unknown directories are refused; a later partition begins in the one that was named."""
     with Admin(broker.bootstrap_servers) as admin:
         path = sorted(admin.describe_log_dirs([0])[0])[1]
         unknown, later = Replica(TOPIC, 0, 0), Replica("later", 0, 0)

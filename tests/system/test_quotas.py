@@ -187,7 +187,7 @@ LEAST_S = (RECORDS * RECORD_BYTES - 10 * RATE) / RATE * 0.9
 
 
 def test_kafka_python_is_held_to_its_limit(broker) -> None:
-    """And its own metrics say that it was throttled."""
+    """kafka-python's own metrics say that it was throttled."""
     limit(broker, "app", "producer_byte_rate", RATE)
     producer = kafka.KafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, client_id="app", batch_size=0
@@ -207,7 +207,7 @@ def test_kafka_python_is_held_to_its_limit(broker) -> None:
 
 
 def test_librdkafka_is_held_to_its_limit(broker) -> None:
-    """And it tells the program that it was throttled."""
+    """librdkafka tells its program that it was throttled."""
     limit(broker, "app", "producer_byte_rate", RATE)
     throttled: list[float] = []
     producer = confluent_kafka.Producer(

@@ -121,7 +121,7 @@ class Story:
             peer.held = partitions_of(reply.value.assignment)
 
     def leave(self) -> None:
-        """Also while a request of the member is open; it comes back as another one."""
+        """The member leaves, also while a request of it is open, and comes back as another one."""
         peer = self.chance.choice(self.peers)
         if self.group is not None and peer.member_id in self.group.members:
             assert self.world.send(member_id=peer.member_id, member_epoch=-1).error in (

@@ -112,7 +112,7 @@ class OffsetSequences(RuleBasedStateMachine):
 
     @rule(topic=TOPICS)
     def delete_topic(self, topic: str) -> None:
-        """And make another one of its name, whose offsets are larger."""
+        """Delete a topic, and make another one of its name, whose offsets are larger."""
         self.manager.drop_topics({topic})
         self.born[topic] = self.next_offset + 1
 

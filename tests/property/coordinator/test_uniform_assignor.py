@@ -35,7 +35,7 @@ def again(spec, targets, **topics):
     st.dictionaries(st.sampled_from("uvwxyz"), st.sets(st.sampled_from([A, B, C])), max_size=6),
 )
 def test_each_partition_that_is_read_has_one_reader(counts, first, second):
-    """Also after any change of the group; and a second look changes nothing."""
+    """Each partition has one reader after any change; a second look changes nothing."""
     before = at_once(assign_uniform(group(counts, **first)))
     spec = again(GroupSpec({}, counts), before, **second)
     targets = at_once(assign_uniform(spec))

@@ -128,7 +128,7 @@ def test_buffer_of_a_large_frame_is_used_again() -> None:
 
 
 def test_pool_keeps_no_more_than_its_limit() -> None:
-    """Nor buffers that are too small or too large to be worth it."""
+    """The pool keeps no buffers above its limit, and none that are too small or too large."""
     pool = BufferPool(max_bytes=MIB)
     for size in (100, 8 * MIB, MIB // 2, MIB // 2, MIB // 2):
         pool.give(bytearray(size))

@@ -108,7 +108,7 @@ def remove(table: AclTable, gone: list[AclBinding]) -> None:
     st.lists(st.sampled_from(QUESTIONS), min_size=1, max_size=8),
 )
 def test_decisions_are_those_of_the_reference(few, acls, more, left, open_, questions):
-    """Also after ACLs were added and removed: no decision of before is remembered."""
+    """After ACLs were added and removed no earlier decision is remembered."""
     table = AclTable(allow_everyone_if_no_acl_found=open_)
     known: list[AclBinding] = []
     steps = [(acls, []), (more, []), ([], (acls + more)[left:])]

@@ -78,7 +78,7 @@ def test_each_wrong_poll_is_told(view, transactions, counts):
 
 
 def test_offset_that_comes_again_is_told(view):
-    """Also where the record is another one."""
+    """An offset that comes twice is reported, also with another record."""
     view.note(0, 5, entry(0, 0).value)
     view.note(0, 5, entry(2, 4).value)
     assert wrong(view) == (0, 0, 1)

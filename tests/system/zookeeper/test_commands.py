@@ -173,7 +173,7 @@ def test_server_that_is_not_there_is_one_line():
 
 
 def test_data_is_there_after_a_restart(start_zookeeper):
-    """Also after kill -9: every write is on disk before it is acknowledged."""
+    """Data survive kill -9 as well: every write is on disk before it is acknowledged."""
     process = start_zookeeper()
     for stop in (process.stop, process.kill):
         path = f"/{stop.__name__}"

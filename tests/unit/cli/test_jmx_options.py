@@ -51,7 +51,7 @@ def started(monkeypatch):
 def test_broker_serves_metrics_at_the_port_to_this_machine(
     ottla, started, monkeypatch, variables, port
 ):
-    """And says where; nothing is served where no port is asked for, as in Kafka."""
+    """The broker says where it serves metrics; without a port it serves none, as in Kafka."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 

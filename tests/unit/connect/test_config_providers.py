@@ -112,7 +112,7 @@ def test_what_is_allowed_is_read(folders, monkeypatch):
 
 @pytest.mark.parametrize("key", ["../other/secrets", "..", ".", "", "/etc/hostname", "a/b"])
 def test_key_of_a_folder_is_the_name_of_a_file_in_it(folders, key):
-    """Also where no paths are set."""
+    """A key names a file in the folder, also where no paths are set."""
     with pytest.raises(ConfigError, match="must be the name of a file in the folder"):
         resolve(WORKER, {"a": f"${{dir:{folders}/allowed:{key}}}"})
 

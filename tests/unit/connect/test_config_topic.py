@@ -108,14 +108,14 @@ def test_session_key_and_restarts(log):
 
 
 def test_record_that_is_no_json_changes_nothing(log):
-    """Nor does one of a key that is not known."""
+    """A record that is no JSON, or has an unknown key, changes nothing."""
     log.add((b"connector-x", b"{"), (b"other", b"{}"))
     assert (log.topic.state.connectors, log.topic.offset) == ({}, 2)
 
 
 @pytest.mark.parametrize("value", [b'{"level":"LOUD"}', b'{"level":5}', b'"DEBUG"', b"{}", None])
 def test_level_that_is_not_known_changes_nothing(log, value):
-    """Nor does a tombstone; a known one counts in any case."""
+    """An unknown level and a tombstone change nothing; a known level counts in any case."""
     log.add((b"logger-cluster-a.b", value))
     assert not log.changes
     log.add(logger_entry("a.b", "debug"))

@@ -14,7 +14,7 @@ TASKS = [{"a": "1"}]
 
 
 def test_own_signature_is_taken():
-    """And nothing is signed without a key."""
+    """A worker takes its own signature, and signs nothing without a key."""
     check_signature(sign(body_of(TASKS), KEY), body_of(TASKS), KEY, ALLOWED)
     assert sign(body_of(TASKS), None) == {}
 

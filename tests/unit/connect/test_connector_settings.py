@@ -124,7 +124,7 @@ def test_answer_has_kafkas_fields():
 
 
 def test_name_is_that_of_the_path():
-    """Or it is missing, and taken from there."""
+    """The name is that of the path, or missing, and then taken from there."""
     assert required_name("c", {})["name"] == "c"
     with pytest.raises(ConfigError, match=r"\(d\) doesn't match connector name in the URL \(c\)"):
         required_name("c", {"name": "d"})

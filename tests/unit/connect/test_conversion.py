@@ -97,7 +97,7 @@ def test_transform_may_drop_a_record(tolerance):
     ],
 )
 def test_failure_knows_its_stage(tolerance, failures, record, stage):
-    """And the record as it is in the topic."""
+    """A failure knows its stage, and the record as it is in the topic."""
     with pytest.raises(SkippedRecordError):
         conversion().decode(record, tolerance)
     assert (failures[0].operation.stage, failures[0].operation.record) == (stage, record)

@@ -175,7 +175,7 @@ def test_logical_values_have_a_base(schema, value, base):
 
 
 def test_what_is_finer_than_a_millisecond_is_cut_off():
-    """And a timestamp without a zone is UTC."""
+    """Microseconds are cut off, and a timestamp without a zone is UTC."""
     east = timezone(timedelta(hours=2))
 
     assert to_base(TIME, time(0, 0, 0, 1999)) == 1

@@ -123,7 +123,7 @@ def test_work_of_a_worker_that_leaves_is_taken_over(broker, workers):
 
 
 def test_any_worker_begins_the_rebalance_at_the_end_of_the_delay(broker, workers):
-    """Also a follower that joins first, which once got the generation that there was."""
+    """A follower that joins first begins it too; once it got the generation that there was."""
     started = workers(3, scheduled_rebalance_max_delay_ms="600000")
     assert ask(started[0], "PUT", "/connectors/away/config", split("away", 3))[0] == 201
     wait_until(lambda: len(owners(started[0], "away")) == 3, "a task on each worker")

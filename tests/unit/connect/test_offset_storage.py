@@ -103,7 +103,7 @@ def test_what_json_cannot_hold_is_refused_and_spoils_nothing(tmp_path, place):
     ids=repr,
 )
 def test_what_json_holds_comes_back(tmp_path, place):
-    """Also line ends of Unicode within a text."""
+    """Offsets come back as they were, with line ends of Unicode within a text."""
     path = tmp_path / "offsets"
     check_stored(place, "offset")
     FileOffsetStorage(str(path)).write([SourceOffset("c", {"p": "a\u2028b"}, place)], 1)

@@ -234,7 +234,7 @@ def test_numbers_are_text_or_those_of_java(value, number):
 
 
 def test_what_was_sent_is_not_sent_again(world):
-    """Nor what was chosen out of the middle, in whatever order; `again` sends all."""
+    """Letters are sent once, also those chosen from the middle, in any order; `again` sends all."""
     world.bury(*[(b"%d" % number, {FROM: b"orders"}) for number in range(5)])
 
     assert world.run(is_wanted=wants(b"1", b"3")).count("orders") == 2
@@ -460,7 +460,7 @@ def test_headers_of_another_library_do_not_choose_either():
 
 @pytest.mark.parametrize("value", [b"__consumer_offsets", b"__transaction_state", b"\xff\xfe"])
 def test_letter_is_sent_to_no_internal_topic(value):
-    """Nor to one whose name is no text."""
+    """A letter of an internal topic, or of one whose name is no text, is not sent."""
     assert target_of(record_with((FROM, value))) is None
 
 

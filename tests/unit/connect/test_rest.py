@@ -185,7 +185,7 @@ def test_validation_answers_for_each_setting(worker):
 
 
 def test_topics_are_remembered(broker, worker):
-    """And forgotten by request (KIP-558)."""
+    """The topics of a connector are remembered, and forgotten by request (KIP-558)."""
     ask(worker, "PUT", "/connectors/topical/config", config(topic="topical"))
     broker.wait_for_records("topical", 3)
 

@@ -172,7 +172,7 @@ def test_deleted_connectors_are_revoked():
 
 
 def test_work_that_runs_twice_is_taken_from_both():
-    """And dealt in the next round (KAFKA-9849)."""
+    """Work that two workers run is taken from both, and dealt in the next round (KAFKA-9849)."""
     group = Group()
     group.join("a", "b")
     group.running = {"a": frozenset(work("c")), "b": frozenset({TaskId("c", 0)})}

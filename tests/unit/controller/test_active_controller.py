@@ -96,7 +96,7 @@ def test_broker_that_is_alone_balances_nothing_until_others_come(world):
 
 
 def test_listeners_of_brokers_are_followed_from_the_start(world):
-    """Also those of a broker that came later."""
+    """Listeners of brokers are followed, also those of a broker that came later."""
     move(world, 1, "elsewhere")
     assert hosts(world)[1] == "elsewhere"
     world.kill(2)

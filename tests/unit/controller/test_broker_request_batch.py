@@ -59,7 +59,7 @@ def test_list_of_brokers_goes_to_all_also_without_partitions(orders):
 
 
 def test_deleted_topic_goes_to_all(orders):
-    """Also where nothing else has changed."""
+    """A deleted topic goes to all brokers, also where nothing else has changed."""
     orders.batch.add_deleted_topic("t")
 
     assert orders.send() == ["changed metadata 0", "changed metadata 1"]
@@ -97,7 +97,7 @@ def test_replica_that_is_wanted_again_is_not_given_up(orders):
 
 
 def test_deletion_that_was_asked_for_is_not_taken_back_by_a_stop(orders):
-    """Nor is a new replica an old one because it is named again."""
+    """A stop takes back no deletion, and a new replica that is named again stays new."""
     orders.batch.add_stop_replica(PartitionReplica(T0, 1), delete=True)
     orders.batch.add_stop_replica(PartitionReplica(T0, 1), delete=False)
     orders.batch.add_leader_and_isr((0,), T1, is_new=True)

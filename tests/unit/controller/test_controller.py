@@ -118,7 +118,7 @@ def test_one_request_cannot_add_too_many_partitions_in_all(world):
 
 
 def test_validation_alone_creates_nothing(world):
-    """But says what would become of it."""
+    """Validation creates nothing, but returns the topic that would be created."""
     created = world.create(RequestedTopic("t", 3), validate_only=True)["t"]
 
     assert (created.num_partitions, created.topic_id) == (3, NO_UUID)

@@ -24,7 +24,7 @@ def world():
 
 
 def test_turns_are_taken_one_by_one_in_their_order(world):
-    """Also where one waits for something in the middle."""
+    """Events keep their order, also where one waits for something in the middle."""
     runtime, queue, _ = world
     seen = []
 
@@ -118,7 +118,7 @@ def test_event_whose_end_cannot_be_noted_does_not_end_the_queue(world):
 
 
 def test_failure_that_nobody_waits_for_is_reported(world):
-    """And the next turn is taken all the same."""
+    """A failure without a waiter is reported, and the next event runs all the same."""
     runtime, queue, failures = world
 
     async def fail() -> None:

@@ -149,7 +149,7 @@ def test_list_that_is_shown_in_part_says_so(count):
     ],
 )
 def test_more_replicas_than_live_brokers_are_refused(assign):
-    """Also for the partitions that a topic gets later, when brokers are away."""
+    """Too many replicas are refused, also for later partitions while brokers are away."""
     with pytest.raises(KafkaError) as caught:
         assign()
 

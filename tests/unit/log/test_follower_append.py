@@ -284,7 +284,7 @@ def test_run_is_not_written_where_an_index_cannot_be_read(eventful, suffix):
 @pytest.mark.parametrize("ask", ["roll", "time", "end", "start"])
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_log_that_is_not_there_answers_nothing(world, ask, is_deleted):
-    """Nor is anything made of it."""
+    """A log that is not there answers nothing, and no file is made of it."""
     log = world.log()
     take(log, batch(0))
     if is_deleted:

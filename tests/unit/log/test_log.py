@@ -482,7 +482,7 @@ def test_io_error_of_an_append_takes_the_directory_offline(world: LogWorld):
 
 
 def test_changed_configuration_counts_from_the_next_append(world: LogWorld):
-    """Also for the segment that is open."""
+    """A changed configuration counts from the next append, also for the open segment."""
     world.append_many(3)
     world.configure(max_message_bytes=80)
     assert error_of(world.append, b"x" * 100) is ErrorCode.MESSAGE_TOO_LARGE
@@ -493,7 +493,7 @@ def test_changed_configuration_counts_from_the_next_append(world: LogWorld):
 
 
 def test_changed_interval_of_the_index_counts_from_the_next_batch(world: LogWorld):
-    """Also in the segment that is written to."""
+    """A changed index interval counts from the next batch, also in the open segment."""
     world.append_many(3)
     entries = len(world.log().segments.active.offset_index)
     world.configure(index_interval_bytes=0)

@@ -79,7 +79,7 @@ def test_truncation_given_up_ends_no_write_of_others(world: LogWorld):
 
 
 def test_clean_start_scans_no_log(world: LogWorld, caplog):
-    """And has nothing to report."""
+    """A clean start scans no log, and has nothing to report."""
     world.append_many(60)
     world.restart(clean=True)
 
@@ -194,7 +194,7 @@ def test_many_logs_are_loaded_by_several_jobs(world: LogWorld, monkeypatch, thre
 
 
 def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
-    """And, after a crash, how much of it had to be checked."""
+    """A start logs how much it has loaded and, after a crash, how much it had to check."""
     world.configure(segment_bytes=1_000_000)
     for partition in range(4):
         log = world.log(partition)
@@ -212,7 +212,7 @@ def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
 
 
 def test_new_partition_goes_to_the_directory_with_the_fewest():
-    """And lives wholly there."""
+    """A new partition goes to the directory with the fewest logs, with all its files."""
     world = LogWorld(**{"log.dirs": "/data/a,/data/b,/data/c"})
     directories = [world.log(partition).log_dir.path for partition in range(6)]
     assert directories == ["/data/a", "/data/b", "/data/c"] * 2

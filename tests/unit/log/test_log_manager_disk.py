@@ -422,7 +422,7 @@ def test_failures_of_checkpoints_are_told_by_directory_and_file():
 
 
 def test_changed_configuration_reaches_the_cleaner():
-    """And all else that is attached."""
+    """A changed configuration reaches the cleaner, and all else that is attached."""
     pytest.importorskip("ottla.extensions.cleaner", reason="the cleaner is deleted")
     world = LogWorld(**{"log.cleaner.threads": "0"})
     world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")

@@ -70,7 +70,7 @@ def test_index_entries_name_the_last_offset_of_the_batch_at_their_position():
 
 
 def test_time_index_names_the_latest_timestamp_so_far():
-    """And the last offset of the batch that it came with."""
+    """An entry has the latest timestamp, and the last offset of the batch it came with."""
     segment = new_segment()
 
     for timestamp_ms, offset in segment.time_index.entries():
@@ -80,7 +80,7 @@ def test_time_index_names_the_latest_timestamp_so_far():
 @pytest.mark.parametrize("is_reopened", [False, True])
 @pytest.mark.parametrize("start", range(BASE, BASE + 40))
 def test_read_begins_with_the_batch_of_the_offset(start, is_reopened):
-    """Also for an offset inside a batch; from memory and from the file."""
+    """A read begins with the batch of an offset, also inside it, from memory and from the file."""
     segment = reopened(new_segment()) if is_reopened else new_segment()
 
     assert offsets(segment, start, 10_000) == list(range(start - start % 2, BASE + 40, 2))
@@ -338,7 +338,7 @@ def test_load_tail_finds_timestamps_behind_the_last_index_entry():
 
 @pytest.mark.parametrize("offset", [BASE + 1, BASE + 16, BASE + 17, BASE + 39])
 def test_truncate_drops_the_batch_with_the_offset(offset):
-    """And all behind it, in file and indexes; appends go on from there."""
+    """A cut drops the batch and all behind it, in file and indexes; appends continue there."""
     segment = new_segment()
     segment.truncate_to(offset)
     kept = (offset - BASE) // 2

@@ -49,7 +49,7 @@ def test_cut_log_is_as_one_that_was_never_longer(eventful: LogWorld):
 
 @pytest.mark.parametrize("offset", [5, 27, 42, 77])
 def test_cut_log_is_the_same_after_a_loss_of_power(eventful: LogWorld, offset):
-    """Also where all of it had been on disk: nothing that was cut comes back."""
+    """After a loss of power nothing that was cut comes back, even if it had been on disk."""
     log = eventful.log()
     log.flush()
     eventful.runtime.scheduler.run_ready()

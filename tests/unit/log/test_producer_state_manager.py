@@ -253,7 +253,7 @@ def test_batch_does_not_overtake_one_that_could_not_be_confirmed():
 
 
 def test_newer_epoch_is_not_held_up_by_what_an_older_one_had_asked():
-    """Nor does a late batch of the older one take its confirmation away."""
+    """A late batch of an older epoch does not take the newer one's confirmation away."""
     manager = new_manager()
     manager.begin_verification(7, 0, 0)
     manager.begin_verification(7, 1, 5).is_confirmed = True
@@ -454,7 +454,7 @@ def test_marker_is_a_sign_of_life_of_its_producer():
 
 
 def test_damaged_snapshot_is_dropped_for_an_older_one():
-    """And nothing is known when there is none."""
+    """A damaged snapshot is dropped for an older one; without one nothing is known."""
     disk = MemoryDisk()
     manager = new_manager(disk)
     append(manager, 0)

@@ -19,7 +19,7 @@ def three_batches() -> RecentBatches:
     [(10, 100), (14, 100), (15, 200), (16, 350), (18, 350), (20, 350), (21, None)],
 )
 def test_position_is_that_of_the_batch_with_the_offset(offset, position):
-    """Or of the next one, where compaction has left a gap."""
+    """The position is that of the offset's batch, or of the next one behind a gap."""
     assert three_batches().position_of(offset) == position
 
 

@@ -322,7 +322,7 @@ def test_damaged_recovery_checkpoint_means_that_all_is_scanned(written: LogWorld
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_gap_that_a_crash_leaves_is_where_the_log_ends(policy, caplog):
-    """Also of a topic that would be compacted: the checkpoints say that nothing was."""
+    """A gap ends the log, also of a compacted topic whose checkpoints say that nothing was."""
     world = LogWorld()
     world.configure(cleanup_policy=policy)
     for _ in range(60):
@@ -384,7 +384,7 @@ def test_log_that_lost_all_behind_its_start_begins_there_anew(written: LogWorld)
 
 
 def test_deleted_and_temporary_files_are_swept_away(written: LogWorld):
-    """Also what is left of a segment whose batches are gone."""
+    """Deleted and temporary files go, and the remains of a segment without batches."""
     written.kill()
     directory = written.log().dir
     for name in (

@@ -122,7 +122,7 @@ def test_order_is_checked_in_slices_and_once(count):
 
 @pytest.mark.parametrize("place", [1, ENTRIES_IN_A_SLICE, ENTRIES_IN_A_SLICE + 1])
 def test_damage_at_the_border_of_a_slice_is_seen(place):
-    """Also the first entry of a slice is compared with the one before it."""
+    """The first entry of a slice is compared with the one before it as well."""
     disk = MemoryDisk()
     index = TimeIndex(disk, PATH, 100, 10**6)
     index.create()

@@ -216,7 +216,7 @@ def test_state_is_a_label_in_the_rules_for_connect(registry):
 
 
 def test_beans_of_threads_are_on_the_page(registry):
-    """Also those whose kind nobody has seen before, under the names of the exporter's rules."""
+    """Beans of threads are shown, also of unknown kinds, by the names of the exporter's rules."""
     beans = Beans(registry.runtime.clock)
     registry.show(lambda: [beans])
     assert samples(registry) == {}

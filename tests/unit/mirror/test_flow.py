@@ -107,7 +107,7 @@ def test_mistakes_are_named(settings, words):
 
 
 def test_metrics_are_served_once_for_all_flows():
-    """Also where only some of them run here; over HTTP, as a mirror has no keys."""
+    """Metrics of all flows are served once, even if some run here; over HTTP, without keys."""
     plan = parse_plan({**BASE, "metrics.listener": "http://:9405"})
 
     assert str(plan.into(["c"]).metrics_listener) == "http://127.0.0.1:9405"

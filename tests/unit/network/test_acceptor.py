@@ -258,7 +258,7 @@ def test_listener_waits_when_clients_come_too_fast(new_world: NewWorld) -> None:
 
 
 def test_limit_of_one_listener_does_not_hold_up_others(new_world: NewWorld) -> None:
-    """Nor does the limit of all hold up the listener of the brokers."""
+    """A listener's limit holds up no other, and the common one not the listener of brokers."""
     world = new_world(
         connection_creation_rates={"PLAINTEXT": 1}, inter_broker_listener_name="BROKERS"
     )
@@ -278,7 +278,7 @@ def test_limit_of_one_listener_does_not_hold_up_others(new_world: NewWorld) -> N
 
 
 def test_address_above_its_rate_is_closed_after_a_while(world: NetworkWorld) -> None:
-    """And does not count; the limit of the address wins over the default (KIP-612)."""
+    """A closed client does not count; an address's limit wins over the default (KIP-612)."""
     world.processor.limit_ip("", 100)
     world.processor.limit_ip("127.0.0.1", 1)
     clients = [world.connect() for _ in range(10)]

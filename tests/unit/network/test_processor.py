@@ -694,7 +694,7 @@ def test_throttled_connection_is_answered_and_then_held(world: NetworkWorld) -> 
 
 
 def test_longer_delay_replaces_a_shorter_one(world: NetworkWorld) -> None:
-    """And a shorter one changes nothing."""
+    """A longer delay replaces a shorter one, and a shorter one changes nothing."""
     throttle(world, 500)
     client = world.connect()
     world.send(client, frame(b"one"))

@@ -36,7 +36,7 @@ from ottla.pipelines.runner import (
 def test_code_is_compiled_once_where_cores_are_few(
     monkeypatch, cores, short_run, small_batches, flags
 ):
-    """Or where the run is short, however many there are."""
+    """One compiler is used with few cores, and in short runs with however many."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
 
     assert _compiler_flags(short_run, small_batches) == flags

@@ -133,7 +133,7 @@ def test_notification_of_kafka_2_3_is_followed(world):
 
 
 def test_acl_that_is_there_already_is_not_written_again(world):
-    """And nobody is told."""
+    """An ACL that is there already is not written again, and no change is announced."""
     world.add(acl(ORDERS))
     world.add(acl(ORDERS))
 

@@ -78,7 +78,7 @@ def test_leader_of_nobody_is_not_followed(world):
 
 
 def test_followers_that_wait_hear_at_once_of_a_leader_that_leads_no_more(world, caplog):
-    """Also one that the controller has not told of it yet: it need not wait for the long poll."""
+    """Even a follower without news of the controller need not wait for the long poll."""
     caplog.set_level("INFO", "ottla.replication.fetcher")
     world.append(1, b"a")
     world.advance(1_200)

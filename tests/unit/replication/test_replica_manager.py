@@ -601,7 +601,7 @@ def test_produce_that_waits_is_given_to_the_one_who_would_give_it_up(manager):
 
 
 def test_what_is_written_and_read_is_counted_by_topic(manager):
-    """Also what is refused, and of which kind: not what the client does wrong in any cluster."""
+    """Writes, reads and refusals are counted by topic and kind, except faults of the client."""
     append(manager, batch(b"a", b"b"))
     append(manager, batch(b"a"), topic_partition=SECOND)
     append(

@@ -28,7 +28,7 @@ def test_work_is_done_once_a_period_in_slices():
 
 
 def test_work_that_takes_longer_than_a_period_is_not_begun_beside_itself(monkeypatch):
-    """And it is ended where it waits for its next turn."""
+    """Long work is not begun beside itself, and is ended where it waits for its next turn."""
     runtime, begun, waiting = mock_runtime(), [], []
 
     async def wait_for_a_turn() -> None:

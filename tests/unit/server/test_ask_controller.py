@@ -76,7 +76,7 @@ def world(cluster_world) -> ControllerWorld:
 
 
 def test_controller_is_found_in_the_registry(world):
-    """And remembered as long as it answers."""
+    """The controller is found in the registry, and remembered as long as it answers."""
     world.elect(2)
     first, second = world.ask(), world.ask()
     world.runtime.advance(10)

@@ -34,7 +34,7 @@ def shown(name=NAME):
 
 @pytest.mark.parametrize("level", broker_loggers.LEVELS)
 def test_level_is_set_at_once(logger, level):
-    """And shown under Kafka's name, as Kafka's tool has it."""
+    """A level is set at once, and shown under Kafka's name, as Kafka's tool has it."""
     alter(NAME, level)
 
     assert shown() == level
@@ -72,7 +72,7 @@ def test_root_and_every_logger_are_listed():
     ],
 )
 def test_wrong_change_changes_nothing(name, value, operation, error):
-    """Also where another change of the same request would do."""
+    """A wrong change changes nothing, also beside a right one in the same request."""
     before = shown()
     changes = [
         IncrementalAlterableConfig(name=NAME, config_operation=0, value="TRACE"),

@@ -71,7 +71,7 @@ def test_logs_are_recovered_with_the_settings_from_before_the_start(monkeypatch)
 
 
 def test_replication_and_the_controller_follow_the_settings_of_the_broker():
-    """Also those that were made before the broker was started."""
+    """Replication and controller follow settings, also those made before the start."""
     world = BrokerWorld().start()
     updates = world.spy(world.broker.controller, "update_config")
     world.change(
@@ -158,7 +158,7 @@ def test_listeners_are_added_and_told_to_the_cluster(monkeypatch):
 
 
 def test_key_stores_are_read_when_the_registry_says_so(certificates, monkeypatch):
-    """Also such as were set before the start, whose rules the file's settings do not bind."""
+    """Key stores set before the start are read as well; the file's rules do not bind them."""
     updates, made = [], BrokerTls.update
 
     def update(tls, config, keeps_rules=True):

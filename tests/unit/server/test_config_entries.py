@@ -94,7 +94,7 @@ def test_broker_shows_what_is_in_force_and_what_can_change(dynamic):
 
 
 def test_all_brokers_have_what_was_set_for_them(dynamic):
-    """And nothing else."""
+    """All brokers have the settings that were set for them, and nothing else."""
     entries = default_broker_entries(dynamic)
 
     assert [(entry.name, entry.value, entry.source) for entry in entries] == [

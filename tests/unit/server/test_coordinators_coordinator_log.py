@@ -65,7 +65,7 @@ def test_group_lives_in_one_of_fifty_partitions(group, partition):
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
 def test_batch_counts_when_all_in_sync_replicas_have_it(error):
-    """Or it fails after offsets.commit.timeout.ms; where it is in the log is told in any case."""
+    """It fails after offsets.commit.timeout.ms; its place in the log is known in any case."""
     replicas, heard = Replicas(error), []
     offsets_log(replicas).append(1, b"batch", lambda *answer: heard.append(answer))
 

@@ -59,7 +59,7 @@ def world() -> World:
 
 
 def test_override_of_a_topic_is_in_force_at_once(world):
-    """And the listener can apply it to the topic's logs."""
+    """An override is in force at once, and the listener can apply it to the topic's logs."""
     world.write("topics", "t", {"segment.bytes": "50"})
 
     assert world.dynamic.topic_config("t").segment_bytes == 50
@@ -330,7 +330,7 @@ KEY_STORE = "listener.name.plaintext.ssl.keystore.location"
 
 
 def test_files_of_keys_are_read_again_when_they_are_named_again(world):
-    """Also if nothing else has changed: an operator says so that the files have."""
+    """Files are read again when named again: so an operator says that they have changed."""
     told = []
     world.dynamic.on_key_store_change(lambda: told.append(True))
     world.write("brokers", "3", {KEY_STORE: "/a.pem"})
@@ -366,7 +366,7 @@ def test_overrides_of_listeners_that_do_not_fit_together_have_no_effect(world, c
     ],
 )
 def test_key_stores_are_tried_before_they_are_taken(world, overrides, is_checked):
-    """And with listeners that may bring such; nothing else is a reason to read files."""
+    """Stores are tried first, also with new listeners; nothing else is a reason to read files."""
     checked = []
     world.dynamic.check_key_stores = checked.append
     world.dynamic.validate_broker("3", overrides)

@@ -155,7 +155,7 @@ def test_conversion_that_fails_is_told(monkeypatch):
 
 @pytest.mark.parametrize(("largest", "read"), [(100, MAX_READ_BYTES), (5 << 20, 5 << 20)])
 def test_no_more_is_read_than_can_be_converted_soon(largest, read):
-    """But always a batch of the largest size that the topic allows."""
+    """A read is bounded, but has room for a batch of the largest size that the topic allows."""
     logs = Logs(batch(0))
     config = SimpleNamespace(max_message_bytes=largest)
     logs.partitions[TP] = SimpleNamespace(log=SimpleNamespace(config=config))

@@ -179,7 +179,7 @@ def test_partition_is_there_with_its_topic_and_its_number():
 
 
 def test_broker_that_was_told_nothing_knows_neither_controller_nor_topics():
-    """Nor is anything certainly deleted."""
+    """Without news a broker knows no controller and no topic, and none as deleted."""
     cache = MetadataCache("the cluster")
 
     assert (cache.cluster_id, cache.controller_id, cache.version) == ("the cluster", -1, 0)

@@ -123,7 +123,7 @@ def test_broker_that_does_not_answer_is_tried_again(cluster_world, orders):
 
 
 def test_removed_broker_hears_nothing_more(cluster_world, orders):
-    """Nor does its next registration hear what was meant for the one before."""
+    """A removed broker gets nothing more, and its next registration no orders of the former."""
     world, answers = cluster_world, []
     answered(world)
     orders.add_broker(world.broker(2, epoch=1))

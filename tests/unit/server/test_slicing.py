@@ -133,7 +133,7 @@ def test_answer_in_slices_is_that_of_one_step(counts):
 
 
 def test_other_requests_are_served_between_the_slices():
-    """And of two large ones each has its turn: a turn of the loop has one slice of all of them."""
+    """Others are served between slices, and of two large requests each has its turn."""
     order: list[str] = []
     world = World(ApiKey.LIST_OFFSETS, None)
 

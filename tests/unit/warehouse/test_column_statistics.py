@@ -98,7 +98,7 @@ def test_columns_without_a_useful_order_have_no_bounds(tmp_path):
 
 
 def test_row_group_of_nulls_does_not_hide_bounds(tmp_path):
-    """And a column of nulls has none."""
+    """A row group of nulls does not hide bounds; a column of nulls has none."""
     numbers, nulls = pa.array([None, None, 3]), pa.array([None] * 3, pa.int64())
     found = statistics(tmp_path, {"n": numbers, "nulls": nulls})
 

@@ -77,7 +77,7 @@ def test_more_values_than_open_files_close_the_open_ones(files, monkeypatch):
 
 
 def test_task_without_rows_writes_no_file(files):
-    """And returns no line."""
+    """A task without rows writes no file, and returns no line."""
     empty = batch((FIRST, 1)).slice(0, 0)
 
     assert write_batches([empty], files, ()) == []

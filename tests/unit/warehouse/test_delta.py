@@ -110,7 +110,7 @@ def test_of_two_loads_of_a_name_one_commits(home):
 
 
 def test_loads_of_different_names_do_not_stop_each_other(home):
-    """Nor does compaction stop a load."""
+    """Loads of different names do not stop each other, nor does compaction."""
     other = load_of(1, {P1: 0}, {P1: 2}, name="other")
     do(home, load_of(1, {P0: 0}, {P0: 1}))
     do(home, load_of(2, {P0: 1}, {P0: 2}))
@@ -526,7 +526,7 @@ def test_history_tells_what_was_loaded(home):
 
 
 def test_place_without_a_table_is_told(tmp_path):
-    """And nothing is made there."""
+    """A place without a table is reported, and nothing is made there."""
     with pytest.raises(WarehouseError, match="there is no Delta table"):
         open_delta(Place.of(tmp_path / "nothing"))
 

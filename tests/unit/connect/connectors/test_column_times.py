@@ -154,7 +154,7 @@ def test_no_time_is_missed_in_whatever_zone_its_column_is_altered(altered_in, se
 
 
 def test_times_stay_as_they_are_where_their_zone_does():
-    """Also days, and times of no year that Python has; all digits stay."""
+    """Times, days, and times outside Python's years keep all digits."""
     zone = ZoneInfo("America/New_York")
     for text in ("infinity", "0044-03-15 12:00:00 BC", "2026-01-05 07:00:00+00"):
         assert rezoned(text, zone, is_zoned=True) == text

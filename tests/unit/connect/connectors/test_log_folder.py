@@ -131,7 +131,7 @@ def test_a_shorter_file_is_read_from_its_start(tmp_path, start):
 
 
 def test_a_deleted_file_is_let_go(tmp_path, start):
-    """And read from its start if it comes back."""
+    """A deleted file is closed, and read from its start if it comes back."""
     path = write(tmp_path, "a", "1\n")
     task = start()
     assert start.read(task) == ["1"]

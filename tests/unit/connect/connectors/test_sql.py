@@ -331,7 +331,7 @@ def test_rows_without_a_number_are_left_out_and_said_once(database, read, caplog
 
 
 def test_rows_without_a_time_are_left_out_and_said_once(database, read, caplog):
-    """Also where nulls come first, as in SQLite and MariaDB."""
+    """Rows without a time are left out, also where nulls come first, as in SQLite and MariaDB."""
     database("CREATE TABLE notes (id INTEGER PRIMARY KEY, changed TIMESTAMP)")
     for number, changed in ((1, None), (2, "2020-01-01 00:00:00"), (3, None)):
         database("INSERT INTO notes VALUES (?, ?)", number, changed)

@@ -284,7 +284,7 @@ def test_group_that_is_deleted_owes_tombstones_for_what_the_log_has():
 
 
 def test_dead_group_dies_once():
-    """And says so."""
+    """A dead group dies once, and says so."""
     group = stable_group()
     for now_ms in (5, 9):
         group.die(now_ms)

@@ -180,7 +180,7 @@ def test_oldest_ids_give_way_to_new_ones(caplog):
 
 
 def test_id_that_is_claimed_is_waited_for_no_more(world):
-    """Nor does it count among those that may be out at a time."""
+    """A claimed id has no time limit, and does not count among the ids given out."""
     member_id = world.join(version=4).value.member_id
     assert len(world.coordinator.rebalancer.pending) == 1
     joined = world.join(member_id, version=4)

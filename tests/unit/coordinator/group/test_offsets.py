@@ -144,7 +144,7 @@ def test_offsets_in_use_do_not_expire():
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_transaction_count_when_it_commits(commit):
-    """And not at all when it aborts."""
+    """Offsets of a transaction count when it commits, and not at all when it aborts."""
     offsets = holding({T0: CommittedOffset(1)})
     write = offsets.begin_in_transaction(producer(), {T0: CommittedOffset(5)})
     assert offsets.is_unstable(T0)

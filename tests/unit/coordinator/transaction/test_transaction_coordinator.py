@@ -101,7 +101,7 @@ def test_only_the_ways_of_the_table_are_open():
 
 
 def test_commit_writes_a_marker_to_each_partition(world):
-    """And then the id is free for the next transaction."""
+    """Each partition gets a marker, and then the id is free for the next transaction."""
     producer = world.ongoing(T0, T1)
     assert world.end(producer) is NONE
 
@@ -168,7 +168,7 @@ def test_producer_may_have_its_own_epoch_raised(world):
 
 
 def test_another_producer_id_is_taken_when_the_epochs_are_used_up(world):
-    """And whoever had the last epoch is recognised by it."""
+    """A new producer id is given, and the producer of the last epoch is recognised by it."""
     world.put(S.COMPLETE_COMMIT)
     world.metadata.current = world.metadata.current._replace(producer_epoch=LAST_EPOCH)
     known = TxnProducer("x", 7, LAST_EPOCH)
@@ -417,7 +417,7 @@ def test_markers_of_very_many_partitions_are_sent_in_steps(world):
 
 
 def test_partitions_of_deleted_topics_need_no_marker(world):
-    """But nothing is taken for deleted before it is known which topics there are."""
+    """Deleted topics need no marker; none counts as deleted before the topics are known."""
     world.leaders.errors = {T1: ErrorCode.LEADER_NOT_AVAILABLE}
     world.end(world.ongoing(T0, T1))
     world.advance(1000)

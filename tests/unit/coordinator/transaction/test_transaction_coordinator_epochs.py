@@ -45,7 +45,7 @@ def test_end_raises_the_epoch_and_the_markers_have_it(world, commit):
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_end_that_is_asked_for_again_gets_the_same_answer(world, restarts):
-    """Also of a coordinator that knows of it from the log only; never the other outcome."""
+    """A coordinator that loaded it from the log answers alike, never with the other outcome."""
     producer = world.ongoing()
     assert world.bump(producer) == (NONE, 100, 1)
     if restarts:
@@ -137,7 +137,7 @@ def test_transaction_that_timed_out_fences_its_producer(world):
 
 
 def test_new_producer_gets_the_epoch_after_the_raised_one(world):
-    """And whoever ended the transaction before is fenced by it."""
+    """A new producer gets the next epoch, which fences the one that ended the transaction."""
     producer = world.ongoing()
     world.bump(producer)
 

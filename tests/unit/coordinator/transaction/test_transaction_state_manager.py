@@ -77,7 +77,7 @@ def test_damaged_batch_is_no_state_of_an_id(world, caplog):
 
 
 def test_write_that_is_refused_again_after_a_good_one_is_logged_again(world, caplog):
-    """And once only while it is tried again and again."""
+    """A refusal after a good write is logged again, but once only while it is repeated."""
     caplog.set_level(logging.INFO)
     for count in (1, 2):
         world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -156,7 +156,7 @@ def test_handler_that_answers_later_has_one_record_at_its_end(world):
 )
 @pytest.mark.parametrize("is_late", [False, True])
 def test_handler_that_fails_has_its_record(world, error, name, is_late):
-    """And fails as it would without."""
+    """A failed handler has its record, and fails as it would without."""
 
     def fail(context: Any, body: Any) -> None:
         raise error
@@ -339,7 +339,7 @@ def test_denials_of_a_request_are_in_one_record(world):
 
 
 def test_denial_that_was_only_logged_says_so(world):
-    """But not of reading the audit topic itself, which would never end."""
+    """Logged denials have records, except reads of the audit topic, which would never end."""
     world.audit.note_denial(world.context(), AclOperation.READ, ORDERS, served=True)
     world.audit.note_denial(world.context(), AclOperation.READ, AUDIT, served=True)
 

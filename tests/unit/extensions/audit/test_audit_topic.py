@@ -95,7 +95,7 @@ def test_records_are_appended_where_this_broker_leads():
 
 
 def test_topic_is_made_where_it_is_missing():
-    """And written to at once."""
+    """A missing audit topic is made, and written to at once."""
     world = World()
     world.write()
 

@@ -176,7 +176,7 @@ def test_consumer_gets_past_empty_batches_of_many_segments(compacted):
 
 
 def test_consumer_gets_past_empty_batches_within_a_segment(compacted):
-    """Also where it asks for fewer bytes than these batches have."""
+    """A consumer passes empty batches, also with fewer bytes asked for than these have."""
     compacted.configure(segment_bytes=100_000)
     for number in range(8):
         compacted.put((b"k", b"%d" % number), base_sequence=number, **IDEMPOTENT)

@@ -73,7 +73,7 @@ def test_compressed_batches_keep_their_codec(compacted, codec):
 
 
 def test_max_timestamp_is_that_of_the_records_that_stay(compacted):
-    """And the time index finds them."""
+    """The largest timestamp is that of the records that stay, and the time index finds them."""
     compacted.put((b"a", b"1", 3000), (b"b", b"1", 1000), (b"c", b"1", 2000))
     compacted.put((b"a", b"2", 500))
     compacted.roll_and_clean()
@@ -242,7 +242,7 @@ def test_aborted_records_go_and_supersede_nothing(compacted):
 
 
 def test_abort_marker_stays_until_its_data_are_gone(compacted):
-    """And for delete.retention.ms after that; the transaction index says so as long."""
+    """The marker stays for delete.retention.ms after its data; so does its index entry."""
     compacted.put((b"a", b"1"), **transactional(7, 0))
     compacted.end_transaction(7, commit=False)
     compacted.put((b"b", b"1"))
@@ -408,7 +408,7 @@ def test_checkpoint_survives_a_restart(compacted):
 
 
 def test_truncation_makes_what_follows_dirty(compacted):
-    """Also when it is compacted again before the next look at the log."""
+    """After a cut the rest is dirty, also if it is compacted before the next look at the log."""
     compacted.put((b"a", b"1"))
     compacted.put((b"b", b"1"))
     compacted.roll_and_clean()

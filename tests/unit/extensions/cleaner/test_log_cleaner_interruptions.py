@@ -59,7 +59,7 @@ def test_truncation_ends_the_round(compacted):
 
 
 def test_deletion_ends_the_round(compacted):
-    """And a new topic of that name is compacted as any other."""
+    """A deletion ends the round; a new topic of that name is compacted as any other."""
     compacted.manager.delete_log(TopicPartition("topic", 0))
     compacted.put((b"a", b"1"))
     compacted.put((b"a", b"2"))

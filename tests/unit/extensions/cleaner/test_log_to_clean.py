@@ -54,7 +54,7 @@ def test_filthiest_log_is_first(compacted):
 
 
 def test_young_segments_wait_for_min_compaction_lag(compacted):
-    """And everything behind them, whatever its age."""
+    """Young segments wait, and so does everything behind them, whatever its age."""
     compacted.configure(min_compaction_lag_ms=10_000)
     now_ms = compacted.runtime.clock.now_ms()
     for age_ms in (20_000, 5_000, 20_000):

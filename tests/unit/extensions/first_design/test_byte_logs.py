@@ -94,7 +94,7 @@ def test_log_is_forced_to_disk_after_an_interval():
 
 
 def test_power_loss_costs_no_message_that_a_reader_has_seen():
-    """And the next message gets the id of the first that was lost."""
+    """A power loss costs no message a reader has seen; the next gets the first lost id."""
     world = ByteLogsWorld(first_design_flush_interval_messages=2)
     world.append(b"a", b"b")
     world.append(b"c")

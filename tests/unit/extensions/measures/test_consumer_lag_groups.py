@@ -137,7 +137,7 @@ def test_broker_alone_asks_nobody():
 
 
 def test_nothing_is_asked_where_all_is_led_here(world):
-    """Nor is it taken for a question under way."""
+    """A broker that leads all partitions asks nobody, and shows no question under way."""
     world.committed = {HERE: 5}
     world.runtime.advance(3 * REMOTE_INTERVAL_MS)
     assert world.asked == []

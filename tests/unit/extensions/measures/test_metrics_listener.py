@@ -131,7 +131,7 @@ def test_body_that_is_not_json_is_refused(url):
 
 
 def test_list_of_requests_has_a_limit(url):
-    """And a name: what is asked for is bounded before anything is read."""
+    """Lists and names have limits: a request is bounded before anything is read."""
     asked = {"type": "read", "mbean": "kafka.log:type=LogManager,name=OfflineLogDirectoryCount"}
     assert len(json.loads(get(f"{url}/jolokia", body=[asked] * MAX_ASKED)[1])) == MAX_ASKED
     status, page = get(f"{url}/jolokia", body=[asked] * (MAX_ASKED + 1))

@@ -82,7 +82,7 @@ def test_broker_that_cannot_show_them_does_not_ask_for_them(ottla_fresh_broker):
 
 
 def test_subscriptions_are_listed_wherever_they_were_made(ottla_fresh_broker):
-    """Also where nothing is pushed; one whose settings are all gone is none."""
+    """Subscriptions are listed also where nothing is pushed; one without settings is none."""
     with ottla.Admin(ottla_fresh_broker.bootstrap_servers) as admin:
         assert admin.list_client_metrics() == []
         for name in ("b", "a", "gone"):

@@ -177,7 +177,7 @@ def test_client_that_comes_too_early_waits(world):
     ],
 )
 def test_what_is_no_metrics_is_refused(world, data, codec, code):
-    """Also what would be too large once it is decompressed."""
+    """Bytes that are no metrics, or too many once decompressed, are refused."""
     client, subscription = world.ask()
 
     assert world.refusal(client, subscription.id, data, codec) is code
@@ -281,7 +281,7 @@ def may_ask(world, client, connection):
 
 
 def test_subscription_is_told_once_in_an_interval(world):
-    """Also to a client that pushes nothing."""
+    """A client gets its subscription once in an interval, also if it pushes nothing."""
     world.runtime.clock.advance(10**7)
     client, _ = world.ask()
     assert not may_ask(world, client, "one")

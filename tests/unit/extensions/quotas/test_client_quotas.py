@@ -312,7 +312,7 @@ def test_cancelled_coroutine_ends_at_its_wait(world):
 
 
 def test_fetch_over_its_quota_gets_no_records(world):
-    """And they do not count, as they were not sent."""
+    """A fetch over its quota gets no records, which do not count, as they were not sent."""
     world.limit(consumer_byte_rate=100)
     assert world.context(1).quota.admits_fetch(900)
     context = world.context(1)
@@ -373,7 +373,7 @@ def test_clients_that_have_gone_are_forgotten(world):
 
 
 def test_clients_that_share_a_budget_still_do_when_others_are_forgotten(world):
-    """Also if one of them was quiet."""
+    """Clients share a budget when others are forgotten, also if one of them was quiet."""
     world.limit(ClientEntity("ANONYMOUS"), producer_byte_rate=100)
     world.limit(ClientEntity("", ""), producer_byte_rate=100)
     world.limit(ClientEntity("ANONYMOUS", ""), consumer_byte_rate=100)

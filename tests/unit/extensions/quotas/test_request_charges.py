@@ -43,7 +43,7 @@ def limit(apis, **overrides):
 
 
 def test_requests_are_measured_while_there_are_quotas(apis, connection):
-    """And no longer: without quotas the contexts are the plain ones."""
+    """Requests are measured while there are quotas only: without, contexts are the plain ones."""
     contexts = []
 
     def handle(context, body):

@@ -520,7 +520,7 @@ def fetch_of(name: str, count: int) -> fetch.FetchRequest:
 
 
 def test_fetch_of_what_may_not_be_read_leaves_no_session_behind(broker):
-    """Nor one of what is not there: a session would keep it all after its client has gone."""
+    """Denied and unknown topics make no session, which would keep them after its client."""
     allow(broker, (Op.READ, TOPIC, "missing"))
     for name in (THERE, "missing"):
         answer = call(broker, ALICE, fetch_of(name, MAX_USELESS + 1), 11)

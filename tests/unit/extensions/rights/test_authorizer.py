@@ -136,7 +136,7 @@ def test_names_that_are_denied_in_a_request_have_two_lines(caplog):
 
 
 def test_mode_log_says_what_it_would_deny_and_serves(caplog):
-    """And says so at the start, or somebody would believe that ACLs hold."""
+    """Mode log serves, and says so at the start, or somebody would believe that ACLs hold."""
     caplog.set_level("INFO")
     world = World("log")
 

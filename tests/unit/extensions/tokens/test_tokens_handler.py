@@ -105,7 +105,7 @@ def test_token_is_made_for_another_owner(world):
 
 @pytest.mark.parametrize("principal", [ANONYMOUS, TokenPrincipal(*ALICE)])
 def test_who_has_not_proved_who_it_is_may_not_ask(world, principal):
-    """Nor who has logged in with a token, for any of the four."""
+    """A client without a proved name, or with a token, may make none of the four requests."""
     hmac = world.create().hmac
     refused = {
         world.create(principal).error_code,

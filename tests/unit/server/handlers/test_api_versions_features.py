@@ -77,7 +77,7 @@ def test_level_is_followed_though_the_session_ended_meanwhile(world, monkeypatch
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_level_goes_up_and_down_again_for_all_brokers(world, version):
-    """And its epoch goes up with each change."""
+    """A level goes up and down for all brokers, and its epoch goes up with each change."""
     assert world.update(2, version=version) == 0
     assert (world.other.finalized, world.other.epoch) == ({NAME: 2}, 0)
     assert world.update(1, DOWN, version=version) == 0

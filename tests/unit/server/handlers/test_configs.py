@@ -469,7 +469,7 @@ def in_force(world, key):
     ("key", "value"), (OF_TOPICS | OF_THE_BROKER | OF_ONE_BROKER | WITHOUT_EFFECT).items()
 )
 def test_each_setting_that_kafka_changes_is_in_force_at_once(key, value):
-    """And again at its old value when the override goes; what has no effect says so."""
+    """Each setting is in force at once, and so is the old value; one without effect says so."""
     world = World(password_encoder_secret="sesame")
     before = in_force(world, key)
     changes = [(SET, name, text) for name, text in (NEEDED.get(key, {}) | {key: value}).items()]
@@ -610,7 +610,7 @@ def test_group_has_time_limits_of_its_own(world):
 def test_setting_that_the_broker_does_not_let_a_group_have_is_refused(
     world, name, key, value, part
 ):
-    """And nothing is stored; the message names the limit."""
+    """The setting is refused by a message that names the limit, and nothing is stored."""
     outcome = world.change((SET, key, value), type=GROUP, name=name)
 
     assert outcome.error_code

@@ -276,7 +276,7 @@ def delete(broker, *partitions, group="g"):
 
 
 def test_deleted_offsets_are_gone_for_good(broker):
-    """Also after a restart; those that never were are no error (KIP-496)."""
+    """Deleted offsets stay away after a restart; unknown ones are no error (KIP-496)."""
     broker.commit(2, offset(0, 5), offset(1, 6))
     assert delete(broker, 0, 7) == (0, [0, 0])
     broker.world.start()

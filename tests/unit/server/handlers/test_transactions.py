@@ -128,7 +128,7 @@ def test_batch_for_an_internal_topic_is_in_no_transaction(broker, producer, topi
 
 
 def test_readers_of_committed_records_stop_at_an_open_transaction(broker, producer):
-    """And are told what to leave out of those that were aborted."""
+    """Readers stop at an open transaction, and get the list of aborted ones to leave out."""
     broker.add(producer, 0)
     broker.produce(producer, 0, b"a")
     assert broker.fetch().last_stable_offset == 0
@@ -479,7 +479,7 @@ def test_offsets_of_a_member_are_those_of_its_generation(broker, producer, membe
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_verify_several_transactions_at_once(broker, producer, version):
-    """And may have partitions added; v5 tells that the transaction can be aborted (KIP-890)."""
+    """Brokers verify or add for several at once; v5 says that one can be aborted (KIP-890)."""
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
 
     def ask(verify_only):
@@ -517,7 +517,7 @@ def test_empty_transactional_id_is_refused(broker):
 
 
 def test_batch_of_version_12_names_its_partition_itself(broker, producer):
-    """And the end of the transaction begins an epoch, in which numbers begin at 0 (KIP-890)."""
+    """The batch adds its partition, and the end begins an epoch with numbers from 0 (KIP-890)."""
     assert broker.produce(producer, 0, b"a", version=12) == 0
     assert broker.commit_offset(producer, 7, version=5) == 0
     answer = broker.call(ending(producer), 5)

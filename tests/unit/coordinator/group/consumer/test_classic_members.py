@@ -121,7 +121,7 @@ def test_sync_is_of_the_present_generation_and_a_protocol_of_the_member(fields, 
     ],
 )
 def test_member_joins_again_where_it_has_something_to_give_or_take(current, others, rejoins):
-    """Or where the group has gone on; not while another one still has what it would take."""
+    """It joins again in a new epoch too, but not while another member has its partitions."""
     member = classic("a", current=current)
     other = classic("b", current=CurrentAssignment(4, 4, assigned=frozenset(others)))
     group = group_of(member, other)

@@ -469,7 +469,7 @@ def test_reload_goes_on_to_wait_for_a_revocation(world):
 
 
 def test_resignation_sends_those_who_wait_elsewhere(world):
-    """And nothing of the group is left here."""
+    """Waiting members are sent elsewhere, and nothing of the group is left here."""
     world.members("a")
     world.log.hold = True
     world.send(member_id="a", member_epoch=1, subscribed_topic_names=[], topic_partitions=[])
@@ -486,7 +486,7 @@ def test_resignation_sends_those_who_wait_elsewhere(world):
 
 
 def test_group_with_time_limits_of_its_own_tells_its_members(world):
-    """And they hold from the next heartbeat on."""
+    """Members get the group's own limits, which hold from the next heartbeat on."""
     (a,) = world.members("a")
     own = ConsumerGroupConfig(
         consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=7_000

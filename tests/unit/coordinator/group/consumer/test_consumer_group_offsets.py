@@ -72,7 +72,7 @@ def test_member_that_began_anew_commits_nothing_in_an_old_epoch(world):
 
 
 def test_member_commits_what_it_gives_up_and_nothing_after():
-    """Nor once the partition is its own again, in the epoch of before."""
+    """It commits no more after giving up, not even with the old epoch once it owns it again."""
     world = ConsumerWorld({"t": 2})
     (a,) = world.members("a")
     old = a.epoch

@@ -28,7 +28,7 @@ def test_new_topic_and_new_partitions_are_assigned(world):
 
 
 def test_topic_that_is_gone_is_taken_away(world):
-    """And one that is made again under its name is another."""
+    """A topic that is gone is taken away; one made again under its name is another."""
     (a,) = world.members("a")
     world.drop("t")
     world.settle(a)
@@ -79,7 +79,7 @@ def test_empty_regular_expression_means_none(world):
 
 
 def test_names_and_expressions_add_up(world):
-    """And two members with one expression share its topics."""
+    """Names and expressions add up, and two members with one expression share its topics."""
     world.create("u", 2)
     a, b = Peer("a"), Peer("b")
     world.join(a, "t", regex="u")

@@ -104,7 +104,7 @@ def test_partition_is_free_when_its_owner_has_given_it_up():
     [(4, 3, 3, "Assigning"), (3, 3, 3, "Stable"), (4, 4, 3, "Reconciling"), (4, 4, 4, "Stable")],
 )
 def test_state_follows_from_the_epochs(group_epoch, assignment_epoch, member_epoch, state):
-    """And from whether there is a member."""
+    """The state follows from the epochs, and from whether there is a member."""
     group = ConsumerGroup("g")
     assert (group.state_name, group.is_empty, group.is_unused) == ("Empty", True, True)
     group.group_epoch, group.assignment_epoch = group_epoch, assignment_epoch
@@ -117,7 +117,7 @@ def test_state_follows_from_the_epochs(group_epoch, assignment_epoch, member_epo
 
 
 def test_group_that_is_deleted_leaves_no_key_behind():
-    """Also none of a write that has failed; the epoch goes last, for it says that there is one."""
+    """No key is left, not even of a failed write; the epoch goes last: it shows the group."""
     changes = changed_group()
     group = changes.group
     group.writes.unsaved = {b"lost": b"1"}

@@ -298,7 +298,7 @@ def test_static_members_change_their_protocol_in_place(world, is_eager):
 
 
 def test_consumer_member_can_begin_anew_as_a_classic_one():
-    """And the other way round, under the same id."""
+    """A member changes its protocol, in either direction, under the same id."""
     world = ConsumerWorld({"t": PARTITIONS}, group_consumer_migration_policy="upgrade")
     a, c = classic_group(world, 1)[0], Peer("c")
     world.join(c)
@@ -389,7 +389,7 @@ def test_classic_member_that_does_not_sync_is_put_out(world):
 
 
 def test_classic_members_notice_new_partitions(world):
-    """Also where no member of the consumer protocol tells."""
+    """Classic members notice new partitions without a member of the consumer protocol."""
     world = ConsumerWorld({"t": 2}, group_consumer_migration_policy="upgrade")
     (a,) = classic_group_of_two_partitions(world)
     c = Peer("c")
@@ -478,7 +478,7 @@ def test_deposed_coordinator_answers_those_who_wait(world):
 
 
 def test_epochs_go_on_where_generations_ended(world):
-    """And generations where epochs ended: a member's number never falls, so none is taken twice."""
+    """Epochs and generations continue each other: a member's number never falls."""
     peers = classic_group(world)
     for _ in range(4):
         complete_generation(world, peers)

@@ -41,7 +41,7 @@ def test_member_revokes_before_it_gets_anything():
 
 
 def test_member_that_says_nothing_has_not_revoked():
-    """Nor one that still owns the partition."""
+    """A silent member has not revoked a partition, and neither has one that still owns it."""
     assert step(REVOKES, {P0, P2}, None) is REVOKES
     assert step(REVOKES, {P0, P2}, frozenset({P0, P1})) is REVOKES
 

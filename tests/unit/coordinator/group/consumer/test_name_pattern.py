@@ -49,7 +49,7 @@ def test_expression_of_the_usual_kind_is_taken(text):
     ],
 )
 def test_expression_that_is_none_or_too_large_is_refused(text):
-    """And what RE2 does not support: look-around, references, atomic groups."""
+    """Syntax that RE2 lacks is refused as well: look-around, references, atomic groups."""
     with pytest.raises(KafkaError) as refused:
         compile_regex(text)
 
@@ -140,7 +140,7 @@ def expression(chance: random.Random, depth: int) -> str:
     ],
 )
 def test_step_is_a_place_or_a_range_that_is_looked_at(monkeypatch, text, name, steps):
-    """And each set of places that is made: a search that needs one more is refused."""
+    """Each place, range and set of places is a step: a search that needs one more is refused."""
     monkeypatch.setattr(name_pattern, "MAX_STEPS", steps)
     assert NamePattern(text).fullmatch(name)
     monkeypatch.setattr(name_pattern, "MAX_STEPS", steps - 1)
@@ -172,7 +172,7 @@ def test_step_is_a_place_or_a_range_that_is_looked_at(monkeypatch, text, name, s
     ],
 )
 def test_case_and_ends_of_lines_are_those_of_the_expression(text, name, matches):
-    """Also where a name could not have them."""
+    """Case and ends of lines count as written, also where a name could not have them."""
     assert NamePattern(text).fullmatch(name) is matches is bool(re.fullmatch(text, name))
 
 

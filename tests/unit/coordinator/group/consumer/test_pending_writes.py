@@ -61,7 +61,7 @@ def test_those_who_wait_learn_of_a_failure():
 
 
 def test_group_that_is_given_up_answers_those_who_wait():
-    """And what was under way ends without a trace."""
+    """Waiting members are answered, and writes under way end without a trace."""
     writes, log, told = PendingWrites(), Log(), []
     writes.write({b"k": b"1"}, log.append, told.append)
     writes.write({}, log.append, told.append)

@@ -182,7 +182,7 @@ def test_records_that_contradict_each_other_are_refused(stored, records, reason)
 
 
 def test_members_without_an_instance_are_no_contradiction(stored):
-    """Nor are those who own other partitions."""
+    """Members without an instance, or with other partitions, contradict nobody."""
     more = [
         (member_key("b"), member()),
         (current_key("b"), current(1)),
