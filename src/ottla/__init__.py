@@ -13,6 +13,7 @@ from ottla.version import __version__
 if TYPE_CHECKING:
     from ottla.clients.admin.admin import Admin
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
+    from ottla.clients.arrow_tables import read_arrow, scan_arrow
     from ottla.clients.consumer.consumer import Consumer
     from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.positions import LogTruncationError
@@ -41,6 +42,8 @@ __all__ = [
     "TopicHandler",
     "TopicPartition",
     "__version__",
+    "read_arrow",
+    "scan_arrow",
 ]
 
 _HOMES = {
@@ -59,6 +62,8 @@ _HOMES = {
     "RecordMetadata": "ottla.clients.producer.producer_batch",
     "TopicHandler": "ottla.clients.producer.topic_handler",
     "TopicPartition": "ottla.structs",
+    "read_arrow": "ottla.clients.arrow_tables",
+    "scan_arrow": "ottla.clients.arrow_tables",
 }
 
 

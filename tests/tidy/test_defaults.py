@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli import connect as cli
+from ottla.clients.producer import bulk
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
@@ -35,7 +36,7 @@ from ottla.pipelines import access_log, topics, web_traffic
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.server import slicing
-from ottla.spark import checkpoint_topic, connections, decision_log, row_writer
+from ottla.spark import checkpoint_topic, connections, decision_log
 from ottla.spark import exactly_once as spark
 
 UNITS_MS = {"ms": 1, "seconds": 1000, "minutes": 60_000, "hours": 3_600_000}
@@ -113,8 +114,8 @@ SIZES = {
         broker("offset.metadata.max.bytes"),
     ],
     "a batch of Spark's sink": [
-        row_writer.MIN_BATCH_BYTES,
-        row_writer.DEFAULT_BATCH_BYTES,
+        bulk.MIN_BATCH_BYTES,
+        bulk.DEFAULT_BATCH_BYTES,
         LARGEST_RECORD,
     ],
     "a piece of a checkpoint": [checkpoint_topic.PIECE_BYTES, LARGEST_RECORD],

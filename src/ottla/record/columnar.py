@@ -7,8 +7,9 @@ when the first Arrow batch is made.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.record import kernel
@@ -106,8 +107,7 @@ def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
     arrays = [
         _binary(columns.keys, count),
         _binary(columns.values, count),
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        *(column.slice(0, count) for column in _place(topic, partition, _rounded(count))),
         _fixed(schema.field("offset").type, count, columns.offsets),
         _fixed(schema.field("timestamp").type, count, columns.timestamps_us),
         _fixed(schema.field("timestampType").type, count, columns.timestamp_types),
@@ -115,6 +115,23 @@ def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
     if columns.headers is not None:
         arrays.append(_headers(schema.field("headers").type, columns.headers, count))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _rounded(count: int) -> int:
+    """The next power of two, of which there are few."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+@lru_cache(maxsize=64)
+def _place(topic: str, partition: int, count: int) -> tuple[Any, Any]:
+    """The columns of topic and partition. (`pa.repeat` imports pandas, which takes a second.)"""
+    import pyarrow as pa
+
+    name = topic.encode()
+    ends = array("i", range(0, (count + 1) * len(name), len(name)))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * count)]
+    topics = pa.Array.from_buffers(pa.string(), count, buffers, null_count=0)
+    return topics, _fixed(pa.int32(), count, array("i", [partition]) * count)
 
 
 def _fixed(type_: pa.DataType, count: int, data: Buffer) -> Any:

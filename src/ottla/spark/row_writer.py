@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.clients.producer.bulk import DEFAULT_BATCH_BYTES, RowSender
 from ottla.config.client_config import ProducerConfig
 from ottla.record.record_batch import BATCH_OVERHEAD
-from ottla.record.rows import EncodedRecords
 from ottla.runtime import SystemClock
 from ottla.spark.sink_options import SinkOptions
 
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
     from ottla.clients.producer.producer import Producer
     from ottla.clients.producer.producer_batch import ProducerBatch
-    from ottla.record.rows import RowEncoder
 
-# All batches being filled for the partitions of a topic together take no more than this.
-MAX_OPEN_BYTES = 32 * 1024 * 1024
-MIN_BATCH_BYTES = 16 * 1024
-# A producer's 16 KiB are for records that come one by one: here all are there at once.
-DEFAULT_BATCH_BYTES = 512 * 1024
 DEFAULT_REQUEST_BYTES: int = ProducerConfig.keys["max.request.size"].default
 
 
@@ -40,14 +34,12 @@ class RowWriter:
 
     def __init__(self, producer: Producer, options: SinkOptions, task: int = 0) -> None:
         self._clock = SystemClock()
-        self._task = task
         self._producer = producer
         self._options = options
-        self._batch_size = int(options.client.get("batch.size", DEFAULT_BATCH_BYTES))
+        batch_size = int(options.client.get("batch.size", DEFAULT_BATCH_BYTES))
         request_size = options.client.get("max.request.size", DEFAULT_REQUEST_BYTES)
-        self._largest_batch = int(request_size) - BATCH_OVERHEAD
-        self._encoders: dict[str, RowEncoder] = {}
-        self._partition_counts: dict[str, int] = {}
+        largest_batch = int(request_size) - BATCH_OVERHEAD
+        self._sender = RowSender(producer, batch_size, largest_batch, task)
         self._sent: deque[ProducerBatch] = deque()
         self.row_count = 0
 
@@ -62,12 +54,11 @@ class RowWriter:
     @property
     def topics(self) -> list[str]:
         """The topics that rows went to, in the order of their first rows."""
-        return list(self._encoders)
+        return self._sender.topics
 
     def finish(self) -> None:
         """Send the rest and wait until all is delivered; raises the first error of a batch."""
-        for topic, encoder in self._encoders.items():
-            self._send(topic, encoder.finish())
+        self._note(self._sender.finish())
         self._producer.flush()
         self._check_delivered()
 
@@ -99,7 +90,6 @@ class RowWriter:
     def _write_topic(self, topic: str, columns: dict[str, Any], now_ms: int) -> None:
         from ottla.record.rows import rows_of
 
-        encoder = self._encoders.get(topic) or self._new_encoder(topic)
         partitions = columns.get("partition")
         if partitions is not None:
             self._check_partitions(topic, partitions)
@@ -107,37 +97,19 @@ class RowWriter:
         if headers is not None and headers.flatten().field(0).null_count:
             raise RowError("column headers: a header has no key")
         rows = rows_of(columns["value"], columns.get("key"), partitions, headers)
-        self._send(topic, encoder.append(rows, now_ms))
-
-    def _new_encoder(self, topic: str) -> RowEncoder:
-        from ottla.record import kernel
-
-        count = len(self._producer.partitions_for(topic))
-        size = max(MIN_BATCH_BYTES, min(self._batch_size, MAX_OPEN_BYTES // count))
-        size = min(size, self._largest_batch)
-        self._partition_counts[topic] = count
-        self._encoders[topic] = kernel.RowEncoder(count, size, self._turns(count).__next__)
-        return self._encoders[topic]
-
-    def _turns(self, count: int) -> Iterator[int]:
-        """The partitions that rows without key go to, one after the other."""
-        partition = self._task
-        while True:
-            yield partition % count
-            partition += 1
+        self._note(self._sender.send(topic, rows, now_ms))
 
     def _check_partitions(self, topic: str, partitions: Any) -> None:
         import pyarrow.compute as pc
 
-        count = self._partition_counts[topic]
+        count = self._sender.partition_count(topic)
         limits = pc.min_max(partitions).as_py()
         for wrong in (limits["min"], limits["max"]):
             if wrong is not None and not 0 <= wrong < count:
                 raise RowError(f"column partition: {wrong} of topic {topic}, which has {count}")
 
-    def _send(self, topic: str, full: list[EncodedRecords]) -> None:
-        for content in full:
-            self._sent.append(self._producer.send_encoded(topic, content))
+    def _note(self, batches: list[ProducerBatch]) -> None:
+        self._sent += batches
         while self._sent and self._sent[0].is_done:
             self._check(self._sent.popleft())
 

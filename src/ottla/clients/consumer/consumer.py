@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
@@ -28,6 +28,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Consumer", "WakeupError"]
 
@@ -147,6 +150,19 @@ class Consumer(ClosedOnExit):
             found = self._run(call, timeout_ms)
             assert isinstance(found, list), "without a group there are no rebalances"
             return found
+
+    def poll_arrow(self, timeout_ms: int = 0) -> pa.Table:
+        """The next records as an Arrow table, with the columns of `ottla.read_arrow`.
+
+        All that has arrived is in it, and it may be empty; it waits up to `timeout_ms` for the
+        first record. Groups, rebalances and commits are as with `poll`; interceptors see nothing of
+        it. Needs pyarrow (`pip install ottla[arrow]`).
+        """
+        from ottla.clients.arrow_tables import table_of
+
+        with self._alone():
+            self._rewind_unread(self.assignment())
+            return table_of(self._poll_for(self._core.fetcher.collect_batches, timeout_ms))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""
@@ -361,9 +377,13 @@ class Consumer(ClosedOnExit):
                     core.coordinator.member.poll_watch.note()
                 core.metrics.on_poll()
                 return records
-        deadline = self._deadline(timeout_ms)
+        return self._poll_for(core.collect, timeout_ms)
+
+    def _poll_for(self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int) -> list[T]:
+        """What has arrived; the listener is told of rebalances on this thread."""
+        core, deadline = self._core, self._deadline(timeout_ms)
         while True:
-            outcome = self._run(core.poll(deadline), timeout_ms)
+            outcome = self._run(core.poll_for(collect, deadline), timeout_ms)
             if not isinstance(outcome, RebalanceEvent):
                 return outcome
             try:

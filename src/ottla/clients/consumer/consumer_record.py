@@ -178,6 +178,10 @@ class CompletedFetch:
         """
         taken: list[RecordBatch] = []
         state = self.state
+        if self._batch is not None and self._index < len(self._records):  # it was read in part
+            taken.append(self._batch)
+            state.position = self._batch.next_offset
+            self._records, self._index = [], 0
         while self._batches:
             batch = self._batches[0]
             try:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.metadata import PartitionInfo
+from ottla.clients.producer.bulk import (
+    DEFAULT_BATCH_BYTES,
+    BulkFuture,
+    RowSender,
+    rows_of_values,
+    serialized,
+)
 from ottla.clients.producer.partitioner import CustomPartitioner, partition_for_key
 from ottla.clients.producer.producer_batch import (
     RECORD_OVERHEAD,
@@ -31,11 +38,18 @@ from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.record.rows import Rows
+
 logger = logging.getLogger(__name__)
 
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
 MAX_TIMESTAMP_MS = 2**63 - 1
+MAX_FIRST_PARTITION: Final = 2**16
+"""Calls of `send_values` begin with one partition or another, so that topics fill evenly."""
 
 
 class Producer(TransactionalCalls, ClosedOnExit):
@@ -145,6 +159,62 @@ class Producer(TransactionalCalls, ClosedOnExit):
             self._note_refusal(error)
             raise
 
+    def send_values(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BulkFuture:
+        """Queue a record for each value, in order, and return one future for all of them.
+
+        Several times as quick as `send` for each: they are encoded together and do not linger, and
+        `future.result()` has where they were written, in ranges. `keys` has as many items as
+        `values`. Blocks and raises as `send` does; of records that were too many for buffer.memory
+        within max.block.ms the first ones may be queued.
+        """
+        values = list(values)
+        keys = None if keys is None else list(keys)
+        if keys is not None and len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        if self._wants_each():
+            each_key = [None] * len(values) if keys is None else keys
+            return self._bulk(
+                [
+                    self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms)
+                    for value, key in zip(values, each_key, strict=True)
+                ]
+            )
+        plain = serialized(topic, "value", values, self._serialize_value)
+        plain_keys = None
+        if keys is not None:
+            plain_keys = serialized(topic, "key", keys, self._serialize_key)
+        self._check_sizes(topic, plain, plain_keys)
+        rows = rows_of_values(plain, plain_keys, partition)
+        return self._send_rows(topic, rows, timestamp_ms, partition)
+
+    def send_arrow(
+        self,
+        topic: str,
+        data: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> BulkFuture:
+        """Queue a record for each row of Arrow data, and return one future for all of them.
+
+        The column `value` is needed, `key`, `partition` (null: the key decides) and `headers` are
+        used, and others are passed over, as by Spark's Kafka sink: a table of `ottla.read_arrow`
+        can be sent as it is. Serializers, interceptors and partitioners see nothing of it. Needs
+        pyarrow (`pip install ottla[arrow]`).
+        """
+        from ottla.clients.arrow_tables import rows_of_arrow
+
+        count = len(self.partitions_for(topic))
+        rows = rows_of_arrow(data, self._max_record_size, count)
+        return self._send_rows(topic, rows, timestamp_ms, None)
+
     def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
         """Queue a batch of one partition whose records are encoded already.
 
@@ -167,6 +237,44 @@ class Producer(TransactionalCalls, ClosedOnExit):
         except KafkaError as error:
             self._note_refusal(error)
             raise
+
+    def _wants_each(self) -> bool:
+        """Whether somebody has a say in each record, which then goes its way alone."""
+        return (
+            self._interceptors is not None
+            or self._partitioner is not None
+            or self._config.partitioner_ignore_keys
+        )
+
+    def _check_sizes(
+        self, topic: str, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
+    ) -> None:
+        sizes = [0 if value is None else len(value) for value in values]
+        if keys is not None:
+            sizes = [a + len(b or b"") for a, b in zip(sizes, keys, strict=True)]
+        size = RECORD_OVERHEAD + max(sizes, default=0)
+        if size > self._max_record_size:
+            error = too_large(topic, size, self._config)
+            self._note_refusal(error)
+            raise error
+
+    def _send_rows(
+        self, topic: str, some_rows: Iterable[Rows], timestamp_ms: int | None, partition: int | None
+    ) -> BulkFuture:
+        stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        config, first = self._config, self._io.runtime.random.randrange(MAX_FIRST_PARTITION)
+        size = config.batch_size if config.is_given("batch.size") else DEFAULT_BATCH_BYTES
+        sender = RowSender(self, size, self._max_record_size, first)
+        if partition is not None:
+            queues = self._topics.get(topic) or self._learn(topic)
+            self._queue(queues, partition, None)
+        batches: list[ProducerBatch] = []
+        for rows in some_rows:
+            batches += sender.send(topic, rows, stamp)
+        return self._bulk(batches + sender.finish())
+
+    def _bulk(self, parts: Sequence[ProducerBatch | RecordFuture]) -> BulkFuture:
+        return BulkFuture(self._io.runtime.clock, parts)
 
     def _note_refusal(self, error: KafkaError) -> None:
         """A record was not taken: if a transaction is open, it can only be aborted.

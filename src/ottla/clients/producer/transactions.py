@@ -289,6 +289,7 @@ class Transactions:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+            self._adding = None  # one that had not begun has not said so
 
     async def _end(self, commit: bool, deadline: Deadline) -> None:
         if not self._is_begun:

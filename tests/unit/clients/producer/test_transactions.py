@@ -333,6 +333,21 @@ def test_batch_that_returns_during_an_abort_is_dropped(world, cluster):
     assert world.log == [b"b"]
 
 
+def test_abort_before_the_first_step_of_adding_partitions_leaves_nothing_behind(world):
+    """A task that is cancelled before it begins runs no line; another one is made none the less."""
+
+    async def abort_at_once() -> None:
+        assert not world.transactions.may_send(TopicPartition("pages", 1))
+        await world.transactions.abort(Deadline(world.runtime.clock, LIMIT_MS))
+
+    world.runtime.scheduler.run(abort_at_once())
+    world.call("begin")
+    world.send("b")
+    world.call("commit")
+
+    assert world.log == [b"b"]
+
+
 def test_partitions_that_were_not_added_yet_are_no_longer_wanted_after_an_abort(world, cluster):
     """The abort does not wait for the answer, and the next transaction begins with none."""
 

@@ -1,0 +1,207 @@
+"""Many records at once: encoded together, without an object for each of them.
+
+The records of a call are distributed over the partitions and encoded by `kernel.RowEncoder`; what
+fills a batch is queued behind the records that were sent before, and does not linger.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
+from ottla.clients.serialization import to_bytes
+from ottla.network.timing import Deadline
+from ottla.record import kernel
+from ottla.record.rows import BinaryRows, Rows
+
+if TYPE_CHECKING:
+    from ottla.errors import KafkaError
+    from ottla.record.rows import EncodedRecords, RowEncoder
+    from ottla.runtime.clock import Clock
+
+MAX_OPEN_BYTES: Final = 32 * 1024 * 1024
+"""All batches being filled for the partitions of a topic together take no more than this."""
+MIN_BATCH_BYTES: Final = 16 * 1024
+DEFAULT_BATCH_BYTES: Final = 512 * 1024
+"""A producer's 16 KiB are for records that come one by one: here all are there at once."""
+ROWS_AT_ONCE: Final = 10_000
+"""The memory that encoding takes does not grow with the number of records."""
+
+
+Serializer: TypeAlias = Callable[[str, Any], bytes | None]
+
+
+class WrittenRange(NamedTuple):
+    """Records with consecutive offsets; `offset`, of the first, is -1 where it is not known."""
+
+    topic: str
+    partition: int
+    offset: int
+    record_count: int
+
+
+class BulkFuture:
+    """The outcome of one `send_values` or `send_arrow`, with methods of a Future."""
+
+    def __init__(self, clock: Clock, parts: Sequence[ProducerBatch | RecordFuture]) -> None:
+        self._clock = clock
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Whether the outcome of all records is known."""
+        return all(map(_is_done, self._parts))
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait up to `timeout` seconds; the first error, or None when all were written."""
+        deadline = Deadline(self._clock, None if timeout is None else int(timeout * 1000))
+        first: KafkaError | None = None
+        for part in self._parts:
+            left_s = None if timeout is None else deadline.left_ms / 1000
+            if isinstance(part, RecordFuture):
+                error = part.exception(left_s)
+            elif part.wait(left_s):
+                error = part.failure()
+            else:
+                raise TimeoutError(f"no response for {part} within {timeout} s")
+            first = first or error
+        return first
+
+    def result(self, timeout: float | None = None) -> list[WrittenRange]:
+        """Wait up to `timeout` seconds for where all were written; raises the first KafkaError.
+
+        Those that other batches have are written none the less.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error.with_traceback(None)
+        return [written for part in self._parts for written in _ranges_of(part)]
+
+
+def _is_done(part: ProducerBatch | RecordFuture) -> bool:
+    if isinstance(part, RecordFuture):
+        return part.done()
+    return part.is_done or (bool(part.parts) and all(_is_done(each) for _, each in part.parts))
+
+
+def _ranges_of(part: ProducerBatch | RecordFuture) -> Iterator[WrittenRange]:
+    if isinstance(part, RecordFuture):
+        where = part.result(0)
+        yield WrittenRange(where.topic, where.partition, where.offset, 1)
+    else:
+        yield from _ranges(part, part.record_count)
+
+
+def _ranges(batch: ProducerBatch, count: int) -> Iterator[WrittenRange]:
+    """Where the records of a batch, or of the parts that it was split into, are."""
+    if not batch.parts:
+        yield WrittenRange(*batch.topic_partition, batch.base_offset, count)
+        return
+    ends = [*(start for start, _ in batch.parts[1:]), count]
+    for (start, part), end in zip(batch.parts, ends, strict=True):
+        yield from _ranges(part, end - start)
+
+
+class TakesBatches(Protocol):
+    """A producer, as far as rows need one."""
+
+    def partitions_for(self, topic: str) -> Sequence[object]: ...
+
+    def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch: ...
+
+
+class RowSender:
+    """Encodes rows into the batches of a producer, and sends those that are full.
+
+    A batch takes up to `batch_size` bytes, and never more than `largest_batch`. Rows without key
+    and partition begin with the partition of this number.
+    """
+
+    def __init__(
+        self, producer: TakesBatches, batch_size: int, largest_batch: int, first_partition: int = 0
+    ) -> None:
+        self._producer = producer
+        self._batch_size = batch_size
+        self._largest_batch = largest_batch
+        self._first_partition = first_partition
+        self._encoders: dict[str, RowEncoder] = {}
+        self._partition_counts: dict[str, int] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that rows went to, in the order of their first rows."""
+        return list(self._encoders)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the rows of a topic are distributed over."""
+        if topic not in self._encoders:
+            count = len(self._producer.partitions_for(topic))
+            size = max(MIN_BATCH_BYTES, min(self._batch_size, MAX_OPEN_BYTES // count))
+            size = min(size, self._largest_batch)
+            turns = _turns(self._first_partition, count)
+            self._encoders[topic] = kernel.RowEncoder(count, size, turns.__next__)
+            self._partition_counts[topic] = count
+        return self._partition_counts[topic]
+
+    def send(self, topic: str, rows: Rows, timestamp_ms: int) -> list[ProducerBatch]:
+        """Encode rows, and send what fills batches; blocks while buffer.memory is used up."""
+        self.partition_count(topic)
+        return self._send(topic, self._encoders[topic].append(rows, timestamp_ms))
+
+    def finish(self) -> list[ProducerBatch]:
+        """Send the rest."""
+        return [
+            batch
+            for topic, encoder in self._encoders.items()
+            for batch in self._send(topic, encoder.finish())
+        ]
+
+    def _send(self, topic: str, full: list[EncodedRecords]) -> list[ProducerBatch]:
+        return [self._producer.send_encoded(topic, content) for content in full]
+
+
+def _turns(first: int, count: int) -> Iterator[int]:
+    """The partitions that rows without key go to, one after the other."""
+    partition = first
+    while True:
+        yield partition % count
+        partition += 1
+
+
+def rows_of_values(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, partition: int | None
+) -> Iterator[Rows]:
+    """Rows of values, and of as many keys, some thousands at a time."""
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        some = values[start : start + ROWS_AT_ONCE]
+        yield Rows(
+            len(some),
+            _binary(some),
+            None if keys is None else _binary(keys[start : start + ROWS_AT_ONCE]),
+            None if partition is None else array("i", [partition]) * len(some),
+        )
+
+
+def _binary(items: Sequence[bytes | None]) -> BinaryRows:
+    if None in items:
+        bits = "".join(["0" if item is None else "1" for item in reversed(items)])
+        validity = int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
+        present = [item or b"" for item in items]
+        return BinaryRows(validity, _offsets(present), b"".join(present))
+    whole: Any = items
+    return BinaryRows(None, _offsets(whole), b"".join(whole))
+
+
+def _offsets(items: Iterable[bytes]) -> array[int]:
+    return array("i", accumulate(map(len, items), initial=0))
+
+
+def serialized(
+    topic: str, what: str, items: Iterable[Any], serialize: Serializer | None
+) -> list[bytes | None]:
+    """Each of the items as bytes, as `send` would make it."""
+    if serialize is not None:
+        return [serialize(topic, item) for item in items]
+    return [item if item is None or type(item) is bytes else to_bytes(what, item) for item in items]
