@@ -39,7 +39,9 @@ class RowWriter:
         batch_size = int(options.client.get("batch.size", DEFAULT_BATCH_BYTES))
         request_size = options.client.get("max.request.size", DEFAULT_REQUEST_BYTES)
         largest_batch = int(request_size) - BATCH_OVERHEAD
-        self._sender = RowSender(producer, batch_size, largest_batch, task)
+        self._sender = RowSender(
+            producer.partitions_for, producer.send_encoded, batch_size, largest_batch, task
+        )
         self._sent: deque[ProducerBatch] = deque()
         self.row_count = 0
 

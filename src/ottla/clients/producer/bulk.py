@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.clients.serialization import to_bytes
@@ -104,28 +104,27 @@ def _ranges(batch: ProducerBatch, count: int) -> Iterator[WrittenRange]:
         yield from _ranges(part, end - start)
 
 
-class TakesBatches(Protocol):
-    """A producer, as far as rows need one."""
-
-    def partitions_for(self, topic: str) -> Sequence[object]: ...
-
-    def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch: ...
-
-
 class RowSender:
-    """Encodes rows into the batches of a producer, and sends those that are full.
+    """Encodes rows into batches, and hands over those that are full.
 
-    A batch takes up to `batch_size` bytes, and never more than `largest_batch`. Rows without key
-    and partition begin with the partition of this number.
+    `partitions_for` and `send_encoded` are a producer's. A batch takes up to `batch_size` bytes,
+    and never more than `largest_batch`. Rows without key and partition begin with the partition of
+    the number `first`.
     """
 
     def __init__(
-        self, producer: TakesBatches, batch_size: int, largest_batch: int, first_partition: int = 0
+        self,
+        partitions_for: Callable[[str], Sequence[object]],
+        send_encoded: Callable[[str, EncodedRecords], ProducerBatch],
+        batch_size: int,
+        largest_batch: int,
+        first: int = 0,
     ) -> None:
-        self._producer = producer
+        self._partitions_for = partitions_for
+        self._send_encoded = send_encoded
         self._batch_size = batch_size
         self._largest_batch = largest_batch
-        self._first_partition = first_partition
+        self._first = first
         self._encoders: dict[str, RowEncoder] = {}
         self._partition_counts: dict[str, int] = {}
 
@@ -137,10 +136,10 @@ class RowSender:
     def partition_count(self, topic: str) -> int:
         """How many partitions the rows of a topic are distributed over."""
         if topic not in self._encoders:
-            count = len(self._producer.partitions_for(topic))
+            count = len(self._partitions_for(topic))
             size = max(MIN_BATCH_BYTES, min(self._batch_size, MAX_OPEN_BYTES // count))
             size = min(size, self._largest_batch)
-            turns = _turns(self._first_partition, count)
+            turns = _turns(self._first, count)
             self._encoders[topic] = kernel.RowEncoder(count, size, turns.__next__)
             self._partition_counts[topic] = count
         return self._partition_counts[topic]
@@ -159,7 +158,7 @@ class RowSender:
         ]
 
     def _send(self, topic: str, full: list[EncodedRecords]) -> list[ProducerBatch]:
-        return [self._producer.send_encoded(topic, content) for content in full]
+        return [self._send_encoded(topic, content) for content in full]
 
 
 def _turns(first: int, count: int) -> Iterator[int]:

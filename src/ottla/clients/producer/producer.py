@@ -264,7 +264,9 @@ class Producer(TransactionalCalls, ClosedOnExit):
         stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         config, first = self._config, self._io.runtime.random.randrange(MAX_FIRST_PARTITION)
         size = config.batch_size if config.is_given("batch.size") else DEFAULT_BATCH_BYTES
-        sender = RowSender(self, size, self._max_record_size, first)
+        sender = RowSender(
+            self.partitions_for, self.send_encoded, size, self._max_record_size, first
+        )
         if partition is not None:
             queues = self._topics.get(topic) or self._learn(topic)
             self._queue(queues, partition, None)
