@@ -84,7 +84,7 @@ NOT_AT_THE_START = re.compile(
     r"|ottla\.server\.(cluster_link|message_set_fetch|\w+_metrics|remote_\w+)"
     # what nobody has asked it for
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
-    r"|ottla\.record\.\w+_compaction"
+    r"|ottla\.record\.(conversion|\w+_compaction)"
     r"|ottla\.protocol\.(acls|consumer_\w+|group|log_dirs|sasl|telemetry|topics|transactions)"
     r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|produce)$)"
     # what other libraries do as well, and takes longer to import

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# A property file and a data directory for each server.
-
 
 HOST: Final = "127.0.0.1"
 TICK_MS: Final = 500

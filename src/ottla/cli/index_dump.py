@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     EntryT = TypeVar("EntryT", OffsetPosition, TimestampOffset)
 
-# A segment's file mapped for reading, and the offset in its name.
-
 
 Pairs = list[tuple[int, int]]
 

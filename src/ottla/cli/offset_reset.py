@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 LONG_MAX: Final = 2**63 - 1
 
-# A reset plan as CSV: `topic,partition,offset`, or with the group in front of each line.
-
 
 ResetPlan = dict[str, dict[TopicPartition, int]]
 

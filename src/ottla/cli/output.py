@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Bytes as printable text, by the names of Kafka's deserializers and decoders.
-
 
 Decode = Callable[[bytes], bytes]
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     PartitionFilter = Callable[[TopicPartitionInfo, int], bool]
     Offsets = Mapping[TopicPartition, int]
 
-# The topics that a user's expression matches.
-
 
 def matching_topics(
     topics: Collection[str], expression: str | None, *, exclude_internal: bool = False

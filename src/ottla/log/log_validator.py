@@ -24,7 +24,6 @@ from ottla.log.batch_validation import MAX_NAMED_RECORDS, validate_batch, valida
 from ottla.record import kernel
 from ottla.record.batch_builder import recompress
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
-from ottla.record.conversion import to_batch
 from ottla.record.plain_kernel import MIN_RECORD_BYTES, RecordSurvey
 from ottla.record.record import (
     COMPRESSION_MASK,
@@ -218,6 +217,8 @@ class LogValidator:
             raise self._large(message_set, now_ms)
         size = len(message_set)
         limit = INLINE_UNPACKED_BYTES if is_inline else most_unpacked_bytes(size)
+        from ottla.record.conversion import to_batch  # few clients are as old
+
         return memoryview(to_batch(message_set, max_bytes=limit))
 
     def _large(self, records: memoryview, now_ms: int) -> LargeBatchError:

@@ -37,8 +37,6 @@ from ottla.record.record import (
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, LegacyBatch, RecordBatch, batches
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
-# Building message sets of magic 0 and magic 1, for the clients that read nothing newer.
-
 
 def build_message_set(
     records: Sequence[Record],

@@ -27,8 +27,6 @@ from ottla.streams.records import Build, Inputs, Records, Source
 from ottla.streams.serdes import Serde, Serdes
 from ottla.streams.windows import JoinWindows, SessionWindows, Windows
 
-# A table: the newest value of each key, seen as its changes or as it is at a moment.
-
 
 class KTable:
     """Rows by key. `build` makes the changes; a change without a value deletes its key.

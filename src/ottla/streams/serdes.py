@@ -36,7 +36,6 @@ from pyspark.sql.types import (
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# Dataclasses as Spark's types, and JSON as dataclasses.
 
 SCALARS: dict[Any, DataType] = {
     str: StringType(),

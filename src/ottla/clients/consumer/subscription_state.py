@@ -11,8 +11,6 @@ from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
-# An event for the application when its assignment in a group changes.
-
 
 class SubscriptionState:
     """The subscription and the partitions that it has resulted in.

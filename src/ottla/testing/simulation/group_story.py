@@ -17,8 +17,6 @@ from ottla.testing.simulation.group_ledger import GROUP, GroupLedger, GroupReade
 from ottla.testing.simulation.invariants import batches_of, partitions_of
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
 
-# How often the brokers have removed a group, according to __consumer_offsets.
-
 
 class GroupStory(Story):
     """Members are killed, paused and shut down cleanly, and others join for a while."""
