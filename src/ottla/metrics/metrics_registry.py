@@ -166,8 +166,6 @@ class MetricsRegistry:
     def chance(self) -> Chance:
         return self.runtime.random
 
-    # -- families
-
     def register(self, family: Family) -> None:
         """Add a family; its name must be new."""
         if family.name in self.families:
@@ -200,8 +198,6 @@ class MetricsRegistry:
         self.register(Family(name, Kind.TIMER, doc, lambda: ((NO_TAGS, timer),)))
         return timer
 
-    # -- sensors of families with tags
-
     def new_meter(self, read: Read, event_type: str = "events") -> Meter:
         """A meter that follows its number until `forget`."""
         meter = Meter(read, self.now_ms, event_type)
@@ -220,8 +216,6 @@ class MetricsRegistry:
     def forget(self, sensor: Meter | Timer) -> None:
         """Tick a sensor no longer; its family does not show it from now on."""
         self._ticked.pop(sensor, None)
-
-    # -- time
 
     def start(self) -> None:
         """Have meters follow their numbers from now on."""
@@ -265,8 +259,6 @@ class MetricsRegistry:
             callback()
         for sensor in self._ticked:
             sensor.tick()
-
-    # -- reading
 
     def read(self, wanted: Callable[[Family], bool] | None = None) -> Iterator[Reading]:
         """The series of every family, family after family, at most `max_series` with tags.

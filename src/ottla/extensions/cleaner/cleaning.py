@@ -146,8 +146,6 @@ class Cleaning(Value):
             found += TransactionIndex(plan.disk, path, source.base_offset).entries()
         return found
 
-    # -- the map
-
     def _fill(self, offsets: OffsetMap, transactions: CleanedTransactions) -> Iterator[int]:
         plan = self.plan
         for source in plan.sources:
@@ -161,8 +159,6 @@ class Cleaning(Value):
                 yield from self._step()
             # Behind the last batch nothing is left in the segment.
             offsets.end_offset = source.end_offset
-
-    # -- the copy
 
     def _clean_group(
         self,
@@ -202,8 +198,6 @@ class Cleaning(Value):
     def _batches_of(self, group: Sequence[SourceSegment]) -> Iterator[RecordBatch]:
         for source in group:
             yield from self._batches(source)
-
-    # -- reading
 
     def _batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
         """The batches of a segment; messages from before Kafka 0.11 are packed into batches."""

@@ -119,8 +119,6 @@ class LogCleaner(LogAttachment):
     def resume(self, topic_partition: TopicPartition) -> None:
         self._paused.discard(topic_partition)
 
-    # -- choosing
-
     def clean_filthiest(self) -> None:
         """Begin as many rounds as may run at a time, if there are logs that should be compacted."""
         logs = list(self._logs.all_logs())
@@ -160,8 +158,6 @@ class LogCleaner(LogAttachment):
         del self._under_way[topic_partition]
         if not task.cancelled() and task.result():
             self.clean_filthiest()
-
-    # -- a round
 
     async def _clean(self, to_clean: LogToClean) -> bool:
         """Run a round, and say whether it went well."""

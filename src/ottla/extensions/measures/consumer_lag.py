@@ -127,8 +127,6 @@ class ConsumerLag:
         registry.on_tick(self.follow)
         self._register(registry)
 
-    # -- where partitions end
-
     def follow(self) -> None:
         """Begin to look at all committed offsets, unless that is under way."""
         if not self._is_following:
@@ -211,8 +209,6 @@ class ConsumerLag:
                     self._note(topic_partition, end, now_ms)
         finally:
             self._is_asking = False
-
-    # -- reading
 
     def read(self) -> Iterator[PartitionLag]:
         """Every committed offset whose partition's end is known."""

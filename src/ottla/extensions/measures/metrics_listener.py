@@ -88,8 +88,6 @@ class MetricsListener:
             application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
         )
 
-    # -- life
-
     async def start(self) -> None:
         """Listen; the log says where."""
         host, port = self.end_point.host, self.end_point.port
@@ -145,8 +143,6 @@ class MetricsListener:
         self.registry.close()
         await self._runner.cleanup()
 
-    # -- access
-
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
         host = local_host(request.transport)
@@ -157,8 +153,6 @@ class MetricsListener:
             headers = {"WWW-Authenticate": 'Basic realm="ottla", charset="UTF-8"'}
             return web.Response(status=401, text="a user and a password\n", headers=headers)
         return await handler(request)
-
-    # -- pages
 
     async def _get_health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -57,8 +57,6 @@ class RequestLog:
         """Follow changed filters."""
         self._config = config
 
-    # -- requests
-
     def begin(self, context: RequestContext, body: Request) -> Entry | None:
         """The line of a request, as far as it is known now; None: a filter leaves it out."""
         header, connection, config = context.header, context.connection, self._config

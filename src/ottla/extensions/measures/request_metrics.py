@@ -93,8 +93,6 @@ class RequestMetrics(RequestMeter):
                 self.watches[api_key] = kind
         return kind
 
-    # -- requests, as they come
-
     def _measure(self, context: RequestContext, body: Request, size: int) -> RequestWatch:
         """Count a request that is handled now, and choose whether it is timed."""
         if isinstance(body, FetchRequest):
@@ -162,8 +160,6 @@ class RequestMetrics(RequestMeter):
             for key in {key for part in parts for key in getattr(part, counts)}:
                 summed[key] = sum(getattr(part, counts).get(key, 0) for part in parts)
         return [kind for kind in (*self._kinds.values(), *parts) if kind.versions]
-
-    # -- reading
 
     def _register(self) -> None:
         def family(name: str, kind: Kind, doc: str, read: Callable[[], Series]) -> None:

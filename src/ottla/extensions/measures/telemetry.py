@@ -275,8 +275,6 @@ class ClientTelemetry:
         seen = f"{wanted} {interval_ms} {client}".encode()
         return TelemetrySubscription(zlib.crc32(seen) - 2**31, wanted, interval_ms)
 
-    # -- as metrics of the broker
-
     def _name(self, name: str, description: str) -> str | None:
         """The name under which a metric is shown; it is registered when it first comes.
 

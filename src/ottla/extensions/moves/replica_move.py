@@ -142,8 +142,6 @@ class ReplicaMove:
         if not self.has_swapped:
             await self._throw_away()
 
-    # -- copying
-
     async def _copy_all(self) -> None:
         self._check()
         self._original = self.log.dir
@@ -272,8 +270,6 @@ class ReplicaMove:
             paths = [f"{directory}/{name}" for name in disk.list_dir(directory)]
             FlushJob(disk, [], [], paths, [directory, self.target.path])()
 
-    # -- changing over
-
     def _swap(self) -> list[File]:
         """Copy the rest and let the log continue there, within one turn of the loop."""
         log = self.log
@@ -328,8 +324,6 @@ class ReplicaMove:
         for log_dir in (self.source, self.target):
             with blaming(log_dir, "writing its checkpoints"):
                 checkpoints.check(log_dir)
-
-    # -- ending
 
     def _check(self) -> None:
         if self._is_given_up:

@@ -84,8 +84,6 @@ class ReplicaMoves(LogAttachment):
             raise log_dir.offline_error()
         return log_dir
 
-    # -- moves under way
-
     def into(self, log_dir: LogDir) -> list[ReplicaMove]:
         """The moves into a directory that are under way."""
         return [
@@ -143,8 +141,6 @@ class ReplicaMoves(LogAttachment):
                 attachment.resume(topic_partition)
         if not self._logs.is_stopping:
             self._logs.checkpoints.write_all()  # those of the target may know the log
-
-    # -- the broker's life
 
     def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Restart the moves that a stop or a crash has ended, and remove their remains."""

@@ -67,8 +67,6 @@ class OperationsStory(Story):
         self._reader = Reader(self.cluster, "reader", self.history, rack="rack-2")
         self._reader.process.spawn(self._reader.run(self.partitions), "read")
 
-    # -- the topic that is made again and again
-
     def _start_life(self) -> None:
         """Start a writer for this topic: the promises to it hold for this topic only."""
         self._life += 1
@@ -83,8 +81,6 @@ class OperationsStory(Story):
         self._start_life()
         self._is_between_lives = False
 
-    # -- topics that come and go
-
     async def _let_pass(self, topic: str, life_ms: int) -> None:
         """Create a topic and delete it later; its writer continues, and is promised nothing."""
         await self._administrator.make(topic, PARTITIONS, REPLICAS)
@@ -94,8 +90,6 @@ class OperationsStory(Story):
         await self._administrator.delete(topic)
         writer.process.kill()
         self._passing.remove(topic)
-
-    # -- operations, beside the faults
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [
@@ -151,8 +145,6 @@ class OperationsStory(Story):
         host, operation = chance.choice(self.cluster.hosts), chance.choice(("pwrite", "fsync"))
         host.disk.fail(operation, "*.log")
         return f"let {host.name} fail at its next {operation}"
-
-    # -- the end
 
     def _is_whole(self) -> bool:
         writer = self._life_writer

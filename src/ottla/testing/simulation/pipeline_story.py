@@ -173,8 +173,6 @@ class PipelinedWriter(SimulatedClient):
             pipeline.queue.append((number, value))
             self.history.sent.setdefault(topic_partition, []).append(value)
 
-    # -- sending
-
     def _serve(self) -> None:
         """Send the requests that may be sent; raise the epoch once everything was answered."""
         if self.epoch_is_wrong:
@@ -239,8 +237,6 @@ class PipelinedWriter(SimulatedClient):
     def _on_wire(self, sequence: int) -> int:
         """The sequence number as brokers see it; each later epoch begins with 0."""
         return (sequence + (0 if self._epoch else self._first_sequence)) & MAX_SEQUENCE
-
-    # -- answers
 
     def _on_answer(
         self,
