@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -19,7 +20,7 @@ from ottla.cli.terminal import Terminal, check_reachable, interruptible, without
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ottla import Producer
     from ottla.mirror.failback import Returned
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.mirror.mirror import Mirror
     from ottla.mirror.mirror_maker import MirrorMaker, MirrorSource
 
+T = TypeVar("T")
 STATUS_S: Final = 10
 DEMO_RECORDS: Final = 100_000
 DEMO_PLACE: Final = TopicPartition("pages", 0)
@@ -161,7 +163,7 @@ class Shown:
     def __init__(self, mirror: Mirror, terminal: Terminal) -> None:
         self._mirror = mirror
         self._terminal = terminal
-        self._gaps = self._notices = 0
+        self._seen: Counter[Any] = Counter()
 
     def lines(self) -> None:
         """Where each flow stands."""
@@ -171,14 +173,17 @@ class Shown:
 
     def news(self) -> None:
         """Records lost, flows that stand still, and topics left out, since the last time."""
-        notices = self._mirror.notices()
-        for name, text in notices[self._notices :]:
+        for name, text in self._unseen(self._mirror.notices()):
             self._terminal.note(f"{name}: {text}")
-        self._notices = len(notices)
-        gaps = self._mirror.gaps()
-        for name, gap in gaps[self._gaps :]:
+        for name, gap in self._unseen(self._mirror.gaps()):
             self._terminal.note(f"{name}: LOST {gap}")
-        self._gaps = len(gaps)
+
+    def _unseen(self, found: Sequence[tuple[str, T]]) -> list[tuple[str, T]]:
+        """What has come since the last time, of any flow; the same may come again."""
+        now = Counter(found)
+        fresh = now - self._seen
+        self._seen |= now
+        return list(fresh.elements())
 
 
 def run_demo(terminal: Terminal) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,7 +12,8 @@ import pytest
 from mirrors import mirroring, properties_of
 
 from ottla import Consumer, Producer, TopicPartition
-from ottla.cli.terminal import Clients
+from ottla.cli.mirror import Shown
+from ottla.cli.terminal import Clients, Terminal
 from ottla.mirror.checkpoint import Checkpoint
 from ottla.testing import InProcessBroker, wait_until
 
@@ -195,3 +197,32 @@ def test_demo_mirrors_between_two_clusters(ottla):
 def test_file_or_demo_must_be_given(ottla):
     """One of the two is needed, and not both."""
     assert "either a properties file or --demo must be given" in ottla("mirror").err
+
+
+class TwoFlows:
+    """What two flows have told by now, flow by flow."""
+
+    def __init__(self) -> None:
+        self.told = {"a->b": [], "b->a": []}
+
+    def notices(self):
+        return [(name, text) for name, texts in self.told.items() for text in texts]
+
+    def gaps(self):
+        return []
+
+
+def test_news_of_the_first_flow_are_not_mistaken_for_those_of_the_second():
+    """Each line is told once, whichever flow it is of, and again if it comes again."""
+    mirror, terminal = TwoFlows(), Terminal(err=io.StringIO())
+    shown = Shown(mirror, terminal)
+    for name, text in (("b->a", "one"), ("a->b", "two"), ("b->a", "one"), ("a->b", "three")):
+        mirror.told[name].append(text)
+        shown.news()
+
+    assert terminal.err.getvalue().splitlines() == [
+        "b->a: one",
+        "a->b: two",
+        "b->a: one",
+        "a->b: three",
+    ]
