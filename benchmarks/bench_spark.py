@@ -163,6 +163,11 @@ def rates(spark: SparkSession, servers: str) -> Iterator[tuple[str, float]]:
             measured(lambda topic=topic: decode(servers, topic)),
         )
         yield f"batch: ottla -> noop, {codec}", measured(lambda batch=batch: into_noop(batch))
+        two = spark.read.format("ottla").options(**options, columns="value,offset").load()
+        yield (
+            f"batch: ottla -> noop, {codec}, two columns",
+            measured(lambda two=two: into_noop(two)),
+        )
         yield (
             f"stream: ottla -> noop, {codec}",
             measured(lambda options=options: stream(spark, options)),

@@ -124,6 +124,16 @@ def test_schema_is_that_of_the_kafka_source(filled):
     assert filled.stream().schema == StructType(KAFKA_COLUMNS)
 
 
+def test_columns_are_those_that_are_named(filled):
+    """In this order, from a batch and from a stream; those of a query need not be all of them."""
+    named = filled.batch(columns="offset,Value")
+    assert named.schema == StructType([KAFKA_COLUMNS[4], KAFKA_COLUMNS[1]])
+    assert filled.stream(columns="headers").schema == StructType([HEADERS])
+    rows = named.where("offset >= 8").collect()
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(8, b"0:8"), (9, b"0:9")]
+    assert filled.batch(columns="topic").count() == 15
+
+
 def test_source_registers_itself(spark, filled):
     """A fresh session knows the format without being told, in any case and in SQL."""
     fresh = spark.newSession()

@@ -122,6 +122,17 @@ def _similar(name: str, canonical: Mapping[str, str]) -> str:
     return f"; did you mean {canonical[near[0]]}?" if near else ""
 
 
+HEADERS: Final = "headers"
+COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    HEADERS,
+)
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
 OPTIONS: Final[dict[str, str]] = {
@@ -168,6 +179,11 @@ OPTIONS: Final[dict[str, str]] = {
         "warned about in the log (`false`)."
     ),
     "includeHeaders": "Whether there is a column `headers`.",
+    "columns": (
+        "Which columns there are, in this order, separated by commas: `value,offset`. Spark asks a "
+        "Python source for all of its columns, and most of a row's time is theirs (Spark's own "
+        "source has no such option)."
+    ),
     "groupIdPrefix": (
         "A stream tells a group how far it has come, so that `kafka-consumer-groups` shows its "
         "lag; the group's name begins with this. `kafka.group.id` says the whole name."
@@ -180,6 +196,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "maxTriggerDelay": "15m",
     "failOnDataLoss": "true",
     "includeHeaders": "false",
+    "columns": "all, headers with includeHeaders",
 }
 # Spark's Kafka source acts on these; the clients here have timeouts and retries of their own.
 WITHOUT_EFFECT: Final = (
@@ -213,7 +230,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     fail_on_data_loss: bool
-    include_headers: bool
+    columns: tuple[str, ...]
     group_id: str | None
     client: Mapping[str, str]
     is_stream: bool
@@ -259,7 +276,7 @@ class SourceOptions:
             given.positive("minOffsetsPerTrigger"),
             given.duration_ms("maxTriggerDelay", 15 * UNITS_MS["m"]),
             given.flag("failOnDataLoss", True),
-            given.flag("includeHeaders", False),
+            columns_of(given),
             _group_id(given),
             given.client_settings(),
             is_stream,
@@ -279,6 +296,30 @@ def strategy_of(given: Given) -> str:
         raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
     _CHECKS[used[0]](given)
     return used[0]
+
+
+def all_columns(with_headers: bool) -> tuple[str, ...]:
+    """The columns of Spark's Kafka source; `headers` is among them only when asked for."""
+    return COLUMNS if with_headers else COLUMNS[:-1]
+
+
+def columns_of(given: Given) -> tuple[str, ...]:
+    """The columns of a row, in their order."""
+    with_headers = given.flag("includeHeaders", False)
+    if "columns" not in given:
+        return all_columns(with_headers)
+    known = {name.lower(): name for name in COLUMNS}
+    chosen = [name.strip() for name in given["columns"].split(",")]
+    for name in chosen:
+        if name.lower() not in known:
+            raise OptionError(f"{given.shown('columns')}: {name!r} is none of {', '.join(COLUMNS)}")
+    columns = tuple(known[name.lower()] for name in chosen)
+    if len(set(columns)) < len(columns):
+        raise OptionError(f"{given.shown('columns')}: must name each column once")
+    if with_headers and HEADERS not in columns:
+        shown = given.shown("columns")
+        raise OptionError(f"{given.shown('includeHeaders')}: headers are left out by {shown}")
+    return columns
 
 
 def _task_sizes(given: Given) -> TaskSizes:

@@ -10,6 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.data_loss import report_data_loss
 from ottla.spark.offsets import OffsetRange
+from ottla.spark.options import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +31,11 @@ class RangesPartition(InputPartition):
 
 
 def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges, one range after the other."""
+    """The records of the ranges, one range after the other, with the columns of the options."""
+    columns = list(options.columns)
     for piece in ranges:
-        yield from read_range(options, piece)
+        for batch in read_range(options, piece):
+            yield batch.select(columns)
 
 
 def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -66,7 +69,7 @@ def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBa
         partition,
         start_offset=piece.start,
         end_offset=piece.end,
-        with_headers=options.include_headers,
+        with_headers=HEADERS in options.columns,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.options import WITHOUT_EFFECT, OptionError, SourceOptions, given_of, strategy_of
+from ottla.spark.options import (
+    HEADERS,
+    WITHOUT_EFFECT,
+    OptionError,
+    SourceOptions,
+    columns_of,
+    given_of,
+    strategy_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +60,7 @@ class OttlaSource(DataSource):
         for option in WITHOUT_EFFECT:
             if option in given:
                 logger.warning("option %s has no effect in the source ottla", option)
-        return source_schema(given.flag("includeHeaders", False))
+        return source_schema(columns_of(given))
 
     def reader(self, schema: StructType) -> OttlaBatchReader:
         from ottla.spark.readers import OttlaBatchReader
@@ -141,18 +149,17 @@ class RecordOrder:
 RECORD_ORDER = RecordOrder()
 
 
-def source_schema(with_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source; `headers` is among them only when asked for."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    if with_headers:
-        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        fields.append(StructField("headers", ArrayType(header)))
-    return StructType(fields)
+def source_schema(columns: Iterable[str]) -> StructType:
+    """These columns of Spark's Kafka source."""
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types = {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "timestamp": TimestampType(),
+        "timestampType": IntegerType(),
+        HEADERS: ArrayType(header),
+    }
+    return StructType([StructField(name, types[name]) for name in columns])

@@ -61,9 +61,11 @@ class Layout:
 
     def schema(self, spark: SparkSession) -> StructType:
         """The columns of the table, before anything is read."""
+        from ottla.spark.options import all_columns
         from ottla.spark.source import source_schema
 
-        return self.rows(spark.createDataFrame([], source_schema(self.with_headers))).schema
+        columns = source_schema(all_columns(self.with_headers))
+        return self.rows(spark.createDataFrame([], columns)).schema
 
 
 def _within_years(column: Column, kind: DataType) -> Column:

@@ -10,6 +10,7 @@ from ottla.errors import ConfigError
 from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.options import (
     BOOTSTRAP_SERVERS,
+    COLUMNS,
     DEFAULTS,
     OPTIONS,
     WITHOUT_EFFECT,
@@ -40,7 +41,7 @@ def test_defaults_are_those_of_spark():
     assert (options.starting, options.ending) == (Earliest(), Latest())
     assert stream().starting == Latest()
     assert (options.strategy, options.topics) == ("subscribe", "pages")
-    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.fail_on_data_loss, options.columns) == (True, COLUMNS[:-1])
     assert (options.task_sizes, options.max_offsets_per_trigger) == (TaskSizes(), None)
     assert options.group_id is None
     assert options.isolation == "read_uncommitted"
@@ -60,9 +61,39 @@ def test_names_are_case_insensitive():
 
     assert (options.strategy, options.topics) == ("subscribePattern", "p.*")
     assert options.max_offsets_per_trigger == 5
-    assert options.include_headers
+    assert options.columns == COLUMNS
     assert options.client == {"bootstrap.servers": "a:1", "isolation.level": "read_committed"}
     assert options.isolation == "read_committed"
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({"columns": "value,offset"}, ("value", "offset")),
+        ({"columns": " TIMESTAMPTYPE , key"}, ("timestampType", "key")),
+        ({"columns": "headers"}, ("headers",)),
+        ({"columns": "headers,value", "includeHeaders": "true"}, ("headers", "value")),
+        ({"includeHeaders": "false"}, COLUMNS[:-1]),
+    ],
+)
+def test_columns_are_those_that_are_named(options, columns):
+    """In this order, by names of any case."""
+    assert batch(**options).columns == stream(**options).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": "valeu"}, "columns=valeu: 'valeu' is none of key, value"),
+        ({"columns": "value,"}, "columns=value,: '' is none of"),
+        ({"columns": "value,key,VALUE"}, "must name each column once"),
+        ({"columns": "value", "includeHeaders": "true"}, "includeHeaders=true: headers are left"),
+    ],
+)
+def test_wrong_columns_are_refused(options, said):
+    """With the option, its value and the rule."""
+    with pytest.raises(OptionError, match=said):
+        batch(**options)
 
 
 @pytest.mark.parametrize(

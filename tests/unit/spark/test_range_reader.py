@@ -11,7 +11,7 @@ from ottla.spark import connections
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.range_reader import read_range
+from ottla.spark.range_reader import read_range, read_ranges
 from ottla.structs import TopicPartition
 
 A0 = TopicPartition("a", 0)
@@ -62,6 +62,17 @@ def test_only_the_range_is_read(read):
 
     assert read(fake) == list(range(2, 10))
     assert fake.asked == [(A0, 2, 10, "read_uncommitted")]
+
+
+def test_rows_have_the_columns_that_are_named(monkeypatch):
+    """The position is known without them."""
+    monkeypatch.setattr(
+        connections, "partition_reader", lambda settings: FakeReader(([wire_batch(0, 5)], None))
+    )
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "a", "columns": "partition,value"}
+    (batch,) = read_ranges(SourceOptions.for_batch(given), [OffsetRange(A0, 2, 5)])
+    assert batch.schema.names == ["partition", "value"]
+    assert batch.num_rows == 3
 
 
 def test_records_that_vanish_meanwhile_are_lost_data(read, admin):

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from ottla.spark.options import all_columns
 from ottla.spark.source import source_schema
 from ottla.structs import TopicPartition
 from ottla.warehouse.data_files import write_batches
 from ottla.warehouse.loads import Load
 
-COLUMNS = source_schema(with_headers=False)
+COLUMNS = source_schema(all_columns(with_headers=False))
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 TYPES = (
