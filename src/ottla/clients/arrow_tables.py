@@ -15,6 +15,7 @@ from ottla.clients.partition_reader import PartitionReader
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.columnar import COLUMNS, HEADERS, arrow_schema, decode_columns
 from ottla.record.rows import Rows, rows_of
 from ottla.structs import TopicPartition
 
@@ -29,7 +30,6 @@ Place: TypeAlias = "int | datetime | OffsetSpec | str | Mapping[int, int]"
 NAMED_PLACES: Final = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
 READER_SETTINGS: Final = {"max.partition.fetch.bytes": 4 * 1024 * 1024}
 """A partition is read from one end to the other: larger answers mean fewer round trips."""
-HEADERS: Final = "headers"
 PAIR: Final = ("key", "value")
 
 
@@ -84,13 +84,11 @@ def scan_arrow(
     """
     import pyarrow as pa
 
-    from ottla.record.columnar import arrow_schema
-
-    whole = arrow_schema()
-    names = whole.names if columns is None else list(columns)
+    names = list(COLUMNS if columns is None else columns)
     for name in names:
-        if name not in whole.names:
-            raise ValueError(f"column {name!r}: the columns are {', '.join(whole.names)}")
+        if name not in COLUMNS:
+            raise ValueError(f"column {name!r}: the columns are {', '.join(COLUMNS)}")
+    whole = arrow_schema()
     given = merge_settings(bootstrap_servers, None, settings)
     ranges = _ranges(given, topic, partitions, start, end)
     schema = pa.schema([whole.field(name) for name in names])
@@ -164,8 +162,6 @@ def _read(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    from ottla.record.columnar import decode_columns
-
     isolation = settings.get("isolation.level", "read_uncommitted")
     with PartitionReader({**READER_SETTINGS, **settings}) as reader:
         for (topic, partition), (start, end) in ranges.items():
@@ -184,8 +180,6 @@ def _read(
 def table_of(fetched: Iterable[FetchedBatches]) -> pa.Table:
     """What a consumer has fetched, as one table."""
     import pyarrow as pa
-
-    from ottla.record.columnar import arrow_schema, decode_columns
 
     decoded = [
         batch

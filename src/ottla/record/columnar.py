@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.record import kernel
 from ottla.record.columns import MAX_COLUMN_BYTES, BinaryColumn, Columns, HeaderColumn
@@ -26,6 +26,18 @@ DEFAULT_MAX_ROWS = 10_000
 # Large values fill an Arrow batch before it has all its rows.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 END_OF_LOG = 2**63 - 1
+HEADERS: Final = "headers"
+COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    HEADERS,
+)
+"""As Spark's Kafka source has them."""
 
 
 @cache

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from ottla.record.columnar import COLUMNS, HEADERS
 from ottla.spark.offsets import (
     Bound,
     ByOffset,
@@ -122,17 +123,6 @@ def _similar(name: str, canonical: Mapping[str, str]) -> str:
     return f"; did you mean {canonical[near[0]]}?" if near else ""
 
 
-HEADERS: Final = "headers"
-COLUMNS: Final = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    HEADERS,
-)
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
 OPTIONS: Final[dict[str, str]] = {

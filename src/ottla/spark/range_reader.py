@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.columnar import HEADERS
 from ottla.spark import connections
 from ottla.spark.data_loss import report_data_loss
 from ottla.spark.offsets import OffsetRange
-from ottla.spark.options import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

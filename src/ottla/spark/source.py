@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ottla.record.columnar import HEADERS
 from ottla.spark.options import (
-    HEADERS,
     WITHOUT_EFFECT,
     OptionError,
     SourceOptions,

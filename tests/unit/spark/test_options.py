@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigError
+from ottla.record.columnar import COLUMNS
 from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.options import (
     BOOTSTRAP_SERVERS,
-    COLUMNS,
     DEFAULTS,
     OPTIONS,
     WITHOUT_EFFECT,
