@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.runtime import SystemClock
 from ottla.spark.source import NEWEST_TIME, RecordOrder
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.delta import (
@@ -57,6 +58,8 @@ class AppendSink:
 
 KEEP_GONE_US = 7 * 24 * 3600 * 10**6
 """How long a deletion is kept there; an older record that comes later than that is taken in."""
+NOTED = "__noted"
+"""When a deletion was noted, where `order` is no time of a record."""
 
 
 @dataclass(slots=True)
@@ -64,8 +67,9 @@ class MergeSink:
     """Keeps one row for each key: the newest by `order`; a row whose `deleted` is true takes its
     key out. The batch goes through the driver, so it has to fit into its memory.
 
-    `order` is a column with a version or a time, or the place of records. A topic whose partitions
-    were added to can bring a deletion before an older row of its key, so deletions are remembered.
+    `order` is a column with a version or a time, or the place of records. A deletion can come
+    before an older row of its key, as from a topic whose partitions were added to: deletions are
+    remembered.
 
     A key that is null is a key like others. An `order` that is null or NaN is older than any that
     is not, and no newer than another such one; a `deleted` that is null is false. A column that a
@@ -103,8 +107,8 @@ class MergeSink:
     def _prepare_gone(self, rows: DataFrame) -> None:
         """Keys that became wider are wider in the companion of the table as well."""
         place = place_of_gone(self.place)
-        if isinstance(self.order, RecordOrder) and exists_delta(place):
-            columns = rows.select(*self.key, *self.order.columns)
+        if exists_delta(place):
+            columns = rows.select(*self.key, *self._order_columns)
             DeltaHome(place).prepare(columns.schema, ())
 
     def _newest(self, rows: DataFrame) -> DataFrame:
@@ -130,8 +134,7 @@ class MergeSink:
         deleted = pc.fill_null(rows.column(place), False)
         rows = in_utc(rows.set_column(place, self.deleted, deleted))
         rows = _without_negative_zeros(rows, self.key)
-        if isinstance(self.order, RecordOrder):
-            rows = self._without_gone(rows, self.order)
+        rows = self._without_gone(rows)
         columns = {name: f"s.`{name}`" for name in rows.column_names if name != self.deleted}
         facts = {
             "ottla.batch": str(next(iter(transactions.values())) - 1),
@@ -195,19 +198,23 @@ class MergeSink:
                 f"counts ({error})"
             ) from error
 
-    def _without_gone(self, rows: pa.Table, order: RecordOrder) -> pa.Table:
-        """The rows that are newer than all deletions of their keys, which are noted first.
+    @property
+    def _order_columns(self) -> tuple[str, ...]:
+        return self.order.columns if isinstance(self.order, RecordOrder) else (self.order,)
+
+    def _without_gone(self, rows: pa.Table) -> pa.Table:
+        """The rows that are no older than any deletion of their keys, which are noted first.
 
         A batch that is run again finds its own deletions there, and nothing else has changed.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        names = [*self.key, *order.columns]
+        names = [*self.key, *self._order_columns]
         noted = rows.filter(rows[self.deleted]).select(names)
         place = place_of_gone(self.place)
         if noted.num_rows:
-            self._note_gone(place, noted, order)
+            self._note_gone(place, noted)
         elif not exists_delta(place):
             return rows
         numbers = pa.array(range(rows.num_rows), pa.int64())
@@ -216,9 +223,21 @@ class MergeSink:
         for name in self.key:  # a join leaves nulls out
             numbered, gone = _coded(numbered, gone, name)
         both = numbered.join(gone, list(self.key), join_type="inner", right_suffix="_gone")
-        time, partition, offset = (both[name] for name in order.columns)
-        gone_time, gone_partition, gone_offset = (both[f"{name}_gone"] for name in order.columns)
-        is_older = pc.if_else(
+        older = both.filter(self._are_older(both))["_row"]
+        return rows.filter(pc.invert(pc.is_in(numbered["_row"], older.combine_chunks())))
+
+    def _are_older(self, both: pa.Table) -> pa.ChunkedArray:
+        """Which rows are older than the deletions beside them."""
+        import pyarrow.compute as pc
+
+        if not isinstance(self.order, RecordOrder):
+            order, gone = (without_nan(both[f"{self.order}{end}"]) for end in ("", "_gone"))
+            return pc.and_(pc.is_valid(gone), pc.or_kleene(pc.is_null(order), pc.less(order, gone)))
+        time, partition, offset = (both[name] for name in self.order.columns)
+        gone_time, gone_partition, gone_offset = (
+            both[f"{name}_gone"] for name in self.order.columns
+        )
+        return pc.if_else(
             pc.equal(partition, gone_partition),
             pc.and_(pc.less(offset, gone_offset), pc.less_equal(time, gone_time)),
             pc.or_(
@@ -226,25 +245,37 @@ class MergeSink:
                 pc.and_(pc.equal(time, gone_time), pc.less(partition, gone_partition)),
             ),
         )
-        older = both.filter(is_older)["_row"]
-        return rows.filter(pc.invert(pc.is_in(numbered["_row"], older.combine_chunks())))
 
-    def _note_gone(self, place: Place, noted: pa.Table, order: RecordOrder) -> None:
+    def _note_gone(self, place: Place, noted: pa.Table) -> None:
         """Keep the newest deletion of each key, and forget those that are long ago."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        time = order.timestamp
-        table = make_delta(place, noted.schema)
-        newest_us = pc.max(noted[time].cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()
+        kind = pa.timestamp("us", "UTC")
+        if isinstance(self.order, RecordOrder):
+            time = self.order.timestamp
+        else:
+            time, now_us = NOTED, SystemClock().now_ms() * 1000
+            noted = noted.append_column(time, pa.array([now_us] * noted.num_rows, kind))
+        newest_us = pc.max(noted[time].cast(kind).cast(pa.int64())).as_py()
         columns = {name: f"s.`{name}`" for name in noted.column_names}
-        merge = self._merger(table, noted, {}, {})
-        merge = merge.when_matched_update(self._updates(columns), order.is_newer("s", "t"))
+        merge = self._merger(make_delta(place, noted.schema), noted, {}, {})
+        merge = merge.when_matched_update(self._updates(columns), self._newer(noted.schema))
         merge = merge.when_not_matched_insert(columns)
         merge = merge.when_not_matched_by_source_delete(
             f"t.`{time}` < to_timestamp_micros({newest_us - KEEP_GONE_US})"
         )
         self._execute(merge)
+
+
+def without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Null for NaN: neither is newer than anything."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
 def with_types(rows: DataFrame) -> DataFrame:

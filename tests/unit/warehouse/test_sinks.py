@@ -181,7 +181,10 @@ def order_of(version):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(2))
 def test_nulls_in_keys_orders_and_deletions_are_values(tmp_path, kind, seed):
-    """A null key is a key, a null or NaN is the oldest version, and a null deletes nothing."""
+    """A null key is a key, a null or NaN is the oldest version, and a null deletes nothing.
+
+    What is older than a deletion of its key stays out.
+    """
     chance = random.Random(f"{kind} {seed}")
     place = Place.of(tmp_path / "table")
     columns = [("id", pa.string()), ("part", pa.int64()), ("version", KINDS[kind])]
@@ -193,7 +196,7 @@ def test_nulls_in_keys_orders_and_deletions_are_values(tmp_path, kind, seed):
         "double": [None, float("nan"), float("-inf"), 0.5, 1.5, float("inf")],
         "text": [None, "", "1", "2"],
     }[kind]
-    expected = {}
+    expected, gone = {}, {}
     for number in range(8):
         rows = {}
         for _ in range(chance.randrange(1, 4)):
@@ -201,7 +204,12 @@ def test_nulls_in_keys_orders_and_deletions_are_values(tmp_path, kind, seed):
             deleted = chance.choice([None, None, False, False, True])
             rows[key] = (chance.choice(versions), chance.randrange(99), deleted)
         for key, (version, n, deleted) in rows.items():
+            if deleted and (key not in gone or order_of(version) > order_of(gone[key])):
+                gone[key] = version
             before = expected.get(key)
+            is_older = key in gone and order_of(version) < order_of(gone[key])
+            if before is None and is_older:
+                continue
             if before is None or order_of(version) > order_of(before[0]):
                 expected.pop(key, None)
                 if not deleted:
@@ -323,3 +331,26 @@ def test_sinks_make_no_columns_that_delta_forbids(tmp_path, name):
         home.prepare(StructType([StructField(name, LongType())]), ())
     make_delta(home.place, pa.schema([(name, pa.int64())]))
     home.prepare(StructType([StructField(name, LongType())]), ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deleted_row_does_not_come_back_with_an_older_version(tmp_path, kind):
+    """Of whatever type versions are; one that is newer than the deletion brings it back."""
+    versions = {"long": [3, 4, 5, 6], "double": [0.5, 1.5, 2.5, 3.5], "text": ["a", "b", "c", "d"]}
+    first, second, third, last = versions[kind]
+    place = Place.of(tmp_path / "table")
+    schema = pa.schema([("id", pa.string()), ("version", KINDS[kind])])
+    make_delta(place, schema)
+    sink = MergeSink(place, ("id",), "version", "deleted")
+
+    def merged(version, deleted=False):
+        rows = pa.table({"id": ["a"], "version": [version], "deleted": [deleted]})
+        rows = rows.cast(pa.schema([*schema, ("deleted", pa.bool_())]))
+        sink.merge(open_delta(place), rows, {"query": 1})
+        return [row["version"] for row in open_delta(place).to_pyarrow_table().to_pylist()]
+
+    assert merged(first) == [first]
+    assert merged(third, deleted=True) == []
+    assert merged(second) == []
+    assert merged(None) == []
+    assert merged(last) == [last]
