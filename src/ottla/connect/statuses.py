@@ -15,6 +15,7 @@ all the same, behind the words of the next worker, they are passed over, and it 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,8 @@ from typing import Any, Final
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.offset_storage import to_json
 from ottla.connect.worker_task import State, TaskId
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,16 @@ class TopicStatuses(Statuses):
         self._write([(_topic_key(topic, name), None) for topic in gone])
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Take in what a worker wrote, this one or another."""
+        """Take in what a worker wrote, this one or another; what is no status is passed over."""
+        try:
+            self._apply(record)
+        except Exception as error:  # whatever somebody has written to the topic
+            logger.error(
+                "record %d of %s-%d is no status, and passed over: %r",
+                *(record.offset, record.topic, record.partition, error),
+            )
+
+    def _apply(self, record: ConsumerRecord) -> None:
         key = (record.key or b"").decode()
         value = None if record.value is None else json.loads(record.value)
         if key.startswith(CONNECTOR_PREFIX):

@@ -90,3 +90,26 @@ def test_worker_that_was_left_behind_hides_nothing(statuses):
     assert statuses.tasks[TASK].worker_id == "new"
     statuses.put_task(TASK, Status(State.FAILED, "old", 6))
     assert statuses.tasks[TASK].worker_id == "old"
+
+
+ODD = [b"", b"\xff", b"5", b"[]", b"{", b'{"state":7}', b'{"topic":5}', b'{"state":"NAPPING"}']
+KEYS = [
+    b"status-task-a-x",
+    b"status-task-",
+    b"status-connector-a",
+    b"status-topic-t",
+    b"\xff",
+    None,
+]
+
+
+@pytest.mark.parametrize("value", [*ODD, None])
+@pytest.mark.parametrize("key", KEYS)
+def test_what_is_no_status_is_passed_over(statuses, caplog, key, value):
+    """It changes nothing, and the log says which record it was."""
+    statuses.apply(ConsumerRecord("s", 1, 7, 0, TimestampType.CREATE_TIME, key, value))
+
+    assert not statuses.connectors
+    assert not statuses.tasks
+    if value is not None and key is not None:
+        assert "record 7 of s-1 is no status, and passed over" in caplog.text
