@@ -249,32 +249,50 @@ class FileStreamSink(SinkConnector):
     """Whether the last line of the file has no end."""
 
     def start(self) -> None:
-        self._records: Sequence[SinkRecord] = ()
-        """Of a call whose lines are not all in the file."""
         self._left = b""
         """What is to be written before all else."""
-        path = self.settings.file
-        if path is not None:
-            self._file = FileIO(path, "a")
-            self._is_torn = _is_torn(Path(path))
-            self._left = b"\n" if self._is_torn else b""  # the record of that line comes again
+        self._records: Sequence[SinkRecord] = ()
+        """Of a call whose lines are not all in the file."""
+        if self.settings.file is not None:
+            self._file = self._opened(self.settings.file)
+
+    def _opened(self, path: str) -> FileIO:
+        file = FileIO(path, "a")
+        self._is_torn = _is_torn(Path(path))
+        self._left = b"\n" if self._is_torn else b""  # the record of that line comes again
+        self._records = ()
+        return file
+
+    def _followed(self, file: FileIO, path: str) -> FileIO:
+        """The file that has the name now: the one that is open may be renamed, or deleted."""
+        try:
+            if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                return file
+        except FileNotFoundError:
+            pass
+        logger.warning("%s was renamed or deleted: lines go into a new file of that name", path)
+        found = self._opened(path)
+        file.close()
+        return found
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         """Append the lines. Where the disk is full it goes on in that line, once there is room."""
-        if self._file is None:
+        path = self.settings.file
+        if self._file is None or path is None:
             sys.stdout.write(b"".join(self._lines(records)).decode())
             return
-        if not self._records or records != self._records:
-            begun, end, _ = self._left.partition(b"\n") if self._is_torn else (b"", b"", b"")
-            self._left = begun + end + b"".join(self._lines(records))
-        self._records = records
         try:
+            self._file = self._followed(self._file, path)
+            if not self._records or records != self._records:
+                begun, end, _ = self._left.partition(b"\n") if self._is_torn else (b"", b"", b"")
+                self._left = begun + end + b"".join(self._lines(records))
+            self._records = records
             while self._left:
                 count = self._file.write(self._left) or 0
                 self._is_torn = not self._left[:count].endswith(b"\n")
                 self._left = self._left[count:]
         except OSError as error:
-            raise TryAgainError(f"{self.settings.file}: cannot be written: {error}") from error
+            raise TryAgainError(f"{path}: cannot be written: {error}") from error
         self._records = ()
 
     def _lines(self, records: Sequence[SinkRecord]) -> Iterator[bytes]:

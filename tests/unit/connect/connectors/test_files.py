@@ -319,3 +319,25 @@ def test_full_disk_is_waited_for_and_no_line_is_cut_or_doubled(tmp_path, monkeyp
 
     assert path.read_text().splitlines() == lines
     assert reported == [1]
+
+
+@pytest.mark.parametrize("how", ["rename", "unlink"])
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_lines_go_into_the_file_that_has_the_name(tmp_path, caplog, how, is_made_again):
+    """One that was renamed or deleted is held by nobody: its lines would be committed and gone."""
+    path, old = tmp_path / "lines", tmp_path / "lines.1"
+    sink = FileStreamSink(FileStreamSink.Settings(file=str(path)), LoneContext())
+    sink.start()
+    sink.put([SinkRecord(topic="t", partition=0, offset=0, value="before")])
+    path.rename(old) if how == "rename" else path.unlink()
+    if is_made_again:
+        path.write_text("another\nha")
+    for offset, value in enumerate(["after", "and on"], 1):
+        sink.put([SinkRecord(topic="t", partition=0, offset=offset, value=value)])
+    sink.stop()
+
+    there = ["another", "ha"] if is_made_again else []
+    assert path.read_text().splitlines() == [*there, "after", "and on"]
+    if how == "rename":
+        assert old.read_text() == "before\n"
+    assert caplog.text.count("was renamed or deleted") == 1
