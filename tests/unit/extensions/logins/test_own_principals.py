@@ -226,8 +226,11 @@ def scripted(certificates) -> Iterator[InProcessBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("answer", "reason"), REFUSALS)
+@pytest.mark.parametrize(
+    ("protocol", "answer", "reason"),
+    [("SASL_PLAINTEXT", *each) for each in REFUSALS]
+    + [(protocol, *each) for protocol in PROTOCOLS for each in REFUSALS[:1]],
+)
 def test_client_without_a_usable_name_is_refused(
     scripted, certificates, protocol, answer, reason, caplog
 ):
