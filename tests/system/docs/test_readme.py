@@ -11,6 +11,8 @@ from urllib.request import urlopen
 import pytest
 from page import LIMIT_S, ROOT, Page, Shell
 
+import ottla
+
 # One program, from the first command to the Spark example, so that all of it runs in one place.
 pytestmark = pytest.mark.spark
 
@@ -51,6 +53,15 @@ def test_the_python_of_the_clients_runs(fresh_broker, capsys):
     exec(compile(at(fresh_broker)(code), "README", "exec"), {})
 
     assert "hello from Python" in capsys.readouterr().out
+
+
+def test_the_python_of_tables_runs(fresh_broker, capsys):
+    """The table has what the commands and the producer have sent."""
+    (code,) = [text for text in README.blocks_in("python") if "read_arrow" in text]
+
+    exec(compile(at(fresh_broker)(code), "README", "exec"), {"ottla": ottla})
+
+    assert capsys.readouterr().out == "2 ['key', 'value', 'offset']\n"
 
 
 def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
