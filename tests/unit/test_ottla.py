@@ -78,6 +78,7 @@ NOT_AT_THE_START = re.compile(
     # what the broker is not set up for
     r"ottla\.(metrics|registry\.(zookeeper|acl_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
+    r"|ottla\.security\.password_encoder"
     r"|ottla\.extensions\.(?!(cleaner(\.(cleaner|log_cleaner|log_to_clean))?|quotas(\.quotas)?"
     r"|measures(\.(measures|request_log))?|moves(\.(moves|reassignment|replica_moves?"
     r"|segment_copy))?)$)"

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
@@ -30,8 +30,10 @@ from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import gather_each
-from ottla.security.password_encoder import PasswordEncoder
 from ottla.structs import ClientEntity
+
+if TYPE_CHECKING:
+    from ottla.security.password_encoder import PasswordEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +152,11 @@ class DynamicConfig:
         self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._key_store_listeners: list[Callable[[], object]] = []
-        has_secret = broker_config.password_encoder_secret is not None
-        self._encoder = PasswordEncoder(broker_config) if has_secret else None
+        self._encoder: PasswordEncoder | None = None
+        if broker_config.password_encoder_secret is not None:
+            from ottla.security.password_encoder import PasswordEncoder
+
+            self._encoder = PasswordEncoder(broker_config)
         self.check_key_stores: Callable[[BrokerConfig], object] = lambda config: None
         """Reads the files that settings name; ConfigError where they cannot be used."""
 
