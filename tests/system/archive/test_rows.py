@@ -12,9 +12,11 @@ import re
 import signal
 import subprocess
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+from page import ROOT
 
 from ottla import Consumer, Producer
 from ottla.cli.kafka_scripts import SCRIPTS, offered_scripts
@@ -153,6 +155,25 @@ def test_archive_has_the_layout_of_kafka(archive, home):
     assert scripts == {"ottla", *offered_scripts()}
     assert "kafka-mirror-maker.sh" in scripts
     assert "connect-standalone.sh" in scripts
+
+
+def test_wheel_brings_the_property_files(home):
+    """For who has installed it without an archive: `ottla config write`."""
+    (wheel,) = home.glob("libs/ottla-*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        names = {Path(name).name for name in file.namelist() if "/config/files/" in name}
+
+    assert names == {path.name for path in (ROOT / "config").glob("*.properties")}
+    assert "connect-standalone.properties" in names
+
+
+def test_environment_has_the_packages_of_the_scripts_and_no_others(home):
+    """What the installer asks for: Connect's are there, those of the tests are not."""
+    (site,) = home.glob(".venv/lib/python*/site-packages")
+    packages = {path.name for path in site.iterdir()}
+
+    assert {"aiohttp", "prometheus_client", "kazoo", "ottla"} <= packages
+    assert not packages & {"pytest", "pyspark", "confluent_kafka", "packages.pth"}
 
 
 def test_server_says_which_properties_it_was_given(reader):
