@@ -76,6 +76,8 @@ class AppendStory(CopyStory):
         return self.partitions
 
     def _is_whole(self) -> bool:
+        for zombie in self._zombies:
+            zombie.process.kill()  # it would take its id back, and go on
         for appender in self._copiers:
             appender.is_told_to_stop = True
         return all(each.is_done for each in self._copiers) and super()._is_whole()

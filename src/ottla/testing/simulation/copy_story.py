@@ -34,6 +34,7 @@ class CopyStory(Story):
 
     def __init__(self, seed: int) -> None:
         self._copiers: list[SimulatedClient] = []
+        self._zombies: list[SimulatedClient] = []
         self._awaits_decision = False
         super().__init__(seed)
         draw = self.world.random.random
@@ -96,6 +97,7 @@ class CopyStory(Story):
         zombie, delay_ms = self._copiers[index], chance.randint(1_000, 8_000)
         zombie.process.pause()
         self._copiers[index] = self._start_copier(zombie.name)
+        self._zombies.append(zombie)
         self.world.loop.add_timer(delay_ms, zombie.process.resume)
         # The zombie may try for a while; then it is killed, as an operator would.
         self.world.loop.add_timer(delay_ms + ZOMBIE_MS, zombie.process.kill)
