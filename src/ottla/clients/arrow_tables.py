@@ -5,17 +5,19 @@ pyarrow is imported when it is used; pandas never is. The columns are those of S
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.partition_reader import PartitionReader
+from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.clients.topic_offsets import OffsetSpec
-from ottla.config.client_config import AdminConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.config.client_config import AdminConfig, ConsumerConfig
+from ottla.errors import KafkaError
 from ottla.record.columnar import COLUMNS, HEADERS, arrow_schema, decode_columns
+from ottla.record.record import HEADER_OVERHEAD
 from ottla.record.rows import Rows, rows_of
 from ottla.structs import TopicPartition
 
@@ -30,7 +32,19 @@ Place: TypeAlias = "int | datetime | OffsetSpec | str | Mapping[int, int]"
 NAMED_PLACES: Final = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
 READER_SETTINGS: Final = {"max.partition.fetch.bytes": 4 * 1024 * 1024}
 """A partition is read from one end to the other: larger answers mean fewer round trips."""
-PAIR: Final = ("key", "value")
+PAIR: Final = {"key", "value"}
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+MAX_PORTION_BYTES: Final = 64 * 1024 * 1024
+"""Rows are encoded in portions of so many bytes: the encoder's columns hold at most 2 GiB."""
+
+
+def require_pyarrow() -> None:
+    """Raise an ImportError that names what to install, before anything is read or sent."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        text = f"Arrow tables need pyarrow: pip install 'ottla[arrow]' ({error})"
+        raise ImportError(text, name="pyarrow") from None
 
 
 def read_arrow(
@@ -78,10 +92,12 @@ def scan_arrow(
     `isolation_level="read_committed"` it ends at the last stable offset, and has no record of an
     aborted transaction. Raises KafkaError if the topic is unknown, OFFSET_OUT_OF_RANGE if records
     in the range are no longer there, and ValueError for a place or a column that there is not.
+    Its connections end when it is read to its end or let go: pyarrow's `close` alone keeps them.
 
     The columns are `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, `timestampType` and
     `headers`. It needs pyarrow (`pip install ottla[arrow]`).
     """
+    require_pyarrow()
     import pyarrow as pa
 
     names = list(COLUMNS if columns is None else columns)
@@ -89,7 +105,8 @@ def scan_arrow(
         if name not in COLUMNS:
             raise ValueError(f"column {name!r}: the columns are {', '.join(COLUMNS)}")
     whole = arrow_schema()
-    given = merge_settings(bootstrap_servers, None, settings)
+    given = {**READER_SETTINGS, **merge_settings(bootstrap_servers, None, settings)}
+    ConsumerConfig.parse(given)  # a wrong setting is refused here, not by the first batch
     ranges = _ranges(given, topic, partitions, start, end)
     schema = pa.schema([whole.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(schema, _read(given, ranges, names))
@@ -148,7 +165,8 @@ def _timestamp(place: Any, name: str) -> int:
     if isinstance(place, datetime):
         if place.tzinfo is None:
             raise ValueError(f"{name}={place!r}: a time needs a zone, as datetime.UTC")
-        return int(place.timestamp() * 1000)
+        # The first millisecond that is not before the place; there are none before 1970.
+        return max(0, -((EPOCH - place) // timedelta(milliseconds=1)))
     if place in NAMED_PLACES:
         return int(NAMED_PLACES[place])
     raise ValueError(
@@ -163,7 +181,7 @@ def _read(
     names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     isolation = settings.get("isolation.level", "read_uncommitted")
-    with PartitionReader({**READER_SETTINGS, **settings}) as reader:
+    with PartitionReader(settings) as reader:
         for (topic, partition), (start, end) in ranges.items():
             chunks = reader.read(TopicPartition(topic, partition), start, end, isolation=isolation)
             for batch in decode_columns(
@@ -177,83 +195,269 @@ def _read(
                 yield batch.select(names)
 
 
-def table_of(fetched: Iterable[FetchedBatches]) -> pa.Table:
-    """What a consumer has fetched, as one table."""
-    import pyarrow as pa
+def table_of(
+    fetched: Sequence[FetchedBatches], give_back: Callable[[TopicPartition, int], object]
+) -> pa.Table:
+    """What a consumer has fetched, as one table.
 
-    decoded = [
-        batch
-        for each in fetched
-        for batch in decode_columns(
-            [kept.view for kept in each.batches], *each.topic_partition, start_offset=each.position
-        )
-    ]
-    return pa.Table.from_batches(decoded, arrow_schema())
-
-
-def rows_of_arrow(data: Any, largest: int, partition_count: int) -> Iterator[Rows]:
-    """The rows of Arrow data, which has a column `value`, to be encoded.
-
-    Raises ValueError for a column that cannot become records, and KafkaError for a row of more
-    than `largest` bytes, before the first of its batch.
+    A batch that cannot be decoded, and all that is behind it, is given back, by partition and
+    offset, to be read again; the error is raised unless records precede it.
     """
     import pyarrow as pa
 
-    batches = data.to_batches() if isinstance(data, pa.Table) else data
-    for batch in [batches] if isinstance(batches, pa.RecordBatch) else batches:
-        names = batch.schema.names
-        columns = {name: _plain(batch.column(index)) for index, name in enumerate(names)}
-        _check_types(columns)
-        _check_values(columns, largest, partition_count)
-        yield rows_of(
-            columns["value"], columns.get("key"), columns.get("partition"), columns.get(HEADERS)
-        )
+    decoded: list[pa.RecordBatch] = []
+    left = list(fetched)
+    try:
+        while left:
+            decoded += _decoded(left[0])
+            del left[0]
+    except BaseException as error:
+        is_fault = isinstance(error, KafkaError)
+        if is_fault:
+            left[0] = _from_the_fault(left[0], decoded)
+        # Of two pieces of a partition it is the first one that counts.
+        for each in reversed(left if is_fault else fetched):
+            give_back(each.topic_partition, each.position)
+        if not is_fault or not decoded:
+            raise
+    return pa.Table.from_batches(decoded, arrow_schema())
 
 
-def _plain(column: Any) -> Any:
-    """A column of the types whose buffers are read."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return column.cast(views[column.type]) if column.type in views else column
+def _decoded(fetched: FetchedBatches) -> list[pa.RecordBatch]:
+    views = [kept.view for kept in fetched.batches]
+    place = fetched.topic_partition
+    return list(decode_columns(views, *place, start_offset=fetched.position))
 
 
-def _check_types(columns: Mapping[str, Any]) -> None:
-    import pyarrow as pa
-
-    if "value" not in columns:
-        raise ValueError(f"the column value is missing; there are {', '.join(columns) or 'none'}")
-    texts = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
-    for name in ("key", "value"):
-        if name in columns and columns[name].type not in texts:
-            raise ValueError(f"column {name}: its type {columns[name].type} is not text or bytes")
-    if "partition" in columns and not pa.types.is_integer(columns["partition"].type):
-        raise ValueError(f"column partition: its type {columns['partition'].type} is no integer")
-    kind = columns[HEADERS].type if HEADERS in columns else None
-    if kind is not None:
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        pair = kind.value_type if is_list else None
-        if pair is None or not pa.types.is_struct(pair) or pair.num_fields != len(PAIR):
-            raise ValueError(f"column headers: its type {kind} is no list of key and value")
-        if any(pair.field(n).type not in texts for n in range(len(PAIR))):
-            raise ValueError(f"column headers: its type {kind} has more than text and bytes")
+def _from_the_fault(fetched: FetchedBatches, decoded: list[pa.RecordBatch]) -> FetchedBatches:
+    """The batches from the first one on that cannot be decoded; those before it are decoded."""
+    left = fetched
+    for number, batch in enumerate(fetched.batches):
+        try:
+            decoded += _decoded(left._replace(batches=[batch]))
+        except KafkaError:
+            break
+        left = left._replace(position=batch.next_offset, batches=fetched.batches[number + 1 :])
+    return left
 
 
-def _check_values(columns: Mapping[str, Any], largest: int, partition_count: int) -> None:
+def rows_of_arrow(
+    data: Any, check_size: Callable[[int], object], partition_count: int
+) -> Iterator[Rows]:
+    """The rows of Arrow data, which has a column `value`, to be encoded.
+
+    Raises ValueError for what cannot become records, and calls `check_size` with the size of the
+    largest row, both before the first row of a batch is returned.
+    """
     import pyarrow.compute as pc
 
-    size = pc.max(pc.binary_length(columns["value"])).as_py() or 0
-    if size > largest:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a value of {size} bytes: a record takes at most {largest}",
-        )
+    for batch in _batches_of(data):
+        columns = _columns_of(batch)
+        _check_values(columns, partition_count)
+        sizes = _row_sizes(columns)
+        if len(sizes):
+            check_size(pc.max(sizes).as_py())
+        for start, count in _portions(sizes):
+            some = {name: column.slice(start, count) for name, column in columns.items()}
+            key, headers = some.get("key"), some.get(HEADERS)
+            yield rows_of(
+                _plain(some["value"]),
+                None if key is None else _plain(key),
+                some.get("partition"),
+                None if headers is None else _plain_headers(headers),
+            )
+
+
+def _batches_of(data: Any) -> Iterable[Any]:
+    """The batches of what pyarrow has, or of what another library hands over (PyCapsule)."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    if isinstance(data, pa.Table):
+        return cast("list[Any]", data.to_batches()) or [_no_rows(data.schema)]
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.RecordBatchReader):
+        return cast("Iterable[Any]", pa.RecordBatchReader.from_stream(data))
+    if not isinstance(data, Iterable):
+        raise _no_arrow_data(data)
+    return data
+
+
+def _no_arrow_data(data: object) -> TypeError:
+    return TypeError(f"Arrow data are needed, such as a pyarrow.Table; there is a {type(data)}")
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+
+
+def _columns_of(batch: pa.RecordBatch) -> dict[str, Any]:
+    """The columns that are used, by name; those of nulls without a type are left out."""
+    import pyarrow as pa
+
+    if not isinstance(batch, pa.RecordBatch):
+        raise _no_arrow_data(batch)
+    columns: dict[str, Any] = {}
+    names = batch.schema.names
+    for name, check in TYPE_CHECKS.items():
+        count = names.count(name)
+        if count > 1:
+            raise ValueError(f"column {name}: there are {count} of this name")
+        column = batch.column(names.index(name)) if count else None
+        if column is not None and not pa.types.is_null(column.type):
+            check(name, column.type)
+            columns[name] = column
+        elif column is not None and name == "value":
+            columns[name] = pa.nulls(len(column), pa.binary())
+    if "value" not in columns:
+        raise ValueError(f"the column value is missing; there are {', '.join(names) or 'none'}")
+    return columns
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether text or bytes are in a column of a type, or nothing but nulls."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return kind in (
+        *(pa.null(), pa.binary(), pa.large_binary(), pa.binary_view()),
+        *(pa.string(), pa.large_string(), pa.string_view()),
+    )
+
+
+def _check_text(name: str, kind: Any) -> None:
+    if not _is_text(kind):
+        raise ValueError(f"column {name}: its type {kind} is not text or bytes")
+
+
+def _check_integer(name: str, kind: Any) -> None:
+    import pyarrow as pa
+
+    if not pa.types.is_integer(kind):
+        raise ValueError(f"column {name}: its type {kind} is no integer")
+
+
+def _check_headers(name: str, kind: Any) -> None:
+    import pyarrow as pa
+
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    pair = kind.value_type if is_list else None
+    if pair is not None and pa.types.is_null(pair):
+        return
+    fields = list(pair) if pair is not None and pa.types.is_struct(pair) else []
+    if {each.name for each in fields} != PAIR or len(fields) != len(PAIR):
+        raise ValueError(f"column {name}: its type {kind} is no list of key and value")
+    if not all(_is_text(each.type) for each in fields):
+        raise ValueError(f"column {name}: its type {kind} has more than text and bytes")
+
+
+TYPE_CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
+    "value": _check_text,
+    "key": _check_text,
+    "partition": _check_integer,
+    HEADERS: _check_headers,
+}
+"""The columns that are used, and what refuses their types."""
+
+
+def _check_values(columns: Mapping[str, Any], partition_count: int) -> None:
+    import pyarrow.compute as pc
+
     if "partition" in columns:
         limits = pc.min_max(columns["partition"]).as_py()
         for wrong in (limits["min"], limits["max"]):
             if wrong is not None and not 0 <= wrong < partition_count:
                 raise ValueError(f"column partition: {wrong} of {partition_count}")
-    if HEADERS in columns and columns[HEADERS].flatten().field(0).null_count:
+    if HEADERS in columns and _keys_and_contents(columns[HEADERS])[0].null_count:
         raise ValueError("column headers: a header has no key")
+
+
+def _row_sizes(columns: Mapping[str, Any]) -> Any:
+    """How many bytes each row takes up, as `Producer.send` counts them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = pc.add(_lengths(columns["value"]), pa.scalar(RECORD_OVERHEAD, pa.int64()))
+    if "key" in columns:
+        sizes = pc.add(sizes, _lengths(columns["key"]))
+    if HEADERS in columns:
+        keys, contents = map(_lengths, _keys_and_contents(columns[HEADERS]))
+        each = pc.add(pc.add(keys, contents), pa.scalar(HEADER_OVERHEAD, pa.int64()))
+        until = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(each)])
+        ends = _ends(columns[HEADERS])
+        starts = pa.concat_arrays([pa.array([0], pa.int64()), ends])[:-1]
+        sizes = pc.add(sizes, pc.subtract(until.take(ends), until.take(starts)))
+    return sizes
+
+
+def _lengths(column: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        return pc.fill_null(_lengths(column.dictionary).take(column.indices), 0)
+    if column.type in (pa.null(), pa.binary_view(), pa.string_view()):
+        column = column.cast(pa.large_binary())
+    return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
+
+
+def _ends(lists: Any) -> Any:
+    """Behind how many of all headers those of each row end."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0)
+    return pc.cumulative_sum(counts)
+
+
+def _portions(sizes: Any, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Runs of rows, by their first and their number, of at most MAX_PORTION_BYTES together."""
+    import pyarrow.compute as pc
+
+    count = len(sizes)
+    if count > 1 and pc.sum(sizes).as_py() > MAX_PORTION_BYTES:
+        half = count // 2
+        yield from _portions(sizes[:half], start)
+        yield from _portions(sizes[half:], start + half)
+    elif count:
+        yield start, count
+
+
+def _plain(column: Any) -> Any:
+    """A column of text or bytes of the types whose buffers are read."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
+        return column
+    return column.cast(pa.large_binary())
+
+
+def _keys_and_contents(lists: Any) -> tuple[Any, Any]:
+    """All headers of all rows; a header that is null has a null key."""
+    import pyarrow as pa
+
+    pairs = lists.flatten()
+    if pa.types.is_null(pairs.type):
+        return pairs, pairs
+    fields = dict(zip((each.name for each in pairs.type), pairs.flatten(), strict=True))
+    return fields["key"], fields["value"]
+
+
+def _plain_headers(lists: Any) -> Any:
+    """Lists of headers of the types whose buffers are read; no list has no headers."""
+    import pyarrow as pa
+
+    keys, contents = map(_plain, _keys_and_contents(lists))
+    try:
+        keys = keys.cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"column headers: a key is no text: {error}") from None
+    zero = pa.array([0], pa.int64())
+    offsets = pa.concat_arrays([zero, _ends(lists)]).cast(pa.int32())
+    pairs = pa.StructArray.from_arrays([keys, contents], names=["key", "value"])
+    return pa.ListArray.from_arrays(offsets, pairs)

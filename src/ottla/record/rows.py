@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 BY_KEY = -1
+MAX_INT32 = 2**31 - 1
 # The most that a record takes beside its key, its value and its headers, whose keys and values take
 # up to five bytes more each.
 RECORD_OVERHEAD = 26
@@ -253,6 +254,10 @@ def _binary(array: Any) -> BinaryRows:
     import pyarrow as pa
 
     if array.type in (pa.large_string(), pa.large_binary()):
+        data = array.buffers()[2]
+        if data is not None and data.size > MAX_INT32:
+            # A slice keeps the offsets of the whole column, which the cast takes to be too large.
+            array = pa.concat_arrays([array, array[:0]])
         array = array.cast(pa.binary())
     validity, offsets, data = array.buffers()
     return BinaryRows(

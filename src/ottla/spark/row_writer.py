@@ -11,6 +11,7 @@ from ottla.config.client_config import ProducerConfig
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.runtime import SystemClock
 from ottla.spark.sink_options import SinkOptions
+from ottla.structs import NO_LEADER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ class RowWriter:
         request_size = options.client.get("max.request.size", DEFAULT_REQUEST_BYTES)
         largest_batch = int(request_size) - BATCH_OVERHEAD
         self._sender = RowSender(
-            producer.partitions_for, producer.send_encoded, batch_size, largest_batch, task
+            self._partitions, producer.send_encoded, batch_size, largest_batch, task
         )
         self._sent: deque[ProducerBatch] = deque()
         self.row_count = 0
@@ -63,6 +64,11 @@ class RowWriter:
         self._note(self._sender.finish())
         self._producer.flush()
         self._check_delivered()
+
+    def _partitions(self, topic: str) -> tuple[int, list[int]]:
+        """How many partitions a topic has, and those with a leader."""
+        partitions = self._producer.partitions_for(topic)
+        return len(partitions), [each.partition for each in partitions if each.leader != NO_LEADER]
 
     def _by_topic(self, columns: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows of each topic, in order."""

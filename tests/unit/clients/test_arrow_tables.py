@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from itertools import islice
 
 import pytest
 
@@ -12,7 +14,12 @@ pa = pytest.importorskip("pyarrow")
 
 import ottla  # noqa: E402
 from ottla import Consumer, KafkaError, OffsetSpec, Producer, TopicPartition  # noqa: E402
-from ottla.errors import ErrorCode  # noqa: E402
+from ottla.clients.arrow_tables import table_of  # noqa: E402
+from ottla.clients.consumer.consumer_record import FetchedBatches  # noqa: E402
+from ottla.errors import ConfigError, ErrorCode  # noqa: E402
+from ottla.record.batch_builder import build_batch, build_batch_of_section  # noqa: E402
+from ottla.record.compression import CompressionType  # noqa: E402
+from ottla.record.record_batch import RecordBatch  # noqa: E402
 from ottla.testing import InProcessBroker  # noqa: E402
 
 LIMIT_S = 60
@@ -35,6 +42,14 @@ def broker():
                     headers=HEADERS if number == 0 else (),
                 )
         yield broker
+
+
+@pytest.fixture
+def topic(broker, request):
+    """A topic of one partition."""
+    name = re.sub(r"\W", "-", request.node.name)
+    broker.create_topic(name, partitions=1)
+    return name
 
 
 def values(table):
@@ -76,6 +91,12 @@ def test_table_has_all_that_a_record_has(broker):
         ({"start": datetime.fromtimestamp(1.065, UTC)}, ["v8", "v7", "v9"]),
         ({"end": datetime.fromtimestamp(1.015, UTC)}, ["v0", "v1"]),
         ({"start": datetime.fromtimestamp(5000, UTC)}, []),
+        ({"start": datetime.fromtimestamp(1.0801, UTC)}, ["v9"]),
+        ({"end": datetime.fromtimestamp(1.0001, UTC)}, ["v0"]),
+        ({"start": datetime.fromtimestamp(-0.001, UTC), "end": 1}, ["v0", "v1"]),
+        ({"start": datetime.fromtimestamp(-0.002, UTC), "end": 1}, ["v0", "v1"]),
+        ({"start": datetime(1, 1, 1, tzinfo=UTC), "end": 1}, ["v0", "v1"]),
+        ({"end": datetime.fromtimestamp(-0.001, UTC)}, []),
         ({"partitions": [1], "start": 4}, ["v9"]),
         ({"partitions": [], "start": 4}, []),
         ({"partitions": [1, 1, 0], "start": 4}, ["v8", "v9"]),
@@ -200,6 +221,19 @@ def test_table_is_sent_as_it_was_read(broker):
         ({"value": pa.array(["a"]), "key": pa.array([1.5])}, "column key: its type double"),
         ({"value": pa.array(["a"]), "partition": pa.array(["x"])}, "column partition"),
         ({"value": pa.array(["a"]), "headers": pa.array(["x"])}, "column headers"),
+        (
+            {"value": pa.array(["a"]), "headers": pa.array([[{"name": "n", "value": "v"}]])},
+            "column headers: .* is no list of key and value",
+        ),
+        (
+            {"value": pa.array(["a"]), "headers": pa.array([[{"key": "n", "value": 1}]])},
+            "column headers: .* has more than text and bytes",
+        ),
+        (
+            {"value": pa.array(["a"]), "headers": pa.array([[{"key": b"\xff", "value": b""}]])},
+            "column headers: a key is no text",
+        ),
+        ({"value": pa.array(["a"]), "headers": pa.array([[None]])}, "a header has no key"),
     ],
 )
 def test_column_that_cannot_be_sent_is_named(broker, columns, said):
@@ -234,7 +268,7 @@ def test_dictionary_is_sent_as_its_values(broker):
 
 def test_row_that_is_too_large_is_refused(broker):
     """By the limit of the producer."""
-    table, said = pa.table({"value": [b"x" * 2_000_000]}), "2000000 bytes"
+    table, said = pa.table({"value": [b"x" * 2_000_000]}), "2000082 bytes"
     with Producer(broker.bootstrap_servers) as producer, pytest.raises(KafkaError, match=said):
         producer.send_arrow("pages", table)
 
@@ -246,6 +280,200 @@ def test_partition_that_is_not_there_is_refused(broker, partition):
     said = f"column partition: {partition} of 2"
     with Producer(broker.bootstrap_servers) as producer, pytest.raises(ValueError, match=said):
         producer.send_arrow("pages", table)
+
+
+def test_name_that_two_columns_have_is_refused(broker):
+    """Neither of them is chosen in silence."""
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["value", "value"])
+    said = "column value: there are 2 of this name"
+    with Producer(broker.bootstrap_servers) as producer, pytest.raises(ValueError, match=said):
+        producer.send_arrow("pages", table)
+
+
+PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
+SWAPPED = pa.struct([("value", pa.large_binary()), ("key", pa.large_string())])
+VIEWS = pa.struct([("key", pa.string_view()), ("value", pa.binary_view())])
+NAMES = pa.struct([("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.string())])
+
+
+@pytest.mark.parametrize("portion_bytes", [1, 60, 1 << 20])
+@pytest.mark.parametrize(
+    "list_type",
+    [pa.list_(PAIR), pa.large_list(SWAPPED), pa.list_(VIEWS), pa.large_list(NAMES)],
+    ids=["plain", "large and swapped", "views", "dictionary"],
+)
+def test_headers_of_any_type_are_sent(broker, topic, monkeypatch, list_type, portion_bytes):
+    """By the names of their fields, also from the middle of a column and in small portions."""
+    monkeypatch.setattr("ottla.clients.arrow_tables.MAX_PORTION_BYTES", portion_bytes)
+    lists = [[("x", b"0")], [("a", b"1"), ("a", None), ("b", b"")], None, [], [("c", b"2")]]
+    given = [
+        None if some is None else [{"key": key, "value": value} for key, value in some]
+        for some in lists
+    ]
+    table = pa.table({"value": list("vwxyz"), "headers": pa.array(given, list_type)}).slice(1)
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send_arrow(topic, table).result(LIMIT_S)
+    found = broker.records(topic)
+    assert [(each.value, list(each.headers)) for each in found] == [
+        (value.encode(), some or []) for value, some in zip("wxyz", lists[1:], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "nulls"),
+    [
+        ("value", pa.nulls(2)),
+        ("key", pa.nulls(2)),
+        ("partition", pa.nulls(2)),
+        ("headers", pa.nulls(2)),
+        ("headers", pa.array([[], None])),
+        ("headers", pa.array([[{"key": "k", "value": None}], []])),
+    ],
+)
+def test_columns_of_nulls_need_no_type(broker, topic, column, nulls):
+    """As pandas and Parquet make them where no row has anything."""
+    table = pa.table({"value": ["a", "b"], "key": ["k", "l"]} | {column: nulls})
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send_arrow(topic, table).result(LIMIT_S)
+    found = broker.records(topic)
+    assert [each.value for each in found] == ([None] * 2 if column == "value" else [b"a", b"b"])
+    assert [each.key for each in found] == ([None] * 2 if column == "key" else [b"k", b"l"])
+
+
+class HandsOver:
+    """Data of another library, by the PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.table({"value": ["a"]}).__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("data", [HandsOver(), pa.table({"value": ["a"]}).to_batches()])
+def test_data_of_other_libraries_are_sent(broker, data):
+    """And several batches."""
+    with Producer(broker.bootstrap_servers) as producer:
+        (written,) = producer.send_arrow("others", data).result(LIMIT_S)
+    assert written.record_count == 1
+
+
+@pytest.mark.parametrize("data", [7, "text", [{"value": "a"}]])
+def test_data_that_are_not_of_arrow_are_refused(broker, data):
+    """With their type."""
+    said = "Arrow data are needed"
+    with Producer(broker.bootstrap_servers) as producer, pytest.raises(TypeError, match=said):
+        producer.send_arrow("pages", data)
+
+
+@pytest.mark.parametrize("size", [1_048_576 - 82 - 3, 1_048_576 - 82 - 2])
+def test_size_of_a_row_is_that_of_a_record(broker, topic, size):
+    """What `send` refuses is refused, before any row of the batch is sent."""
+    table = pa.table({"value": ["a", "b" * size], "key": ["key", "key"]})
+    largest = 1_048_576 - 82 - 3
+    with Producer(broker.bootstrap_servers) as producer:
+        for send in (
+            lambda: producer.send(topic, "b" * size, key="key"),
+            lambda: producer.send_values(topic, ["a", "b" * size], keys=["key", "key"]),
+            lambda: producer.send_arrow(topic, table),
+        ):
+            if size <= largest:
+                send().result(LIMIT_S)
+            else:
+                with pytest.raises(KafkaError, match=r"1048577 bytes .* max\.request\.size"):
+                    send()
+    found = len(broker.records(topic))
+    assert found == (5 if size <= largest else 0)
+
+
+@pytest.mark.parametrize("column", ["key", "headers"])
+def test_each_column_counts_for_the_size(broker, column):
+    """The value alone may be small."""
+    large = {"key": "x" * 2_000_000, "headers": [{"key": "k", "value": b"x" * 2_000_000}]}[column]
+    table = pa.table({"value": ["a", "b"], column: pa.array([None, large])})
+    with Producer(broker.bootstrap_servers) as producer:
+        with pytest.raises(KafkaError, match=r"larger than max\.request\.size"):
+            producer.send_arrow("pages", table)
+        producer.flush()
+    assert ottla.read_arrow(broker.bootstrap_servers, "pages").num_rows == 10
+
+
+@pytest.mark.parametrize(
+    "settings", [{"isolation_level": "x"}, {"fetch_max_wait": 1}, {"fetch_max_wait_ms": "x"}]
+)
+def test_wrong_setting_is_refused_at_once(broker, settings):
+    """Not by the first batch that is read."""
+    with pytest.raises(ConfigError):
+        ottla.scan_arrow(broker.bootstrap_servers, "pages", **settings)
+
+
+def test_without_pyarrow_it_says_what_to_install(broker, monkeypatch):
+    """And no record is lost by the attempt."""
+    settings = {"group_id": "without", "topics": ["pages"], "auto_offset_reset": "earliest"}
+    with Consumer(broker.bootstrap_servers, **settings) as consumer, monkeypatch.context() as now:
+        now.setitem(sys.modules, "pyarrow", None)
+        with Producer(broker.bootstrap_servers) as producer:
+            for attempt in (
+                lambda: ottla.read_arrow(broker.bootstrap_servers, "pages"),
+                lambda: producer.send_arrow("pages", None),
+                lambda: consumer.poll_arrow(10_000),
+            ):
+                with pytest.raises(ImportError, match=r"pip install 'ottla\[arrow\]'"):
+                    attempt()
+        assert len(list(islice(consumer.records(60_000), 10))) == 10
+
+
+def batch_of(offset, values, codec=CompressionType.NONE):
+    records = [(1, None, value, ()) for value in values]
+    built = bytearray(build_batch(records, CompressionType.NONE))
+    batch = RecordBatch(built)
+    if codec is not CompressionType.NONE:  # which the bytes do not have
+        payload = bytes(batch.payload())
+        batch = RecordBatch(build_batch_of_section(payload, (1, 1), len(values), codec))
+    return RecordBatch(with_base_offset(batch, offset))
+
+
+def with_base_offset(batch, offset):
+    return offset.to_bytes(8, "big") + bytes(batch.view)[8:]
+
+
+def fetched(partition, *pieces):
+    where, position = TopicPartition("t", partition), pieces[0].base_offset
+    return FetchedBatches(where, position, list(pieces))
+
+
+def test_batch_that_cannot_be_decoded_is_read_again_with_all_behind_it():
+    """Those before it are in the table; with none before it the error is raised."""
+    broken = batch_of(2, [b"c"], CompressionType.GZIP)
+    arrived = [
+        fetched(0, batch_of(0, [b"x"])),
+        fetched(1, batch_of(0, [b"a", b"b"]), broken, batch_of(3, [b"d"])),
+        fetched(1, batch_of(4, [b"e"])),
+        fetched(2, batch_of(7, [b"f"])),
+    ]
+    given_back: dict[int, int] = {}
+
+    def give_back(where, offset):
+        given_back[where.partition] = offset
+
+    assert values(table_of(arrived, give_back)) == ["x", "a", "b"]
+    assert given_back == {1: 2, 2: 7}
+
+    given_back.clear()
+    with pytest.raises(KafkaError):
+        table_of([fetched(1, broken), *arrived[2:]], give_back)
+    assert given_back == {1: 2, 2: 7}
+
+
+def test_interrupted_poll_loses_nothing(broker, monkeypatch):
+    """The records come with the next one."""
+    settings = {"group_id": "again", "topics": ["pages"], "auto_offset_reset": "earliest"}
+    with Consumer(broker.bootstrap_servers, **settings) as consumer:
+        with monkeypatch.context() as now:
+            now.setattr("ottla.clients.arrow_tables.decode_columns", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                consumer.poll_arrow(60_000)
+        seen = 0
+        while seen < 10:
+            seen += consumer.poll_arrow(1000).num_rows
+    assert seen == 10
 
 
 def test_pandas_is_not_imported(broker):

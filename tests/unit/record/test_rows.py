@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+from array import array
 
 import pyarrow as pa
 import pytest
@@ -51,6 +53,20 @@ def test_rows_become_the_records_they_are(encoder_class):
         (2, 5, "é".encode(), None, ()),
         (3, 5, b"", b"\x00\xff", ()),
     ]
+
+
+def test_slice_of_a_column_of_more_than_two_gibibytes_is_read(encoder_class):
+    """Its offsets have 64 bits. The memory before it is never touched."""
+    data = mmap.mmap(-1, (1 << 31) + 10)
+    data[1 << 31 : (1 << 31) + 4] = b"abcd"
+    offsets = array("q", [0, (1 << 31), (1 << 31) + 1, (1 << 31) + 1, (1 << 31) + 4])
+    validity = pa.py_buffer(bytes([0b10111]))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    whole = pa.Array.from_buffers(pa.large_binary(), 4, buffers)
+    [batch] = encode(encoder_class, whole.slice(1), partitions=1)
+    assert [each.value for each in records(batch)] == [b"a", b"", None]
+    [batch] = encode(encoder_class, whole.slice(1, 1), partitions=1)
+    assert [each.value for each in records(batch)] == [b"a"]
 
 
 def test_slices_and_large_types_are_read_at_their_place(encoder_class):

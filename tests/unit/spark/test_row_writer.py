@@ -5,12 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ottla.clients.metadata import PartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
 from ottla.record.batch_builder import build_batch_of_payload
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.spark.row_writer import RowError, RowWriter
 from ottla.spark.sink_options import SinkOptions
+from ottla.structs import NO_LEADER
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -32,7 +34,11 @@ class ListedProducer:
         self.sent, self.error, self.flushes = [], error, 0
 
     def partitions_for(self, topic):
-        return [0, 1]
+        leaders = {"half": (NO_LEADER, 0)}.get(topic, (0, 0))
+        return [
+            PartitionInfo(topic, partition, leader, 0, (0,), (0,), ())
+            for partition, leader in enumerate(leaders)
+        ]
 
     def send_encoded(self, topic, content):
         times = (content.base_timestamp_ms, content.max_timestamp_ms)
@@ -69,6 +75,12 @@ def test_each_row_goes_to_its_topic_in_order():
     )
 
     assert sorted(sent) == [("a", 1, [b"2", b"4"]), ("b", 0, [b"1", b"3"])]
+
+
+def test_rows_without_key_pass_over_partitions_without_a_leader():
+    """They would wait for delivery.timeout.ms and fail the task."""
+    sent = write({"value": [b"x" * 600] * 40}, options("half", **{"batch.size": "1000"}))
+    assert {partition for _, partition, _ in sent} == {1}
 
 
 def test_one_topic_needs_no_column():

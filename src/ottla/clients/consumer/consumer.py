@@ -158,11 +158,13 @@ class Consumer(ClosedOnExit):
         first record. Groups, rebalances and commits are as with `poll`; interceptors see nothing of
         it. Needs pyarrow (`pip install ottla[arrow]`).
         """
-        from ottla.clients.arrow_tables import table_of
+        from ottla.clients.arrow_tables import require_pyarrow, table_of
 
+        require_pyarrow()
         with self._alone():
             self._rewind_unread(self.assignment())
-            return table_of(self._poll_for(self._core.fetcher.collect_batches, timeout_ms))
+            fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
+            return table_of(fetched, partial(self._call, self._core.seek))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
+from ottla.clients.producer.producer_batch import RECORD_OVERHEAD, ProducerBatch, RecordFuture
 from ottla.clients.serialization import to_bytes
 from ottla.network.timing import Deadline
 from ottla.record import kernel
@@ -28,7 +29,8 @@ MIN_BATCH_BYTES: Final = 16 * 1024
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
 """A producer's 16 KiB are for records that come one by one: here all are there at once."""
 ROWS_AT_ONCE: Final = 10_000
-"""The memory that encoding takes does not grow with the number of records."""
+BYTES_AT_ONCE: Final = 32 * 1024 * 1024
+"""The memory that encoding takes does not grow with the number of records, or their sizes."""
 
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
@@ -107,20 +109,21 @@ def _ranges(batch: ProducerBatch, count: int) -> Iterator[WrittenRange]:
 class RowSender:
     """Encodes rows into batches, and hands over those that are full.
 
-    `partitions_for` and `send_encoded` are a producer's. A batch takes up to `batch_size` bytes,
-    and never more than `largest_batch`. Rows without key and partition begin with the partition of
-    the number `first`.
+    `partitions_of` says how many partitions a topic has, and which of them have a leader;
+    `send_encoded` is a producer's. A batch takes up to `batch_size` bytes, and never more than
+    `largest_batch`. Rows without key and partition go to partitions that have a leader, if any has,
+    and begin with number `first` of these.
     """
 
     def __init__(
         self,
-        partitions_for: Callable[[str], Sequence[object]],
+        partitions_of: Callable[[str], tuple[int, Sequence[int]]],
         send_encoded: Callable[[str, EncodedRecords], ProducerBatch],
         batch_size: int,
         largest_batch: int,
         first: int = 0,
     ) -> None:
-        self._partitions_for = partitions_for
+        self._partitions_of = partitions_of
         self._send_encoded = send_encoded
         self._batch_size = batch_size
         self._largest_batch = largest_batch
@@ -136,10 +139,10 @@ class RowSender:
     def partition_count(self, topic: str) -> int:
         """How many partitions the rows of a topic are distributed over."""
         if topic not in self._encoders:
-            count = len(self._partitions_for(topic))
-            size = max(MIN_BATCH_BYTES, min(self._batch_size, MAX_OPEN_BYTES // count))
-            size = min(size, self._largest_batch)
-            turns = _turns(self._first, count)
+            count, available = self._partitions_of(topic)
+            size = max(MIN_BATCH_BYTES, MAX_OPEN_BYTES // count)
+            size = min(size, self._batch_size, self._largest_batch)
+            turns = _turns(self._first, available or range(count))
             self._encoders[topic] = kernel.RowEncoder(count, size, turns.__next__)
             self._partition_counts[topic] = count
         return self._partition_counts[topic]
@@ -161,26 +164,49 @@ class RowSender:
         return [self._send_encoded(topic, content) for content in full]
 
 
-def _turns(first: int, count: int) -> Iterator[int]:
+def _turns(first: int, partitions: Sequence[int]) -> Iterator[int]:
     """The partitions that rows without key go to, one after the other."""
-    partition = first
-    while True:
-        yield partition % count
-        partition += 1
+    for number in count_from(first):
+        yield partitions[number % len(partitions)]
 
 
 def rows_of_values(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, partition: int | None
 ) -> Iterator[Rows]:
-    """Rows of values, and of as many keys, some thousands at a time."""
-    for start in range(0, len(values), ROWS_AT_ONCE):
-        some = values[start : start + ROWS_AT_ONCE]
+    """Rows of values, and of as many keys, some thousands or some megabytes at a time."""
+    sizes = sizes_of(values, keys)
+    start = 0
+    while start < len(values):
+        end = min(start + ROWS_AT_ONCE, len(values))
+        while end - start > 1 and sum(sizes[start:end]) > BYTES_AT_ONCE:
+            end = (start + end) // 2
         yield Rows(
-            len(some),
-            _binary(some),
-            None if keys is None else _binary(keys[start : start + ROWS_AT_ONCE]),
-            None if partition is None else array("i", [partition]) * len(some),
+            end - start,
+            _binary(values[start:end]),
+            None if keys is None else _binary(keys[start:end]),
+            None if partition is None else array("i", [partition]) * (end - start),
         )
+        start = end
+
+
+def sizes_of(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> Sequence[int]:
+    """How many bytes each value and its key have."""
+    sizes = [0 if value is None else len(value) for value in values]
+    if keys is None:
+        return sizes
+    return [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+
+
+def largest_size(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> int:
+    """The size of the largest record, as `Producer.send` counts it."""
+    return RECORD_OVERHEAD + max(sizes_of(values, keys), default=0)
+
+
+def items_of(what: str, items: Iterable[Any]) -> list[Any]:
+    """Values or keys as a list; one text in place of several would be its letters."""
+    if isinstance(items, str | bytes | bytearray | memoryview):
+        raise TypeError(f"{what} is a {type(items).__name__}: several are needed, as in a list")
+    return list(items)
 
 
 def _binary(items: Sequence[bytes | None]) -> BinaryRows:

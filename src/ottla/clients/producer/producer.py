@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ from ottla.clients.producer.bulk import (
     DEFAULT_BATCH_BYTES,
     BulkFuture,
     RowSender,
+    items_of,
+    largest_size,
     rows_of_values,
     serialized,
 )
@@ -175,8 +178,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
         `values`. Blocks and raises as `send` does; of records that were too many for buffer.memory
         within max.block.ms the first ones may be queued.
         """
-        values = list(values)
-        keys = None if keys is None else list(keys)
+        values = items_of("values", values)
+        keys = None if keys is None else items_of("keys", keys)
         if keys is not None and len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys for {len(values)} values")
         if self._wants_each():
@@ -187,18 +190,22 @@ class Producer(TransactionalCalls, ClosedOnExit):
                     for value, key in zip(values, each_key, strict=True)
                 ]
             )
-        plain = serialized(topic, "value", values, self._serialize_value)
-        plain_keys = None
-        if keys is not None:
-            plain_keys = serialized(topic, "key", keys, self._serialize_key)
-        self._check_sizes(topic, plain, plain_keys)
-        rows = rows_of_values(plain, plain_keys, partition)
-        return self._send_rows(topic, rows, timestamp_ms, partition)
+        with self._refusals_noted():
+            plain = serialized(topic, "value", values, self._serialize_value)
+            plain_keys = None
+            if keys is not None:
+                plain_keys = serialized(topic, "key", keys, self._serialize_key)
+            self._check_size(topic, largest_size(plain, plain_keys))
+            if partition is not None:
+                self._queue(self._topics.get(topic) or self._learn(topic), partition, None)
+            return self._send_rows(
+                topic, rows_of_values(plain, plain_keys, partition), timestamp_ms
+            )
 
     def send_arrow(
         self,
         topic: str,
-        data: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Any,
         *,
         timestamp_ms: int | None = None,
     ) -> BulkFuture:
@@ -208,12 +215,17 @@ class Producer(TransactionalCalls, ClosedOnExit):
         used, and others are passed over, as by Spark's Kafka sink: a table of `ottla.read_arrow`
         can be sent as it is. Serializers, interceptors and partitioners see nothing of it. Needs
         pyarrow (`pip install ottla[arrow]`).
-        """
-        from ottla.clients.arrow_tables import rows_of_arrow
 
-        count = len(self.partitions_for(topic))
-        rows = rows_of_arrow(data, self._max_record_size, count)
-        return self._send_rows(topic, rows, timestamp_ms, None)
+        `data` may also be of another library that hands over Arrow data, such as a data frame of
+        Polars. If a row of a later batch is refused, rows before it may be queued.
+        """
+        from ottla.clients.arrow_tables import require_pyarrow, rows_of_arrow
+
+        require_pyarrow()
+        with self._refusals_noted():
+            count, _ = self._partitions(topic)
+            rows = rows_of_arrow(data, partial(self._check_size, topic), count)
+            return self._send_rows(topic, rows, timestamp_ms)
 
     def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
         """Queue a batch of one partition whose records are encoded already.
@@ -246,30 +258,25 @@ class Producer(TransactionalCalls, ClosedOnExit):
             or self._config.partitioner_ignore_keys
         )
 
-    def _check_sizes(
-        self, topic: str, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
-    ) -> None:
-        sizes = [0 if value is None else len(value) for value in values]
-        if keys is not None:
-            sizes = [a + len(b or b"") for a, b in zip(sizes, keys, strict=True)]
-        size = RECORD_OVERHEAD + max(sizes, default=0)
+    def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_size:
-            error = too_large(topic, size, self._config)
-            self._note_refusal(error)
-            raise error
+            raise too_large(topic, size, self._config)
+
+    def _partitions(self, topic: str) -> tuple[int, Sequence[int]]:
+        """How many partitions a topic has, and those with a leader; known ones are not asked for.
+
+        A callback in the I/O thread may send to known topics.
+        """
+        queues = self._topics.get(topic) or self._learn(topic)
+        return len(queues.partitions), queues.available
 
     def _send_rows(
-        self, topic: str, some_rows: Iterable[Rows], timestamp_ms: int | None, partition: int | None
+        self, topic: str, some_rows: Iterable[Rows], timestamp_ms: int | None
     ) -> BulkFuture:
         stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         config, first = self._config, self._io.runtime.random.randrange(MAX_FIRST_PARTITION)
         size = config.batch_size if config.is_given("batch.size") else DEFAULT_BATCH_BYTES
-        sender = RowSender(
-            self.partitions_for, self.send_encoded, size, self._max_record_size, first
-        )
-        if partition is not None:
-            queues = self._topics.get(topic) or self._learn(topic)
-            self._queue(queues, partition, None)
+        sender = RowSender(self._partitions, self.send_encoded, size, self._max_record_size, first)
         batches: list[ProducerBatch] = []
         for rows in some_rows:
             batches += sender.send(topic, rows, stamp)
@@ -277,6 +284,18 @@ class Producer(TransactionalCalls, ClosedOnExit):
 
     def _bulk(self, parts: Sequence[ProducerBatch | RecordFuture]) -> BulkFuture:
         return BulkFuture(self._io.runtime.clock, parts)
+
+    @contextmanager
+    def _refusals_noted(self) -> Iterator[None]:
+        """An open transaction can only be aborted after some of the records were refused."""
+        try:
+            yield
+        except KafkaError as error:
+            self._note_refusal(error)
+            raise
+        except (TypeError, ValueError) as error:
+            self._note_refusal(KafkaError(ErrorCode.INVALID_RECORD, str(error)))
+            raise
 
     def _note_refusal(self, error: KafkaError) -> None:
         """A record was not taken: if a transaction is open, it can only be aborted.

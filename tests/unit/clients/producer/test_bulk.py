@@ -8,7 +8,14 @@ import pytest
 
 from ottla import Admin, KafkaError, Producer
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-from ottla.clients.producer.bulk import ROWS_AT_ONCE, BulkFuture, WrittenRange
+from ottla.clients.producer.bulk import (
+    BYTES_AT_ONCE,
+    ROWS_AT_ONCE,
+    BulkFuture,
+    RowSender,
+    WrittenRange,
+    rows_of_values,
+)
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.clients.serialization import SerializationError
 from ottla.errors import ErrorCode
@@ -140,6 +147,97 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(
         producer.send_values(topic, values, **more)
     producer.flush()
     assert records(broker, topic) == []
+
+
+@pytest.mark.parametrize("several", ["text", b"bytes", bytearray(b"x")])
+def test_one_text_in_place_of_several_is_refused(producer, topic, several):
+    """Its letters would be records."""
+    with pytest.raises(TypeError, match="values is a"):
+        producer.send_values(topic, several)
+    with pytest.raises(TypeError, match="keys is a"):
+        producer.send_values(topic, ["a"] * len(several), keys=several)
+
+
+REFUSED = {
+    "size": ("send_values", [b"x" * 2_000_000], {}),
+    "type": ("send_values", ["a", 7], {}),
+    "key": ("send_values", ["a"], {"keys": [7]}),
+    "partition": ("send_values", ["a"], {"partition": 7}),
+    "timestamp": ("send_values", ["a"], {"timestamp_ms": -3}),
+    "row's size": ("send_arrow", {"value": [b"x" * 2_000_000]}, {}),
+    "row's type": ("send_arrow", {"value": [7]}, {}),
+    "row's partition": ("send_arrow", {"value": ["a"], "partition": [9]}, {}),
+    "row's timestamp": ("send_arrow", {"value": ["a"]}, {"timestamp_ms": -3}),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_refused_records_leave_a_transaction_to_be_aborted(broker, topic, refused):
+    """A commit would have some records of a call and not the others."""
+    call, data, more = REFUSED[refused]
+    if call == "send_arrow":
+        data = pytest.importorskip("pyarrow").table(data)
+    with Producer(broker.bootstrap_servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_values(topic, ["fine"])
+        with pytest.raises((KafkaError, ValueError)):
+            getattr(producer, call)(topic, data, **more)
+        with pytest.raises(KafkaError, match="must be aborted"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+
+
+def test_callback_may_send_to_a_known_topic(topic, producer):
+    """As with `send`: nothing is waited for."""
+    begun = []
+    sent = producer.send(topic, "a", on_delivery=lambda *_: begun.append(send_more()))
+
+    def send_more():
+        return producer.send_values(topic, ["b", "c"])
+
+    sent.result(LIMIT_S)
+    producer.flush()
+    assert sum(each.record_count for each in begun[0].result(LIMIT_S)) == 2
+
+
+def test_values_of_two_gibibytes_are_encoded_in_portions():
+    """The offsets of a column have 32 bits."""
+    values = [bytes(1 << 20)] * 2100
+    first = next(rows_of_values(values, None, None))
+    assert first.row_count << 20 <= BYTES_AT_ONCE
+    rest = rows_of_values([b"x" * 300] * 500, [bytes(BYTES_AT_ONCE // 8)] * 500, 1)
+    assert next(rest).row_count < 8
+
+
+def test_one_value_is_encoded_however_large():
+    """The limit of a record is checked before."""
+    rows = list(rows_of_values([bytes(BYTES_AT_ONCE + 1), b"", None], None, None))
+    assert [each.row_count for each in rows] == [1, 2]
+
+
+@pytest.mark.parametrize(("available", "expected"), [([0, 2], {0, 2}), ([], {0, 1, 2}), ([1], {1})])
+def test_records_without_key_pass_over_partitions_without_a_leader(available, expected):
+    """As those of `send` do; if none has one, all are waited for."""
+    batches = []
+    sender = RowSender(lambda topic: (3, available), lambda _, b: batches.append(b), 100, 1000)
+    for rows in rows_of_values([b"x" * 60] * 9, None, None):
+        sender.send("t", rows, 1)
+    sender.finish()
+    assert {each.partition for each in batches} == expected
+
+
+@pytest.mark.parametrize("batch_size", [0, 100, 5000])
+def test_batch_size_that_is_set_holds(batch_size):
+    """Even if it is small."""
+    sizes = []
+    sender = RowSender(
+        lambda topic: (1, [0]), lambda _, b: sizes.append(len(b.payload)), batch_size, 1 << 20
+    )
+    for rows in rows_of_values([b"x" * 60] * 200, None, None):
+        sender.send("t", rows, 1)
+    sender.finish()
+    assert max(sizes) <= max(batch_size, 90)
 
 
 def test_nothing_is_done_at_once(producer, topic):
