@@ -47,7 +47,11 @@ class TransactionManager:
 
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 everywhere, while no batch has a number."""
-        self._partitions.clear()
+        self._partitions = {
+            where: PartitionSequences(known_as=sequences.known_as)
+            for where, sequences in self._partitions.items()
+            if sequences.known_as == producer_id
+        }
         self.needs_new_epoch = False
         self.set_producer_id(producer_id, producer_epoch)
 
@@ -97,6 +101,7 @@ class TransactionManager:
             sequences = self._of(batch)
             sequences.remove(batch)
             sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
+            sequences.known_as = batch.producer_id
             self._resolve(sequences)
 
     def on_failure(self, batch: ProducerBatch) -> None:
@@ -287,7 +292,8 @@ class PartitionSequences(Value):
     `in_flight` has the batches with a number that are not done yet, in order, whether on the wire
     or queued to be sent again; `places` has their positions among all batches that got a number.
     `is_unresolved`: a batch failed that may have been appended; the responses to the batches after
-    it show whether its numbers are used up.
+    it show whether its numbers are used up. `known_as` is the producer id of the last batch that
+    was acknowledged.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -299,6 +305,7 @@ class PartitionSequences(Value):
     numbered: int = 0
     is_unresolved: bool = False
     needs_new_epoch: bool = False
+    known_as: int = NO_PRODUCER_ID
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 in a new epoch; batches that will be sent again are renumbered."""
@@ -329,7 +336,13 @@ class PartitionSequences(Value):
 
     @property
     def has_room(self) -> bool:
-        """Whether the broker still remembers the oldest batch in flight if another one follows."""
+        """Whether the broker still remembers the oldest batch in flight if another one follows.
+
+        Of a producer that it does not know it takes any number as the first one: were the first
+        batch refused, as too large, the next one would be written before it.
+        """
+        if self.known_as != self.producer_id and self.in_flight:
+            return False
         return not self.places or self.numbered - self.places[0] + 1 < MAX_BATCHES_IN_FLIGHT
 
     def _number(self, batch: ProducerBatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from threading import Event
 
 import pytest
 
@@ -19,6 +20,7 @@ from ottla.clients.producer.bulk import (
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.clients.serialization import SerializationError
 from ottla.errors import ErrorCode
+from ottla.record import kernel
 from ottla.testing import InProcessBroker
 
 LIMIT_S = 60
@@ -258,6 +260,31 @@ def test_batch_that_is_split_is_found_whole(broker, topic, producer):
         sum(other.record_count for other in written[:n]) for n in range(len(written))
     ]
     assert sum(each.record_count for each in written) == len(records(broker, topic)) == 100
+
+
+def test_order_holds_when_the_first_batch_of_a_producer_is_too_large(broker, topic, producer):
+    """The batches behind it are queued before any is answered, and none is written before it."""
+    resource = ConfigResource.topic(topic)
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.incremental_alter_configs({resource: [AlterConfigOp("max.message.bytes", "20000")]})
+    producer.send(topic, "learns of the topic", partition=1).result(LIMIT_S)
+    calls = [[f"{n}".encode() + b"x" * 1000] * 100 for n in range(2)] + [[b"2"], [b"3"], [b"4"]]
+    all_queued = Event()
+    producer._io.post(all_queued.wait, LIMIT_S)
+    queued = [producer.send_encoded(topic, each) for each in map(encoded, calls)]
+    all_queued.set()
+    producer.flush()
+    assert [batch.failure() for batch in queued] == [None] * len(calls)
+    found = [value for partition, _, value in records(broker, topic) if partition == 0]
+    assert found == [value for call in calls for value in call]
+
+
+def encoded(values):
+    """All values as one batch of partition 0."""
+    encoder = kernel.RowEncoder(1, 1 << 30, lambda: 0)
+    full = [each for rows in rows_of_values(values, None, 0) for each in encoder.append(rows, 1)]
+    (whole,) = [*full, *encoder.finish()]
+    return whole
 
 
 def test_first_error_is_raised_and_the_rest_is_written(broker, topic, producer):

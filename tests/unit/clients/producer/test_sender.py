@@ -190,6 +190,8 @@ def test_order_is_kept_when_an_answer_is_lost(runtime, cluster):
 def test_at_most_so_many_requests_are_in_flight(runtime, cluster):
     """max.in.flight.requests.per.connection bounds what is unanswered."""
     world = ProducerWorld(runtime, cluster, batch_size=1, max_in_flight_requests_per_connection=2)
+    world.send("known")
+    world.run(10)
     cluster[0].on(ProduceRequest, "hold")
     for value in "abcd":
         world.send(value)
@@ -199,7 +201,7 @@ def test_at_most_so_many_requests_are_in_flight(runtime, cluster):
     held.answer(world.append(held.request, 9))
     world.run(10)
 
-    assert len(world.sent()) == 3
+    assert len(world.sent()) == 4
 
 
 def test_batch_expires(runtime, cluster):
@@ -275,6 +277,8 @@ def test_broker_that_forgot_the_producer_is_told_a_new_epoch(world, cluster, cod
 def test_new_epoch_waits_for_what_is_on_the_wire(runtime, cluster, end):
     """A broker could still append it; whatever becomes of it, all is numbered anew then."""
     world = ProducerWorld(runtime, cluster, batch_size=1)
+    world.send("known")
+    world.run(10)
     cluster[0].on(ProduceRequest, "hold")
     futures = []
     for value in "ab":
@@ -284,7 +288,7 @@ def test_new_epoch_waits_for_what_is_on_the_wire(runtime, cluster, end):
     refuse = world.refuse(ErrorCode.UNKNOWN_PRODUCER_ID)
     first.answer(refuse(first.request, 9))
     world.run(1000)
-    assert len(world.sent()) == 2
+    assert len(world.sent()) == 3
     cluster[0].on(ProduceRequest, world.append)
     if end == "refused":
         second.answer(refuse(second.request, 9))
@@ -293,8 +297,8 @@ def test_new_epoch_waits_for_what_is_on_the_wire(runtime, cluster, end):
             connection.transport.close()
     world.run(1000)
 
-    assert [future.result(0).offset for future in futures] == [0, 1]
-    assert world.batches == [(1, 0, 1), (1, 1, 1)]
+    assert [future.result(0).offset for future in futures] == [1, 2]
+    assert world.batches == [(0, 0, 1), (1, 0, 1), (1, 1, 1)]
 
 
 def test_producer_id_is_asked_for_once(runtime, cluster):

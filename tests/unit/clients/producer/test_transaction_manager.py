@@ -117,6 +117,7 @@ def test_answers_of_an_earlier_epoch_say_nothing_about_lost_numbers(manager):
 
 def test_new_epoch_settles_what_became_of_a_lost_batch(manager):
     """The batches behind it are numbered anew, and others follow at once."""
+    answered(manager, sent(manager))
     lost, behind = sent(manager, 2), sent(manager, 3)
     lose(manager, lost)
     assert manager.may_retry(behind, OUT_OF_ORDER)
@@ -188,6 +189,7 @@ def test_parts_have_the_numbers_and_the_place_of_their_batch(manager):
 
 def test_parts_count_as_the_batch_that_a_broker_remembers(manager):
     """As many more may follow as before, until the last part is answered."""
+    answered(manager, sent(manager))
     batch = sent(manager, 2)
     parts = batch.split(1, 0)
     manager.on_split(batch, parts)
@@ -214,8 +216,35 @@ def test_transaction_whose_numbers_are_lost_needs_an_epoch_from_the_coordinator(
     assert identity(sent(manager)) == (7, 0, 0)
 
 
+def test_first_batch_of_a_producer_is_answered_before_another_follows(manager):
+    """A broker that does not know the producer would take the second one, whatever its number."""
+    first = sent(manager)
+    assert not manager.may_send(new_batch())
+    assert manager.may_send(new_batch(partition=1))
+    answered(manager, first)
+    second = sent(manager)
+    assert manager.may_send(new_batch())
+    manager.set_producer_id(8, 0)
+    assert not manager.may_send(new_batch())
+    answered(manager, second)
+    sent(manager)
+    assert not manager.may_send(new_batch())
+
+
+@pytest.mark.parametrize(("producer_id", "expected"), [(7, True), (8, False)])
+def test_next_transaction_of_a_known_producer_does_not_wait(producer_id, expected):
+    """The broker has its earlier epoch, and then takes 0 alone as the first number."""
+    manager = TransactionManager(is_transactional=True)
+    manager.begin_epoch(7, 0)
+    answered(manager, sent(manager))
+    manager.begin_epoch(producer_id, 1)
+    sent(manager)
+    assert manager.may_send(new_batch()) is expected
+
+
 def test_batch_without_an_answer_is_followed_by_no_more_than_a_broker_remembers(manager):
     """Those that were answered count, too: the first one may come again at another leader."""
+    answered(manager, sent(manager))
     first = sent(manager)
     for _ in range(MAX_BATCHES_IN_FLIGHT - 1):
         assert manager.may_send(new_batch())
