@@ -34,11 +34,6 @@ ELSEWHERE = (
         "pipelines/retail pipelines/web_traffic pipelines/word_count",
     ),
     Elsewhere(
-        "tests/system/test_site.py",
-        "the whole site runs, and its readers are killed",
-        "site/spark_readers",
-    ),
-    Elsewhere(
         "tests/simulation/test_seeds.py",
         "hundreds of seeds run every story, and each planted bug must be found",
         "testing/simulation/*",

@@ -164,7 +164,7 @@ def _telling(tell: Callable[[], None]) -> Iterator[None]:
 def reached_in(checkpoints: Path, topic: str) -> dict[int, int]:
     """The next offset of each partition that all queries below these checkpoints have committed."""
     reached: dict[int, int] = {}
-    found = [_reached(each, topic) for each in sorted(checkpoints.glob("*"))]
+    found = [_reached(each, topic) for each in sorted(checkpoints.glob("*/"))]
     for offsets in found:
         for number, offset in offsets.items():
             reached[number] = min(offset, reached.get(number, offset))

@@ -51,7 +51,7 @@ def test_settings_on_the_page_exist():
     reference = "".join(page.read_text(encoding="utf-8") for page in pages)
     known = set(re.findall(r"^### `([\w.-]+)`", reference, re.MULTILINE))
     named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=[\w]+)?`", PAGE.text))
-    outside = {"listeners", "log.dirs"} | {
+    outside = {"listeners", "log.dirs", *BrokerConfig.unused} | {
         name for name in named if name.startswith(("vm.", "net."))
     }
 
