@@ -277,8 +277,12 @@ def refused_commits_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupOffsets, "settle", settle_anyway)
 
 
-def offsets_count_by_the_name_of_their_topic(patch: pytest.MonkeyPatch) -> None:
-    """Those that could not be deleted with their topic are offsets of the next one of its name."""
+def offsets_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is made again has the committed offsets of the deleted one.
+
+    Each of the two alone is hidden by the other: offsets are deleted with their topic, and those
+    that are not count by its id. (A seed that showed the second alone was one of 1,200.)
+    """
     current = GroupOffsets.current
 
     def by_name(
@@ -287,11 +291,6 @@ def offsets_count_by_the_name_of_their_topic(patch: pytest.MonkeyPatch) -> None:
         return current(self, lambda partition, topic_id: False, partitions)
 
     patch.setattr(GroupOffsets, "current", by_name)
-
-
-def offsets_outlive_their_topic(patch: pytest.MonkeyPatch) -> None:
-    """A topic that is made again has the committed offsets of the deleted one."""
-    offsets_count_by_the_name_of_their_topic(patch)
     patch.setattr(GroupMetadataManager, "drop_topics", lambda self, topics: None)
     patch.setattr(GroupMetadataManager, "drop_deleted_topics", lambda self: None)
 
@@ -425,7 +424,6 @@ PLANTS: dict[Plant, type[Story]] = {
     clients_are_told_of_deleted_topics: OperationsStory,
     log_start_goes_back: OperationsStory,
     offsets_outlive_their_topic: LivesStory,
-    offsets_count_by_the_name_of_their_topic: LivesStory,
     topic_is_known_by_its_name: LivesStory,
     unclean_elections_are_not_told: UncleanStory,
 }
@@ -462,7 +460,6 @@ SHOWN_BY: dict[Plant, int] = {
     clients_are_told_of_deleted_topics: 21,
     log_start_goes_back: 53,
     offsets_outlive_their_topic: 90,
-    offsets_count_by_the_name_of_their_topic: 218,
     topic_is_known_by_its_name: 90,
     unclean_elections_are_not_told: 15,
 }
