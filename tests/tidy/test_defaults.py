@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli import connect as cli
+from ottla.clients.partition_reader import SCAN_FETCH_BYTES
 from ottla.clients.producer import bulk
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.config.broker_config import BrokerConfig
@@ -36,7 +37,7 @@ from ottla.pipelines import access_log, topics, web_traffic
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.server import slicing
-from ottla.spark import checkpoint_topic, connections, decision_log
+from ottla.spark import checkpoint_topic, decision_log
 from ottla.spark import exactly_once as spark
 
 UNITS_MS = {"ms": 1, "seconds": 1000, "minutes": 60_000, "hours": 3_600_000}
@@ -120,7 +121,7 @@ SIZES = {
     ],
     "a piece of a checkpoint": [checkpoint_topic.PIECE_BYTES, LARGEST_RECORD],
     "what Spark's source fetches": [
-        int(connections.READER_SETTINGS["max.partition.fetch.bytes"]),
+        SCAN_FETCH_BYTES,
         consumer("fetch.max.bytes"),
     ],
     "a batch of a source connector": [source_task.MOST_BATCH_BYTES, LARGEST_RECORD],

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.partition_reader import PartitionReader
+from ottla.clients.partition_reader import SCAN_FETCH_BYTES, PartitionReader
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.record.columnar import COLUMNS, HEADERS, arrow_schema, decode_columns
 from ottla.record.record import HEADER_OVERHEAD
-from ottla.record.rows import Rows, rows_of
+from ottla.record.rows import Rows, partition_outside, rows_of
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ Place: TypeAlias = "int | datetime | OffsetSpec | str | Mapping[int, int]"
 """Where to begin or to end: "earliest", "latest", an offset, offsets by partition, or a time."""
 
 NAMED_PLACES: Final = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
-READER_SETTINGS: Final = {"max.partition.fetch.bytes": 4 * 1024 * 1024}
-"""A partition is read from one end to the other: larger answers mean fewer round trips."""
 PAIR: Final = {"key", "value"}
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 MAX_PORTION_BYTES: Final = 64 * 1024 * 1024
@@ -57,10 +55,12 @@ def read_arrow(
     columns: Sequence[str] | None = None,
     **settings: Any,
 ) -> pa.Table:
-    """The records of a topic as one Arrow table: `scan_arrow`, all of it in memory.
+    """The records of a topic as one Arrow table, such as
 
-    table = ottla.read_arrow("localhost:9092", "pages", columns=["key", "value"])
-    table.to_pandas()
+        table = ottla.read_arrow("localhost:9092", "pages", columns=["key", "value"])
+        table.to_pandas()
+
+    It is `scan_arrow` with all of it in memory.
     """
     scan = scan_arrow(
         bootstrap_servers,
@@ -105,7 +105,10 @@ def scan_arrow(
         if name not in COLUMNS:
             raise ValueError(f"column {name!r}: the columns are {', '.join(COLUMNS)}")
     whole = arrow_schema()
-    given = {**READER_SETTINGS, **merge_settings(bootstrap_servers, None, settings)}
+    given = {
+        "max.partition.fetch.bytes": SCAN_FETCH_BYTES,
+        **merge_settings(bootstrap_servers, None, settings),
+    }
     ConsumerConfig.parse(given)  # a wrong setting is refused here, not by the first batch
     ranges = _ranges(given, topic, partitions, start, end)
     schema = pa.schema([whole.field(name) for name in names])
@@ -129,28 +132,37 @@ def _ranges(
             if not 0 <= number < count:
                 raise ValueError(f"partition {number} of topic {topic}, which has {count}")
         wanted = [TopicPartition(topic, number) for number in numbers]
-        starts = _offsets(admin, wanted, start, isolation, "start")
-        ends = _offsets(admin, wanted, end, isolation, "end")
-        latest = _offsets(admin, wanted, OffsetSpec.LATEST, isolation, "end")
+
+        def lookup(time: int) -> dict[TopicPartition, int]:
+            found = admin.list_offsets(dict.fromkeys(wanted, time), isolation)
+            return {each: found[each].offset for each in wanted}
+
+        latest = lookup(OffsetSpec.LATEST)
+        starts = _offsets(start, "start", latest, lookup)
+        ends = _offsets(end, "end", latest, lookup)
     return {each: (starts[each], min(ends[each], latest[each])) for each in wanted}
 
 
 def _offsets(
-    admin: Admin, wanted: Sequence[TopicPartition], place: Place, isolation: str, name: str
-) -> dict[TopicPartition, int]:
+    place: Place,
+    name: str,
+    latest: Mapping[TopicPartition, int],
+    lookup: Callable[[int], Mapping[TopicPartition, int]],
+) -> Mapping[TopicPartition, int]:
+    """The offset of a place in each partition; where no record is as new as that, the latest."""
     if isinstance(place, Mapping):
-        given = {each: place.get(each.partition) for each in wanted}
+        given = {each: place.get(each.partition) for each in latest}
         absent = [each.partition for each, offset in given.items() if offset is None]
         if absent:
             raise ValueError(f"{name}: it has no offset for partition {absent[0]}")
         return {each: _checked(name, offset) for each, offset in given.items()}
     if isinstance(place, int) and not isinstance(place, OffsetSpec):
-        return dict.fromkeys(wanted, _checked(name, place))
-    spec = _timestamp(place, name)
-    found = admin.list_offsets(dict.fromkeys(wanted, spec), isolation)
-    late = [each for each in wanted if found[each].offset < 0]  # no record is as new as that
-    found |= admin.list_offsets(dict.fromkeys(late, OffsetSpec.LATEST), isolation) if late else {}
-    return {each: found[each].offset for each in wanted}
+        return dict.fromkeys(latest, _checked(name, place))
+    time = _timestamp(place, name)
+    if time == OffsetSpec.LATEST:
+        return latest
+    found = lookup(time)
+    return {each: latest[each] if found[each] < 0 else found[each] for each in latest}
 
 
 def _checked(name: str, offset: Any) -> int:
@@ -364,13 +376,10 @@ TYPE_CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
 
 
 def _check_values(columns: Mapping[str, Any], partition_count: int) -> None:
-    import pyarrow.compute as pc
-
     if "partition" in columns:
-        limits = pc.min_max(columns["partition"]).as_py()
-        for wrong in (limits["min"], limits["max"]):
-            if wrong is not None and not 0 <= wrong < partition_count:
-                raise ValueError(f"column partition: {wrong} of {partition_count}")
+        wrong = partition_outside(columns["partition"], partition_count)
+        if wrong is not None:
+            raise ValueError(f"column partition: {wrong} of {partition_count}")
     if HEADERS in columns and _keys_and_contents(columns[HEADERS])[0].null_count:
         raise ValueError("column headers: a header has no key")
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.consumer_record import AbortedTransactions, split_batches
@@ -102,6 +102,10 @@ class Truncation(NamedTuple):
 
     offset: int | None
     leader_epoch: int
+
+
+SCAN_FETCH_BYTES: Final = 4 * 1024 * 1024
+"""For max.partition.fetch.bytes where a partition is read from one end to the other."""
 
 
 class PartitionReader(ClosedOnExit):

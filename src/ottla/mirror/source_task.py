@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
@@ -568,7 +568,7 @@ class Run(NamedTuple):
     def is_done(self) -> bool:
         if isinstance(self.sent, RecordFuture):
             return self.sent.done()
-        return self.sent.is_done or (bool(self.sent.parts) and self.sent.wait(0))
+        return self.sent.is_settled
 
     @property
     def last(self) -> int:
@@ -585,26 +585,19 @@ class Run(NamedTuple):
         """The offset of its first record at the target; for a run that was written."""
         if isinstance(self.sent, RecordFuture):
             return self.sent.result(0).offset
-        first: ProducerBatch = self.sent
-        while first.parts:
-            first = first.parts[0][1]
+        _, first, _ = next(self.sent.pieces(self.record_count))
         return first.base_offset
 
     def written(self) -> dict[int, int]:
         """The offsets at both ends of its records that were written, though others were not."""
         if isinstance(self.sent, RecordFuture):
             return {} if self.failure() else {self.upstream: self.downstream()}
-        return dict(_written(self.sent, self.upstream, self.record_count))
-
-
-def _written(batch: ProducerBatch, upstream: int, count: int) -> Iterator[tuple[int, int]]:
-    if batch.parts:
-        starts = [start for start, _ in batch.parts]
-        for (start, part), end in zip(batch.parts, [*starts[1:], count], strict=True):
-            yield from _written(part, upstream + start, end - start)
-    elif batch.error is None:
-        for index in range(count):
-            yield upstream + index, batch.base_offset + index
+        return {
+            start + index: piece.base_offset + index
+            for start, piece, count in self.sent.pieces(self.record_count, self.upstream)
+            if piece.error is None
+            for index in range(count)
+        }
 
 
 class RefusedPartition:

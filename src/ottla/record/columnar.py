@@ -81,12 +81,12 @@ def decode_columns(
         batch.verify()
         payload = batch.payload(max_bytes)
         if builder.size_in_bytes + len(payload) > MAX_COLUMN_BYTES:
-            yield from _slices(builder.finish(), topic, partition, max_rows)
+            yield from to_arrow(builder.finish(), topic, partition, max_rows)
         builder.append(batch, payload, start_offset, end_offset)
         if builder.row_count >= max_rows or builder.size_in_bytes >= MAX_BATCH_BYTES:
-            yield from _slices(builder.finish(), topic, partition, max_rows)
+            yield from to_arrow(builder.finish(), topic, partition, max_rows)
     if builder.row_count:
-        yield from _slices(builder.finish(), topic, partition, max_rows)
+        yield from to_arrow(builder.finish(), topic, partition, max_rows)
 
 
 def _wanted(chunks: Iterable[Buffer], start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
@@ -98,43 +98,39 @@ def _wanted(chunks: Iterable[Buffer], start_offset: int, end_offset: int) -> Ite
                 yield batch if batch.magic >= MAGIC else up_convert([batch])
 
 
-def _slices(
-    columns: Columns, topic: str, partition: int, max_rows: int
+def to_arrow(
+    columns: Columns, topic: str, partition: int, max_rows: int = DEFAULT_MAX_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of at most twice `max_rows`: a single wire batch may hold far more records."""
-    whole = to_arrow(columns, topic, partition)
-    start, left = 0, whole.num_rows
-    while left:
-        count = left if left <= 2 * max_rows else max_rows
-        yield whole.slice(start, count)
-        start, left = start + count, left - count
+    """Arrow batches around the buffers of `columns`; nothing is copied.
 
-
-def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
-    """One Arrow batch around the buffers of `columns`; nothing is copied."""
+    They have at most twice `max_rows`: a single wire batch may hold far more records.
+    """
     import pyarrow as pa
 
     schema = arrow_schema(columns.headers is not None)
     count = columns.row_count
-    arrays = [
-        _binary(columns.keys, count),
-        _binary(columns.values, count),
-        *(column.slice(0, count) for column in _place(topic, partition, _rounded(count))),
+    before = [_binary(columns.keys, count), _binary(columns.values, count)]
+    behind = [
         _fixed(schema.field("offset").type, count, columns.offsets),
         _fixed(schema.field("timestamp").type, count, columns.timestamps_us),
         _fixed(schema.field("timestampType").type, count, columns.timestamp_types),
     ]
     if columns.headers is not None:
-        arrays.append(_headers(schema.field("headers").type, columns.headers, count))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        behind.append(_headers(schema.field(HEADERS).type, columns.headers, count))
+    start, left = 0, count
+    while left:
+        count = left if left <= 2 * max_rows else max_rows
+        place = _place(topic, partition, 2 * max_rows)
+        arrays = [
+            *(column.slice(start, count) for column in before),
+            *(column.slice(0, count) for column in place),
+            *(column.slice(start, count) for column in behind),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        start, left = start + count, left - count
 
 
-def _rounded(count: int) -> int:
-    """The next power of two, of which there are few."""
-    return 1 << max(0, count - 1).bit_length()
-
-
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _place(topic: str, partition: int, count: int) -> tuple[Any, Any]:
     """The columns of topic and partition. (`pa.repeat` imports pandas, which takes a second.)"""
     import pyarrow as pa

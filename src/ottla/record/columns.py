@@ -7,7 +7,7 @@ returns all of them at once: readers of columns want thousands of rows.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,13 +94,14 @@ class ColumnBuilder:
                 "q", [max(-limit, min(limit, record.timestamp_ms)) * 1000 for record in records]
             ).tobytes(),
             types.tobytes(),
-            _binary_column([record.key for record in records]),
-            _binary_column([record.value for record in records]),
+            binary_column([record.key for record in records]),
+            binary_column([record.value for record in records]),
             _header_column(records) if self.with_headers else None,
         )
 
 
-def _binary_column(items: list[bytes | None]) -> BinaryColumn:
+def binary_column(items: Sequence[bytes | None]) -> BinaryColumn:
+    """The column of these byte strings."""
     present = [item for item in items if item is not None]
     sizes = (0 if item is None else len(item) for item in items)
     return BinaryColumn(
@@ -119,8 +120,8 @@ def _header_column(records: list[Record]) -> HeaderColumn:
         _validity(rows),
         _offsets(len(record.headers) for record in records),
         len(headers),
-        _binary_column([key.encode() for key, _ in headers]),
-        _binary_column([value for _, value in headers]),
+        binary_column([key.encode() for key, _ in headers]),
+        binary_column([value for _, value in headers]),
     )
 
 
@@ -129,7 +130,7 @@ def _offsets(sizes: Iterable[int]) -> bytes:
 
 
 def _validity(
-    items: list[bytes | None] | list[tuple[tuple[str, bytes | None], ...] | None],
+    items: Sequence[bytes | None] | list[tuple[tuple[str, bytes | None], ...] | None],
 ) -> bytes | None:
     if None not in items:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.record.columns import MAX_COLUMN_BYTES
 from ottla.record.compression import CompressionType
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.plain_kernel import encode_headers
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 
 BY_KEY = -1
-MAX_INT32 = 2**31 - 1
 # The most that a record takes beside its key, its value and its headers, whose keys and values take
 # up to five bytes more each.
 RECORD_OVERHEAD = 26
@@ -239,6 +239,15 @@ def rows_of(
     )
 
 
+def partition_outside(partitions: pa.Array, count: int) -> int | None:
+    """A number in the column that no partition of `count` has, if there is one."""
+    import pyarrow.compute as pc
+
+    limits = pc.min_max(partitions).as_py()
+    found = (each for each in limits.values() if each is not None and not 0 <= each < count)
+    return next(found, None)
+
+
 def _numbers(array: Any) -> Buffer | None:
     """The partitions as plain int32s; None if the key decides in every row."""
     import pyarrow as pa
@@ -255,7 +264,7 @@ def _binary(array: Any) -> BinaryRows:
 
     if array.type in (pa.large_string(), pa.large_binary()):
         data = array.buffers()[2]
-        if data is not None and data.size > MAX_INT32:
+        if data is not None and data.size > MAX_COLUMN_BYTES:
             # A slice keeps the offsets of the whole column, which the cast takes to be too large.
             array = pa.concat_arrays([array, array[:0]])
         array = array.cast(pa.binary())

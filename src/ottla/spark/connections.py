@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 # Threads do not survive a fork: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
 CLIENT_ID = "ottla-spark"
-# A task reads one partition from one end to the other: larger answers mean fewer round trips.
-READER_SETTINGS = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(4 * 1024 * 1024)}
 
 _admins: dict[Key, Admin] = {}
 _readers: dict[Key, PartitionReader] = {}
@@ -43,11 +41,12 @@ def admin(settings: Mapping[str, str]) -> Admin:
 
 def partition_reader(settings: Mapping[str, str]) -> PartitionReader:
     """The reader of record batches for these settings."""
-    from ottla.clients.partition_reader import PartitionReader
+    from ottla.clients.partition_reader import SCAN_FETCH_BYTES, PartitionReader
 
     key = key_of(settings)
     if key not in _readers:
-        _readers[key] = PartitionReader({**READER_SETTINGS, **settings})
+        fixed = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(SCAN_FETCH_BYTES)}
+        _readers[key] = PartitionReader({**fixed, **settings})
     return _readers[key]
 
 

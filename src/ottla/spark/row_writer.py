@@ -108,13 +108,12 @@ class RowWriter:
         self._note(self._sender.send(topic, rows, now_ms))
 
     def _check_partitions(self, topic: str, partitions: Any) -> None:
-        import pyarrow.compute as pc
+        from ottla.record.rows import partition_outside
 
         count = self._sender.partition_count(topic)
-        limits = pc.min_max(partitions).as_py()
-        for wrong in (limits["min"], limits["max"]):
-            if wrong is not None and not 0 <= wrong < count:
-                raise RowError(f"column partition: {wrong} of topic {topic}, which has {count}")
+        wrong = partition_outside(partitions, count)
+        if wrong is not None:
+            raise RowError(f"column partition: {wrong} of topic {topic}, which has {count}")
 
     def _note(self, batches: list[ProducerBatch]) -> None:
         self._sent += batches

@@ -205,6 +205,18 @@ def test_header_keys_are_text_whatever_the_bytes():
     ]
 
 
+def test_name_of_the_topic_is_repeated_for_a_slice_at_most():
+    """A wire batch of many small records and a long name would take hundreds of megabytes."""
+    topic, most = "t" * 249, 100
+    found = list(decode_columns(wire_batches(1, 25_000), topic, 3, max_rows=most))
+    assert sum(batch.num_rows for batch in found) == 25_000
+    for batch in found:
+        *_, names = batch.column("topic").buffers()
+        assert names.size <= 2 * most * len(topic)
+        assert set(batch.column("topic").to_pylist()) == {topic}
+        assert set(batch.column("partition").to_pylist()) == {3}
+
+
 def test_a_builder_is_empty_again_after_finish(column_builder):
     """What one Arrow batch held does not show in the next."""
     builder = column_builder()
@@ -214,7 +226,8 @@ def test_a_builder_is_empty_again_after_finish(column_builder):
         batch = RecordBatch(data)
         builder.append(batch, batch.payload(), 0, 100)
         assert (builder.row_count, builder.size_in_bytes) == (1, len(batch.payload()))
-        found.append(columnar.to_arrow(builder.finish(), "t", 0).to_pylist()[0])
+        (batch,) = columnar.to_arrow(builder.finish(), "t", 0)
+        found.append(batch.to_pylist()[0])
         assert (builder.row_count, builder.size_in_bytes) == (0, 0)
 
     assert [(row["key"], row["value"], row["headers"]) for row in found] == [

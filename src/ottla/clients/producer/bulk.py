@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -16,6 +15,7 @@ from ottla.clients.producer.producer_batch import RECORD_OVERHEAD, ProducerBatch
 from ottla.clients.serialization import to_bytes
 from ottla.network.timing import Deadline
 from ottla.record import kernel
+from ottla.record.columns import binary_column
 from ottla.record.rows import BinaryRows, Rows
 
 if TYPE_CHECKING:
@@ -83,27 +83,16 @@ class BulkFuture:
 
 
 def _is_done(part: ProducerBatch | RecordFuture) -> bool:
-    if isinstance(part, RecordFuture):
-        return part.done()
-    return part.is_done or (bool(part.parts) and all(_is_done(each) for _, each in part.parts))
+    return part.done() if isinstance(part, RecordFuture) else part.is_settled
 
 
 def _ranges_of(part: ProducerBatch | RecordFuture) -> Iterator[WrittenRange]:
     if isinstance(part, RecordFuture):
         where = part.result(0)
         yield WrittenRange(where.topic, where.partition, where.offset, 1)
-    else:
-        yield from _ranges(part, part.record_count)
-
-
-def _ranges(batch: ProducerBatch, count: int) -> Iterator[WrittenRange]:
-    """Where the records of a batch, or of the parts that it was split into, are."""
-    if not batch.parts:
-        yield WrittenRange(*batch.topic_partition, batch.base_offset, count)
         return
-    ends = [*(start for start, _ in batch.parts[1:]), count]
-    for (start, part), end in zip(batch.parts, ends, strict=True):
-        yield from _ranges(part, end - start)
+    for _, piece, count in part.pieces(part.record_count):
+        yield WrittenRange(*piece.topic_partition, piece.base_offset, count)
 
 
 class RowSender:
@@ -210,17 +199,8 @@ def items_of(what: str, items: Iterable[Any]) -> list[Any]:
 
 
 def _binary(items: Sequence[bytes | None]) -> BinaryRows:
-    if None in items:
-        bits = "".join(["0" if item is None else "1" for item in reversed(items)])
-        validity = int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
-        present = [item or b"" for item in items]
-        return BinaryRows(validity, _offsets(present), b"".join(present))
-    whole: Any = items
-    return BinaryRows(None, _offsets(whole), b"".join(whole))
-
-
-def _offsets(items: Iterable[bytes]) -> array[int]:
-    return array("i", accumulate(map(len, items), initial=0))
+    column = binary_column(items)
+    return BinaryRows(column.validity, column.offsets, column.data)
 
 
 def serialized(

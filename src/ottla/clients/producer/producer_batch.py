@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ottla.errors import ErrorCode, KafkaError
@@ -199,6 +199,23 @@ class ProducerBatch:
         """After a split: where record number `index` is now."""
         start, part = next(found for found in reversed(self.parts) if found[0] <= index)
         return part, index - start
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the batch is done, or all parts that it was split into are."""
+        return self.is_done or (bool(self.parts) and all(part.is_settled for _, part in self.parts))
+
+    def pieces(self, count: int, start: int = 0) -> Iterator[tuple[int, ProducerBatch, int]]:
+        """The batches that its `count` records are in, after whatever splits.
+
+        Of each the number of its first record, counted from `start`, and how many there are.
+        """
+        if not self.parts:
+            yield start, self, count
+            return
+        ends = [*(each for each, _ in self.parts[1:]), count]
+        for (first, part), end in zip(self.parts, ends, strict=True):
+            yield from part.pieces(end - first, start + first)
 
     def wait(self, timeout: float | None) -> bool:
         """Block until the batch and all its parts are done; False after `timeout` seconds."""

@@ -303,7 +303,7 @@ def test_wait_for_the_outcome_has_a_limit(runtime):
     """The time is that of all parts together."""
 
     class Batch:
-        is_done, parts = False, ()
+        is_settled = False
 
         def wait(self, timeout):
             runtime.clock.advance(min(700, int(timeout * 1000)))
