@@ -117,7 +117,7 @@ class RecordAccumulator:
         with self._lock:
             reserve = len(memoryview(content.payload))
             if self._lacks_room(reserve):
-                self._wait_for_room(reserve)
+                self._wait_for_room(reserve, self._deadline_ms())
             batch = EncodedBatch(queue.topic_partition, self._clock.monotonic_ms(), content)
             self._enqueue(queue, batch)
             queue.open = None
@@ -130,6 +130,7 @@ class RecordAccumulator:
         be sent. The lock is released to wait for memory.
         """
         full, most = self.limits.batch_size, self.limits.grown_batch_size
+        deadline_ms = self._deadline_ms()  # of all waits: another thread may take the room again
         while True:
             batch = queue.open
             if batch is None or batch.size + size > most:
@@ -143,7 +144,7 @@ class RecordAccumulator:
                 reserve = max(lacking, min(end - batch.reserved, MEMORY_STEP))
             if not self._lacks_room(reserve):
                 break
-            self._wait_for_room(reserve)
+            self._wait_for_room(reserve, deadline_ms)
         if batch is None:
             batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
             self._enqueue(queue, batch)
@@ -169,8 +170,10 @@ class RecordAccumulator:
         """Whether buffer.memory is used up; a batch larger than all of it is taken alone."""
         return self._used > 0 and self._used + reserve > self.limits.buffer_memory
 
-    def _wait_for_room(self, reserve: int) -> None:
-        deadline_ms = self._clock.monotonic_ms() + self.limits.max_block_ms
+    def _deadline_ms(self) -> int:
+        return self._clock.monotonic_ms() + self.limits.max_block_ms
+
+    def _wait_for_room(self, reserve: int, deadline_ms: int) -> None:
         self._waiting += 1
         self._wake_sender()
         try:

@@ -52,8 +52,11 @@ RECORD_OVERHEAD: Final = 128
 MAX_OFFSETS: Final = 10_000
 STOP_TIMEOUT_MS: Final = 5_000
 KNOWN_CODES: Final = frozenset(
-    {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    | {ErrorCode.INVALID_FETCH_SIZE}
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_FETCH_SIZE,
+    }
 )
 """What 0.7 has a code for; the rest is -1."""
 

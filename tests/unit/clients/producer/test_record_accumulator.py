@@ -207,6 +207,31 @@ def test_threads_that_wait_for_memory_go_on_when_there_is_room(runtime, sizes, c
     assert threads.world.accumulator.available_bytes == 5000 - 1000 * len(counts)
 
 
+def test_record_that_finds_the_room_taken_again_waits_no_longer_than_once(runtime, monkeypatch):
+    """There is room for its step; then the sender takes the batch, and a whole one is needed."""
+    world = World(runtime, grown_batch_size=1000 + SIZE, max_block_ms=50)
+    queue = world.topic.queues[1]
+    small = world.accumulator.append_encoded(queue, encoded_of(SIZE))
+    world.accumulator.append_encoded(queue, encoded_of(4000 - SIZE))
+    world.add(10)
+    room = world.accumulator._room
+    waits = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        runtime.clock.advance(30)
+        if len(waits) == 1:
+            room.release()
+            world.drain()
+            world.accumulator.finished(small)
+            room.acquire()
+
+    monkeypatch.setattr(room, "wait", wait)
+    with pytest.raises(KafkaTimeoutError, match=r"max\.block\.ms=50"):
+        world.add(1)
+    assert waits == [0.05, 0.02]
+
+
 @pytest.mark.parametrize("way", ["refuse", "close"])
 def test_threads_that_wait_for_memory_are_refused_at_once(runtime, way):
     """No room has come, and the time is not over."""
