@@ -154,6 +154,44 @@ async def fetch_offsets(
     return _committed(answer, group_id)
 
 
+async def fetch_offsets_of_groups(
+    client: NetworkClient, coordinator: int, group_ids: Sequence[str]
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+    """All committed offsets of groups of one coordinator, or the error of each.
+
+    It is one request from version 8 on (KIP-709); older coordinators get one for each group.
+    """
+    version = await client.version_for(coordinator, OffsetFetchRequest)
+    if version < FIRST_FETCH_OF_GROUPS:
+        return {group: await _fetch_or_error(client, coordinator, group) for group in group_ids}
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in group_ids]
+    )
+    response = cast(
+        OffsetFetchResponse, await client.send(coordinator, request, low=FIRST_FETCH_OF_GROUPS)
+    )
+    return {answer.group_id: _committed_or_error(answer) for answer in response.groups}
+
+
+async def _fetch_or_error(
+    client: NetworkClient, coordinator: int, group_id: str
+) -> dict[TopicPartition, OffsetAndMetadata] | KafkaError:
+    try:
+        return await fetch_offsets(client, coordinator, group_id, None)
+    except KafkaError as error:
+        return error
+
+
+def _committed_or_error(answer: Any) -> dict[TopicPartition, OffsetAndMetadata] | KafkaError:
+    error = response_error(answer.error_code, f"offsets of group {answer.group_id}")
+    if error is not None:
+        return error
+    try:
+        return _committed(answer, answer.group_id)
+    except KafkaError as cause:
+        return cause
+
+
 def _wanted(topics: Mapping[str, list[int]] | None, kind: type[Any]) -> Any:
     if topics is None:
         return None

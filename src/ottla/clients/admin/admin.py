@@ -323,6 +323,12 @@ class Admin(ClosedOnExit):
         results = self._run(self._offsets.list_group_offsets(group_id, wanted, require_stable))
         return checked(results)[group_id]
 
+    def list_groups_offsets(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """All committed offsets of several groups, in one request to each coordinator (KIP-709)."""
+        return checked(self._run(self._offsets.list_groups_offsets(list(group_ids))))
+
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:

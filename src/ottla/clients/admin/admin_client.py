@@ -96,6 +96,12 @@ class AdminClient:
             self._coordinators[known] = node
         return self._coordinators[known]
 
+    def note_coordinator(self, broker: int, group_ids: Iterable[str]) -> None:
+        """Keep the broker that lists groups as their coordinator, so that none is looked up."""
+        node = self.metadata.cluster.nodes.get(broker)
+        if node is not None:
+            self._coordinators.update(((KEY_TYPE_GROUP, group), node) for group in group_ids)
+
     async def ask_leaders(
         self,
         partitions: Collection[TopicPartition],

@@ -55,10 +55,11 @@ class GroupAdmin:
         brokers = await self._admin.brokers(self._admin.deadline())
         results = await self._admin.for_each(brokers, attempt)
         groups: dict[str, GroupListing] = {}
-        for listed in results.values():
+        for broker, listed in results.items():
             if isinstance(listed, KafkaError):
                 raise listed
             groups.update((group.group_id, group) for group in listed)
+            self._admin.note_coordinator(broker, [group.group_id for group in listed])
         return sorted(groups.values())
 
     async def describe_groups(

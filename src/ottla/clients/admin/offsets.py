@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
-from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
+from ottla.clients.committed_offsets import (
+    commit_offsets,
+    delete_offsets,
+    fetch_offsets,
+    fetch_offsets_of_groups,
+)
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
+from ottla.errors import KafkaError
 from ottla.structs import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
-    from ottla.errors import KafkaError
     from ottla.network.timing import Deadline
 
 Committed = dict[TopicPartition, OffsetAndMetadata]
+GROUPS_OF_A_REQUEST: Final = 500
+"""Of how many groups one OffsetFetch asks: a coordinator answers them in one turn."""
 
 
 class OffsetAdmin:
@@ -54,6 +62,40 @@ class OffsetAdmin:
             return {group_id: committed}
 
         return await admin.for_each([group_id], attempt)
+
+    async def list_groups_offsets(
+        self, group_ids: Sequence[str]
+    ) -> dict[str, Committed | KafkaError]:
+        return await self._admin.for_each(group_ids, self._fetch_of_groups)
+
+    async def _fetch_of_groups(
+        self, pending: list[str], deadline: Deadline
+    ) -> dict[str, Committed | KafkaError]:
+        results: dict[str, Committed | KafkaError] = {}
+        of_coordinators: dict[int, list[str]] = {}
+        for group in pending:
+            try:
+                node = await self._admin.coordinator(group, deadline)
+            except KafkaError as error:
+                results[group] = error
+            else:
+                of_coordinators.setdefault(node.id, []).append(group)
+        requests = [
+            self._fetch_or_errors(node_id, groups[first : first + GROUPS_OF_A_REQUEST])
+            for node_id, groups in of_coordinators.items()
+            for first in range(0, len(groups), GROUPS_OF_A_REQUEST)
+        ]
+        for answer in await asyncio.gather(*requests):
+            results |= answer
+        return results
+
+    async def _fetch_or_errors(
+        self, node_id: int, group_ids: list[str]
+    ) -> dict[str, Committed | KafkaError]:
+        try:
+            return await fetch_offsets_of_groups(self._admin.client, node_id, group_ids)
+        except KafkaError as error:
+            return dict.fromkeys(group_ids, error)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]

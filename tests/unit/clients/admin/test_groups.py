@@ -369,6 +369,70 @@ def test_old_coordinators_are_asked_for_one_group(virtual_admin, cluster, versio
     assert [(each.name, each.partition_indexes) for each in request.topics] == [("pages", [1])]
 
 
+def group_offsets(*answers: tuple[str, int, int]) -> OffsetFetchResponse:
+    """An answer for several groups: their ids, error codes and offsets."""
+    return OffsetFetchResponse(
+        groups=[
+            OffsetFetchResponseGroup(
+                group_id=group,
+                error_code=code,
+                topics=[
+                    OffsetFetchResponseTopics(
+                        name="pages",
+                        partitions=[
+                            OffsetFetchResponsePartitions(
+                                partition_index=0, committed_offset=offset, metadata=None
+                            )
+                        ],
+                    )
+                ],
+            )
+            for group, code, offset in answers
+        ]
+    )
+
+
+def test_offsets_of_groups_are_one_request(virtual_admin, cluster):
+    """Groups that a broker has listed are asked of it, without a look-up of their coordinator."""
+    for broker in cluster.brokers.values():
+        broker.on(ListGroupsRequest, ListGroupsResponse())
+    listed = [ListedGroup(group_id=name, protocol_type="consumer") for name in ("g", "h")]
+    cluster[0].on(ListGroupsRequest, ListGroupsResponse(groups=listed))
+    cluster[0].on(OffsetFetchRequest, group_offsets(("g", 0, 7), ("h", 0, 8)))
+    virtual_admin.list_groups()
+    committed = virtual_admin.list_groups_offsets(iter(["g", "h"]))
+
+    assert committed == {
+        "g": {FIRST: OffsetAndMetadata(7)},
+        "h": {FIRST: OffsetAndMetadata(8)},
+    }
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h")]
+    assert asked(cluster, OffsetFetchRequest) == [(0, OffsetFetchRequest(groups=groups))]
+    assert asked(cluster, FindCoordinatorRequest) == []
+
+
+def test_offsets_of_groups_are_known_where_one_is_denied(virtual_admin, cluster):
+    """The error of the one has the offsets of the others in its results."""
+    answer = group_offsets(("g", 0, 7), ("h", int(DENIED), -1))
+    cluster[COORDINATOR].on(OffsetFetchRequest, answer)
+    with pytest.raises(KafkaError, match="offsets of group h") as caught:
+        virtual_admin.list_groups_offsets(["g", "h"])
+
+    assert caught.value.results["g"] == {FIRST: OffsetAndMetadata(7)}
+
+
+def test_old_coordinator_is_asked_for_each_group(virtual_admin, cluster):
+    """Before version 8 a request is about one group."""
+    rows = [OffsetFetchResponsePartition(partition_index=1, committed_offset=7, metadata=None)]
+    topics = [OffsetFetchResponseTopic(name="pages", partitions=rows)]
+    cluster[COORDINATOR].versions[OffsetFetchRequest.api_key] = (0, 7)
+    cluster[COORDINATOR].on(OffsetFetchRequest, OffsetFetchResponse(topics=topics))
+    committed = virtual_admin.list_groups_offsets(["g", "h"])
+
+    assert committed == {name: {SECOND: OffsetAndMetadata(7)} for name in ("g", "h")}
+    assert [each.group_id for _, each in asked(cluster, OffsetFetchRequest)] == ["g", "h"]
+
+
 def test_groups_are_listed_by_all_brokers(virtual_admin, cluster):
     """One list, by id; each broker is asked for the states and types."""
     for node_id, broker in cluster.brokers.items():
