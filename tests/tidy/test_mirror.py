@@ -274,6 +274,11 @@ ELSEWHERE = (
         "cli/cluster_checks cli/finding cli/host_checks cli/machine cli/setting_checks",
     ),
     Elsewhere(
+        "tests/unit/cli/test_offset_reset.py",
+        "a plan is a row for each partition that the command prints",
+        "clients/admin/offset_reset",
+    ),
+    Elsewhere(
         "tests/unit/cli/test_perf_tests.py",
         "the three tools measure one broker, which is filled once",
         "cli/consumer_perf_test cli/end_to_end_latency cli/producer_perf_test",

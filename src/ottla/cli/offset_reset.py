@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
@@ -14,17 +14,22 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, Row, cell, show_rows
 from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.cli.topic_views import with_leaders
+from ottla.clients.admin.offset_reset import (
+    RESETTABLE,
+    OffsetReset,
+    ResetScenario,
+    new_offsets,
+    timestamps,
+    within_log,
+)
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla import Admin, Consumer
     from ottla.cli.terminal import Terminal
-
-LONG_MAX: Final = 2**63 - 1
-
 
 ResetPlan = dict[str, dict[TopicPartition, int]]
 
@@ -68,7 +73,6 @@ def _parse_row(row: Iterable[str], only_group: str | None) -> tuple[str, TopicPa
     return owner, TopicPartition(topic, int(partition)), int(offset)
 
 
-RESETTABLE = ("Empty", "Dead")
 LOG_END = "log end"
 READER_SETTINGS = {
     "client.id": "consumer-groups",
@@ -215,24 +219,36 @@ class _Planner:
 
     def offsets(self) -> Offsets:
         """The plan, by the scenario that the options name."""
-        arguments = self.arguments
-        if arguments.from_file:
-            return self._from_file(arguments.from_file)
+        if self.arguments.from_file:
+            return self._from_file(self.arguments.from_file)
         partitions = with_leaders(self.admin, self._scope(), self.terminal)
+        reset = self._reset()
+        found = {each: self._find(partitions, each) for each in timestamps(reset)}
+        try:
+            return new_offsets(self.group, reset, found, self._committed(), self._warn)
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+
+    def _reset(self) -> OffsetReset:
+        """The scenario of the options."""
+        arguments = self.arguments
         if arguments.to_earliest:
-            return self._find(partitions, EARLIEST_TIMESTAMP)
+            return OffsetReset(ResetScenario.EARLIEST)
         if arguments.to_latest:
-            return self._find(partitions, LATEST_TIMESTAMP)
+            return OffsetReset(ResetScenario.LATEST)
         if arguments.to_current:
-            return self._current(partitions)
+            return OffsetReset(ResetScenario.CURRENT)
         if arguments.shift_by is not None:
-            return self._shifted(partitions, arguments.shift_by)
+            return OffsetReset(ResetScenario.SHIFT, arguments.shift_by)
         if arguments.to_offset is not None:
-            return self._clamped(dict.fromkeys(partitions, arguments.to_offset))
+            return OffsetReset(ResetScenario.OFFSET, arguments.to_offset)
         if arguments.to_datetime:
-            return self._since(partitions, timestamp_ms(arguments.to_datetime))
+            return OffsetReset(ResetScenario.SINCE, timestamp_ms(arguments.to_datetime))
         ago_ms = duration_ms(arguments.by_duration)
-        return self._since(partitions, self.terminal.now_ms() - ago_ms)
+        return OffsetReset(ResetScenario.SINCE, self.terminal.now_ms() - ago_ms)
+
+    def _warn(self, text: str) -> None:
+        self.terminal.note(f"WARN: {text}")
 
     def _scope(self) -> list[TopicPartition]:
         if self.arguments.all_topics:
@@ -262,36 +278,6 @@ class _Planner:
         found = self.admin.list_offsets(wanted) if wanted else {}
         return {partition: result.offset for partition, result in found.items()}
 
-    def _since(self, partitions: list[TopicPartition], timestamp: int) -> Offsets:
-        """The first offset since the moment; the log end where no record is as new.
-
-        A moment before 1970 would be one of the protocol's numbers for a time that has a name.
-        """
-        found = self._find(partitions, min(max(0, timestamp), LONG_MAX))
-        too_old = [partition for partition, offset in found.items() if offset < 0]
-        for partition in too_old:
-            self.terminal.note(
-                f"WARN: partition {partition} has no record with such a timestamp or a newer one; "
-                "it is reset to the log end"
-            )
-        return found | self._find(too_old, LATEST_TIMESTAMP)
-
-    def _current(self, partitions: list[TopicPartition]) -> Offsets:
-        committed = self._committed()
-        without = [partition for partition in partitions if partition not in committed]
-        return {
-            partition: committed[partition] for partition in partitions if partition in committed
-        } | self._find(without, LATEST_TIMESTAMP)
-
-    def _shifted(self, partitions: list[TopicPartition], shift: int) -> Offsets:
-        committed = self._committed()
-        for partition in partitions:
-            if partition not in committed:
-                raise CommandError(
-                    f"cannot shift the offset of {partition}: group '{self.group}' has none"
-                )
-        return self._clamped({partition: committed[partition] + shift for partition in partitions})
-
     def _from_file(self, path: str) -> Offsets:
         groups = self.arguments.group
         plan = read_plan(path, only_group=groups[0] if len(groups) == 1 else None)
@@ -299,22 +285,6 @@ class _Planner:
             raise CommandError(f"{path} has no offsets for group '{self.group}'")
         offsets = plan[self.group]
         led = with_leaders(self.admin, offsets, self.terminal)
-        return self._clamped({partition: offsets[partition] for partition in led})
-
-    def _clamped(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Offsets moved into the range that the log has, with a warning for each that was not."""
-        earliest, latest = (
-            self._find(wanted, EARLIEST_TIMESTAMP),
-            self._find(wanted, LATEST_TIMESTAMP),
-        )
-        clamped = {}
-        for partition, offset in wanted.items():
-            nearest = min(max(offset, earliest[partition]), latest[partition])
-            if nearest != offset:
-                side = "higher than latest" if offset > nearest else "lower than earliest"
-                self.terminal.note(
-                    f"WARN: new offset {offset} is {side} offset of partition {partition}; "
-                    f"it is set to {nearest}"
-                )
-            clamped[partition] = nearest
-        return clamped
+        ends = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        found = {each: self._find(led, each) for each in ends}
+        return within_log({each: offsets[each] for each in led}, found, self._warn)

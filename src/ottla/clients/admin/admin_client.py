@@ -26,10 +26,13 @@ Key = TypeVar("Key", bound=Hashable)
 class AdminClient:
     """The core that the subjects (topics, configs, groups, offsets) share; lives on one loop."""
 
-    def __init__(self, runtime: Runtime, config: AdminConfig) -> None:
+    def __init__(
+        self, runtime: Runtime, config: AdminConfig, client: NetworkClient | None = None
+    ) -> None:
+        """`client` takes the place of connections of its own; it is closed with this one."""
         self.runtime = runtime
         self.config = config
-        self.client = NetworkClient(runtime, config)
+        self.client = client or NetworkClient(runtime, config)
         self.metadata = Metadata(self.client, allow_auto_topic_creation=False)
         self._coordinators: dict[tuple[int, str], Node] = {}
         self._retrying = Retrying(
