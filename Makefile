@@ -64,7 +64,7 @@ tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstri
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
 # Two sessions of about the same length, which `make test` has run side by side.
-ABOVE := $(addprefix tests/unit/,cli connect mirror pipelines site spark streams testing warehouse)
+ABOVE := $(addprefix tests/unit/,cli connect console mirror pipelines site spark streams testing warehouse)
 
 unit: unit-core unit-above  ## one room at a time, in two sessions
 

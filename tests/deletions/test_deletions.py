@@ -20,7 +20,7 @@ FEATURES = sorted(
     for path in (ROOT / "src/ottla/extensions").glob("*/__init__.py")
 )
 ROOMS = ("connect", "mirror", "spark", "streams", "pipelines", "warehouse", "site")
-ROOMS += ("testing/simulation",)
+ROOMS += ("console", "testing/simulation")
 """What stands on the clients; it uses the broker as any program does."""
 
 FOLDERS = [*FEATURES, *ROOMS]

@@ -43,6 +43,7 @@ ARROWS = {
     "testing": BROKER_SIDE
     | {"log", "registry", "network", "replication", "coordinator", "controller", "server"}
     | {"clients", "connect"},
+    "console": USES_CLIENTS,
     "site": USES_CLIENTS | {"spark", "warehouse", "pipelines", "testing"},
     "cli": USES_CLIENTS
     | {
@@ -55,6 +56,7 @@ ARROWS = {
         "testing",
         "mirror",
         "connect",
+        "console",
         "site",
     },
     "__init__": USES_CLIENTS,

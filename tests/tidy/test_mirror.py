@@ -444,6 +444,11 @@ ELSEWHERE = (
         "the parts of a broker in a test's process are tested through it",
         "testing/live_brokers",
     ),
+    Elsewhere(
+        "tests/unit/console/test_frame.py",
+        "tables and values that the frame reads, and shows to a browser",
+        "console/page console/pages console/refusals console/console_settings",
+    ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),
     Elsewhere("tests/unit", "errors that every test has in hand", "errors"),

@@ -1,0 +1,148 @@
+"""`ottla console`: the cluster's topics, records and groups as pages for a browser."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_flag,
+    add_repeated,
+    bootstrap_server,
+)
+from ottla.cli.property_files import command_settings
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.terminal import Terminal
+    from ottla.console.console_settings import ConsoleSettings
+
+LISTEN: Final = "127.0.0.1:8090"
+MOST_PORT: Final = 65_535
+
+
+class ConsoleCommand(Command):
+    """Serves the pages until SIGTERM or Ctrl-C; it works with any cluster of Kafka."""
+
+    name = "console"
+    help = "Look at a cluster in a browser: topics, records as they come, groups, brokers."
+    examples = (
+        "ottla console",
+        "ottla console -b kafka-1:9092 --read-only --mask 'orders.*:value.card'",
+    )
+    default_log_level = "INFO"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        parser.add_argument(
+            "--listen",
+            metavar="HOST:PORT",
+            default=LISTEN,
+            help="Where browsers connect; port 0 takes a free one. An address that is not of this "
+            f"machine alone needs --certificate or --insecure. Default: {LISTEN}.",
+        )
+        parser.add_argument("--certificate", metavar="FILE", help="Serve HTTPS by this (PEM).")
+        parser.add_argument("--private-key", metavar="FILE", help="The certificate's key (PEM).")
+        add_flag(parser, "--insecure", "Listen without TLS where others can read along.")
+        add_flag(
+            parser,
+            "--no-token",
+            "Let in every browser of this machine; else only one that opens the printed URL.",
+        )
+        add_repeated(
+            parser, "--host-name", "NAME", "A further name by which browsers may call the console."
+        )
+        parser.add_argument(
+            "--name", metavar="TEXT", help="The name of the cluster at the top of each page."
+        )
+        add_flag(parser, "--read-only", "Without everything that changes something.")
+        add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
+        add_repeated(
+            parser,
+            "--mask",
+            "PATTERN:PLACE",
+            "A place in the records of topics that is never shown, as 'orders.*:value.card', "
+            "'.*:key' or '.*:headers.token'; may be repeated.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.console.server import TlsFiles, run_console
+
+        settings = settings_of(arguments)
+        tls = None
+        if arguments.certificate:
+            tls = TlsFiles(arguments.certificate, arguments.private_key or arguments.certificate)
+
+        def say(line: str) -> None:
+            terminal.print(line)
+            terminal.out.flush()
+
+        try:
+            run_console(settings, say, tls)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise CommandError(
+                f"--listen {arguments.listen}: another program listens there; "
+                "choose another port, or 0 for a free one"
+            ) from error
+        return 0
+
+
+def settings_of(arguments: Namespace) -> ConsoleSettings:
+    """The settings that the options name; UsageError where they do not fit."""
+    from ottla.console.console_settings import ConsoleSettings
+    from ottla.console.masks import mask_of
+
+    host, port = listen_address(arguments.listen)
+    if not is_loopback(host):
+        check_protection(arguments)
+    return ConsoleSettings(
+        bootstrap_servers=bootstrap_server(arguments),
+        client=command_settings(arguments),
+        host=host,
+        port=port,
+        name=arguments.name or "",
+        names=tuple(arguments.host_name),
+        has_token=not arguments.no_token,
+        read_only=arguments.read_only,
+        hide_records=arguments.hide_records,
+        masks=tuple(map(mask_of, arguments.mask)),
+    )
+
+
+def check_protection(arguments: Namespace) -> None:
+    """UsageError where others reach the console, and nothing protects it."""
+    if not arguments.certificate and not arguments.insecure:
+        raise UsageError(
+            f"--listen {arguments.listen}: others could read along; add --certificate, "
+            "or --insecure if the network is trusted"
+        )
+    if arguments.no_token:
+        raise UsageError(f"--listen {arguments.listen}: --no-token is for this machine alone")
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `--listen`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > MOST_PORT:
+        raise UsageError(f"--listen takes HOST:PORT, as {LISTEN}, not '{text}'")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    from ipaddress import ip_address
+
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,207 @@
+"""The cluster as the console sees it: one snapshot of metadata for all browsers, and questions.
+
+A page asks only for the rows that it shows. Each question is bounded in time by the client's
+settings, and none creates a topic or a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.configs import ConfigAdmin
+from ottla.clients.admin.groups import GroupAdmin
+from ottla.clients.admin.log_dirs import LogDirAdmin
+from ottla.clients.admin.offsets import OffsetAdmin
+from ottla.clients.admin.topics import ReassignmentAdmin, TopicAdmin
+from ottla.clients.admin.transactions import TransactionAdmin
+from ottla.clients.metadata import Cluster, Metadata, TopicInfo
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offsets
+from ottla.config.client_config import AdminConfig
+from ottla.console.asked import AskingClient, CountingNetwork
+from ottla.console.rates import SHARE, Rates
+from ottla.console.refusals import NotFound
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import IsolationLevel, TopicPartition, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from ottla.console.console_settings import ConsoleSettings
+    from ottla.runtime import Runtime
+
+MAX_AGE_MS: Final = 30_000
+NEAR: Final = 5
+CLIENT_SETTINGS: Final = {
+    "client.id": "ottla-console",
+    "request.timeout.ms": "10000",
+    "default.api.timeout.ms": "10000",
+}
+"""A person waits no longer than this for a page; what is given on the command line wins."""
+
+
+class ConsoleCluster:
+    """Lives on one loop; close it there."""
+
+    def __init__(self, runtime: Runtime, settings: ConsoleSettings) -> None:
+        self.network = CountingNetwork(runtime.network)
+        self.runtime = replace(runtime, network=self.network)
+        own = {**CLIENT_SETTINGS, **settings.client}
+        self.client_settings = own | {"bootstrap.servers": settings.bootstrap_servers}
+        config = AdminConfig.parse(self.client_settings)
+        self.client = AskingClient(self.runtime, config)
+        self.admin = AdminClient(self.runtime, config, self.client)
+        self.all_topics = AllTopics(self.client)
+        self.rates = Rates(self.runtime, self.snapshot, self.ends)
+
+    def start(self) -> None:
+        """Begin to watch how much comes in."""
+        self.runtime.scheduler.spawn(self.rates.run(), "watch the ends of logs")
+
+    @cached_property
+    def topics(self) -> TopicAdmin:
+        return TopicAdmin(self.admin)
+
+    @cached_property
+    def configs(self) -> ConfigAdmin:
+        return ConfigAdmin(self.admin)
+
+    @cached_property
+    def groups(self) -> GroupAdmin:
+        return GroupAdmin(self.admin)
+
+    @cached_property
+    def offsets(self) -> OffsetAdmin:
+        return OffsetAdmin(self.admin)
+
+    @cached_property
+    def log_dirs(self) -> LogDirAdmin:
+        return LogDirAdmin(self.admin)
+
+    @cached_property
+    def transactions(self) -> TransactionAdmin:
+        return TransactionAdmin(self.admin)
+
+    @cached_property
+    def reassignments(self) -> ReassignmentAdmin:
+        return ReassignmentAdmin(self.admin)
+
+    async def snapshot(self) -> Cluster:
+        """The brokers and all topics, at most 30 s old, or older where they take long to ask."""
+        return await self.all_topics.fresh(MAX_AGE_MS)
+
+    async def changed(self) -> None:
+        """Ask for the metadata again, as something was changed here."""
+        await self.all_topics.fresh(0)
+
+    async def topic(self, name: str) -> TopicInfo:
+        """A topic by its name; NotFound, with names that are alike, where there is none."""
+        found = (await self.snapshot()).topics.get(name)
+        if found is None:  # it may be new
+            await self.all_topics.fetch_one(name)
+            found = self.all_topics.cluster.topics.get(name)
+        if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise NotFound(f"There is no topic {name}.", self._near(name))
+        if found.error is not ErrorCode.NONE:
+            raise KafkaError.of(found.error, f"topic {name}: {found.error.sentence}")
+        return found
+
+    async def ends(
+        self,
+        partitions: Iterable[TopicPartition],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        """The ends of logs: the offset of the next record, or of the first undecided one."""
+        return await self.offsets_at(dict.fromkeys(partitions, OffsetSpec.LATEST), isolation)
+
+    async def starts(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        """The first offsets that logs still have."""
+        return await self.offsets_at(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+
+    async def offsets_at(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        """The first offset at or after each timestamp, or of an `OffsetSpec`: one request a broker.
+
+        A leader that has moved is asked once more, after the metadata.
+        """
+        found = await list_offsets(self.client, self.all_topics, timestamps, isolation)
+        moved = {
+            each: timestamps[each]
+            for each, result in found.items()
+            if isinstance(result, KafkaError) and result.error.refresh_metadata
+        }
+        if moved and await self._has_moved(moved):
+            found |= await list_offsets(self.client, self.all_topics, moved, isolation)
+        return found
+
+    async def _has_moved(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether new metadata name other leaders, of those that have one."""
+        before = self.all_topics.cluster
+        now = await self.all_topics.fresh(MAX_AGE_MS // 10)
+        return any(now.partition(each) != before.partition(each) for each in partitions)
+
+    def _near(self, name: str) -> dict[str, str]:
+        from difflib import get_close_matches  # only where there is a mistake
+
+        near = get_close_matches(name, list(self.all_topics.cluster.topics), n=NEAR)
+        return {f"/t/{each}/records": each for each in near}
+
+    def close(self) -> None:
+        self.all_topics.close()
+        self.admin.close()
+
+
+class AllTopics(Metadata):
+    """The metadata of all topics, which are asked for by `fresh` alone.
+
+    Kafka's clients ask again as soon as a leader is missing; for 10,000 topics that is too often.
+    """
+
+    def __init__(self, client: AskingClient) -> None:
+        super().__init__(client, allow_auto_topic_creation=False)
+        self._client_of_all = client
+        self._lock = asyncio.Lock()
+        self._asked_ms: int | None = None
+        self._took_ms = 0
+
+    @property
+    def age_ms(self) -> int | None:
+        """How old the metadata are; None before the first answer."""
+        if self._asked_ms is None:
+            return None
+        return self._client_of_all.runtime.clock.monotonic_ms() - self._asked_ms
+
+    def request_update(self, *, is_urgent: bool = False) -> None:
+        """Nothing: a wrong leader is noticed by the page that meets it."""
+
+    async def fresh(self, max_age_ms: int) -> Cluster:
+        """The metadata; asked for again where they are older than `max_age_ms`, and than 100 times
+        the time that the last answer took (but for 0)."""
+        allowed_ms = max(max_age_ms, SHARE * self._took_ms) if max_age_ms else 0
+        age_ms = self.age_ms
+        if age_ms is not None and age_ms < allowed_ms:
+            return self.cluster
+        before = self._asked_ms
+        async with self._lock:
+            if max_age_ms and self._asked_ms != before:
+                return self.cluster  # another page has asked meanwhile
+            clock = self._client_of_all.runtime.clock
+            began_ms = clock.monotonic_ms()
+            self.cluster = await self.fetch(None)
+            self._asked_ms = clock.monotonic_ms()
+            self._took_ms = self._asked_ms - began_ms
+            self._client_of_all.update_nodes(self.cluster.nodes)
+        return self.cluster
+
+    async def fetch_one(self, name: str) -> None:
+        """Add a topic that may have been made since."""
+        found = (await self.fetch([name])).topics.get(name)
+        if found is not None and found.error is ErrorCode.NONE:
+            self.cluster = replace(self.cluster, topics={**self.cluster.topics, name: found})

@@ -1,0 +1,35 @@
+"""The settings of one console, as its command line gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.structs import Value, field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.console.masks import Mask
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_CONSOLE_PORT: Final = 8090
+
+
+class ConsoleSettings(Value, frozen=True):
+    """Where a console listens, which brokers it asks, and how much it shows and changes."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its clients, by Kafka's names."""
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_CONSOLE_PORT
+    name: str = ""
+    """The name of the cluster at the top of each page; its brokers' address where it is empty."""
+    names: tuple[str, ...] = ()
+    """Host names besides localhost and addresses by which browsers may call it."""
+    has_token: bool = True
+    """Whether a browser is let in by a token only."""
+    read_only: bool = False
+    hide_records: bool = False
+    """Whether keys, values and headers of records are shown nowhere."""
+    masks: tuple[Mask, ...] = ()

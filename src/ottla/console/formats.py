@@ -1,0 +1,131 @@
+"""How values look on a page: counts, sizes, times and small plots. These are Jinja's filters."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
+BYTES_IN_UNIT: Final = 1024
+NOTHING: Final = "–"
+AGES: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+WIDTH, HEIGHT = 104, 22
+LAST_YEAR_MS: Final = 253_402_214_400_000
+"""The last day of the year 9999, after which Python has no dates."""
+
+
+def count_text(value: float | None) -> str:
+    """`12,345`; a dash for None."""
+    if value is None:
+        return NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def short_count(value: float | None) -> str:
+    """`12.3k` for a place that is narrow."""
+    if value is None:
+        return NOTHING
+    for unit, size, scale in (("G", 1e9, 1e9), ("M", 1e6, 1e6), ("k", 1e4, 1e3)):
+        if abs(value) >= size:
+            return f"{value / scale:.3g}{unit}"
+    return f"{value:,.1f}" if 0 < abs(value) < 10 and value % 1 else f"{value:,.0f}"
+
+
+def size_text(value: float | None) -> str:
+    """`1.2 MB`, in powers of 1024; a dash for None and for -1, an unknown size."""
+    if value is None or value < 0:
+        return NOTHING
+    unit = 0
+    while value >= BYTES_IN_UNIT and unit < len(UNITS) - 1:
+        value /= BYTES_IN_UNIT
+        unit += 1
+    return f"{value:.0f} {UNITS[unit]}" if unit == 0 else f"{value:.3g} {UNITS[unit]}"
+
+
+def duration_text(ms: float | None) -> str:
+    """`8 min 12 s`, in the two largest units; a dash for None."""
+    if ms is None:
+        return NOTHING
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    parts: list[str] = []
+    rest = int(ms)
+    for unit, length in AGES:
+        if rest >= length:
+            parts.append(f"{rest // length} {unit}")
+            rest %= length
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def moment(ms: int | None) -> Markup:
+    """A time in the zone of this machine, with UTC as its title."""
+    if ms is None or ms < 0:
+        return Markup('<span class="muted">no time</span>')
+    if ms >= LAST_YEAR_MS:
+        return Markup('<time title="milliseconds since 1970">{}</time>').format(ms)
+    there = datetime.fromtimestamp(ms / 1000, UTC)
+    text = f"{there:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+    local = there.astimezone()
+    return Markup('<time datetime="{}" title="{}"><span>{}</span> {}</time>').format(
+        text, text, f"{local:%Y-%m-%d}", f"{local:%H:%M:%S}.{ms % 1000:03}"
+    )
+
+
+def percent(part: float, whole: float) -> str:
+    """`12 %`; 0 % of nothing."""
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+
+
+def sparkline(known: Sequence[float | None], label: str = "", points: int = 0) -> Markup:
+    """A small line over equal steps of time, from 0 up; nothing for fewer than two values.
+
+    None is a gap; there is one before the values where they are fewer than `points`. The words for
+    those who do not see the line are `label` and the last value.
+    """
+    values = [*([None] * (points - len(known))), *known]
+    found = [each for each in known if each is not None]
+    if len(found) < 2:
+        return Markup("")
+    top = max(*found, 0)
+    lines = Markup("").join(
+        Markup('<polyline points="{}"/>').format(" ".join(run))
+        for run in _runs(values, top or 1)
+        if len(run) > 1
+    )
+    words = f"{label} {short_count(found[-1])}".strip()
+    return Markup(
+        '<svg class="spark{}" viewBox="0 0 {} {}" role="img" aria-label="{}" '
+        'preserveAspectRatio="none">{}</svg>'
+    ).format("" if top else " flat", WIDTH, HEIGHT, words, lines)
+
+
+def _runs(values: Sequence[float | None], top: float) -> list[list[str]]:
+    """The points between gaps, as SVG has them."""
+    runs: list[list[str]] = [[]]
+    for index, each in enumerate(values):
+        if each is None:
+            runs.append([])
+        else:
+            down = HEIGHT - 1 - each / top * (HEIGHT - 3)
+            runs[-1].append(f"{index * WIDTH / (len(values) - 1):.1f},{down:.1f}")
+    return runs
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "count": count_text,
+    "short": short_count,
+    "size": size_text,
+    "duration": duration_text,
+    "moment": moment,
+    "percent": percent,
+    "sparkline": sparkline,
+}

@@ -1,0 +1,344 @@
+"""The frame around all pages: it finds the page of a path, and makes HTML or JSON of its data."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+from zlib import crc32
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ottla.console.asked import PageRequests, current
+from ottla.console.formats import FILTERS
+from ottla.console.gate import Gate
+from ottla.console.page import (
+    RAIL,
+    ConsoleChange,
+    ConsolePage,
+    ConsoleStream,
+    Data,
+    StreamEvent,
+    Visit,
+)
+from ottla.console.refusals import NotFound, Refused
+from ottla.console.sessions import BrowserSession, Sessions
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from ottla.console.console_cluster import ConsoleCluster
+    from ottla.console.console_settings import ConsoleSettings
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger("ottla.console.audit")
+
+HERE: Final = Path(__file__).parent
+TWIN: Final = ".json"
+TOPIC: Final = "/t/{topic}/"
+THEMES: Final = ("light", "dark", "auto")
+THEME_COOKIE: Final = "ottla-theme"
+A_YEAR_S: Final = 31_536_000
+DENIED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class RailEntry(NamedTuple):
+    """A link of the left rail."""
+
+    name: str
+    path: str
+    is_here: bool
+
+
+class FrameData(NamedTuple):
+    """The parts of a page that do not come from its own data; `frame` in the templates."""
+
+    title: str
+    cluster: str
+    rail: list[RailEntry]
+    session: BrowserSession
+    messages: list[str]
+    theme: str
+    path: str
+    query: str
+    twin: str
+    command: str
+    asked: PageRequests | None
+    refresh_s: int
+    may_change: bool
+    shows_records: bool
+    tabs: Sequence[str]
+    """The parts of a topic that have a page: `records` for `/t/{topic}/records`."""
+    version: str = __version__
+
+    @property
+    def csrf(self) -> str:
+        """The token that each form sends along."""
+        return self.session.csrf
+
+
+class ConsoleApp:
+    """The pages, changes and streams of a console as an ASGI application."""
+
+    def __init__(
+        self,
+        cluster: ConsoleCluster,
+        settings: ConsoleSettings,
+        sessions: Sessions,
+        pages: Iterable[ConsolePage],
+        changes: Iterable[ConsoleChange] = (),
+        streams: Iterable[ConsoleStream] = (),
+    ) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self._pages = list(pages)
+        under = [each.path.removeprefix(TOPIC) for each in self._pages if TOPIC in each.path]
+        self._tabs = [each for each in under if each.isalpha()]
+        self._templates = environment()
+        app = Starlette(
+            routes=self._routes(changes, streams),
+            exception_handlers={404: self._no_page, 405: self._no_page},
+        )
+        self.asgi: ASGIApp = Gate(GZipMiddleware(app, 2048, 4), settings, sessions, self._locked)
+
+    def _routes(
+        self, changes: Iterable[ConsoleChange], streams: Iterable[ConsoleStream]
+    ) -> list[Route | Mount]:
+        routes: list[Route | Mount] = [Mount("/static", StaticFiles(directory=HERE / "static"))]
+        routes += [self._route(each) for each in streams]
+        for page in self._pages:
+            # The twin first: a path that ends in a name would take it for a name.
+            routes += [self._page_route(page, is_twin) for is_twin in (True, False)]
+        if not self.settings.read_only:
+            routes += [self._change_route(each) for each in changes]
+        routes.append(Route("/theme", self._set_theme, methods=["POST"]))
+        return routes
+
+    def render(self, template: str, data: Data) -> str:
+        """The HTML of a template, every value of the data escaped."""
+        return self._templates.get_template(template).render(data)
+
+    def _page_route(self, page: ConsolePage, is_twin: bool) -> Route:
+        async def show(request: Request) -> Response:
+            return await self._show(page, request, is_twin or wants_json(request))
+
+        path = page.path.rstrip("/") or ("/overview" if is_twin else "/")
+        return Route(path + (TWIN if is_twin else ""), show)
+
+    def _change_route(self, change: ConsoleChange) -> Route:
+        async def run(request: Request) -> Response:
+            return await self._change(change, request)
+
+        return Route(change.path, run, methods=["POST"])
+
+    def _route(self, stream: ConsoleStream) -> Route:
+        async def begin(request: Request) -> Response:
+            visit = self._visit(request)
+            if last := request.headers.get("last-event-id"):
+                visit = visit._replace(query={**visit.query, "last": last})
+            events = stream.events(visit, self.render)
+            return StreamingResponse(as_text(events), media_type="text/event-stream")
+
+        return Route(stream.path, begin)
+
+    def _visit(self, request: Request) -> Visit:
+        form = getattr(request.state, "form", {})
+        query = dict(request.query_params)
+        return Visit(self.cluster, self.settings, request.path_params, query, form)
+
+    async def _show(self, page: ConsolePage, request: Request, as_json: bool) -> Response:
+        asked = PageRequests(self.cluster.network)
+        current.set(asked)
+        visit = self._visit(request)
+        try:
+            data = await page.load(visit)
+        except (NotFound, Refused, KafkaError) as error:
+            return self._failed(error, request, as_json, asked)
+        if as_json:
+            requests = [each._asdict() for each in asked.requests]
+            return json_answer({**data, "asked": requests})
+        title = filled(page.title, request.path_params)
+        frame = self._frame(request, title, page, asked)
+        return HTMLResponse(self.render(page.template, {**data, "frame": frame, "visit": visit}))
+
+    async def _change(self, change: ConsoleChange, request: Request) -> Response:
+        current.set(PageRequests(self.cluster.network))
+        visit = self._visit(request)
+        try:
+            outcome = await change.run(visit)
+        except (NotFound, Refused, KafkaError) as error:
+            return self._failed(error, request, wants_json(request), current.get())
+        said = {"by": _peer(request), "subject": outcome.subject}
+        line = said | {"old": outcome.old, "new": outcome.new}
+        audit.info("%s: %s", outcome.action, json.dumps(line, ensure_ascii=True, default=str))
+        await self.cluster.changed()
+        if wants_json(request):
+            return json_answer({"message": outcome.message, "location": outcome.location})
+        request.state.session.messages.append(outcome.message)
+        return RedirectResponse(outcome.location, 303)
+
+    async def _set_theme(self, request: Request) -> Response:
+        """Remember the theme; a path of this console follows."""
+        form = request.state.form
+        theme = form.get("theme", "auto")
+        back = form.get("back", "/")
+        is_own = back.startswith("/") and not back.startswith(("//", "/\\"))
+        answer = RedirectResponse(back if is_own else "/", 303)
+        if theme in THEMES:
+            answer.set_cookie(THEME_COOKIE, theme, max_age=A_YEAR_S, httponly=True, samesite="lax")
+        return answer
+
+    async def _no_page(self, request: Request, _error: Exception) -> Response:
+        path = request.url.path
+        return self._failed(NotFound(f"There is no page {path}."), request, wants_json(request))
+
+    def _failed(
+        self, error: Exception, request: Request, as_json: bool, asked: PageRequests | None = None
+    ) -> Response:
+        """The page of an error, with its status."""
+        status, message = status_of(error), getattr(error, "message", str(error))
+        near = getattr(error, "near", {})
+        if as_json:
+            return json_answer({"error": message, "near": list(near.values())}, status)
+        frame = self._frame(request, TITLES.get(status, "This did not work"), None, asked)
+        data = {"message": message, "near": near, "status": status, "frame": frame}
+        return HTMLResponse(self.render("error.html", data), status)
+
+    def _locked(self) -> Response:
+        text = self.render("locked.html", {"command": "ottla console"})
+        return HTMLResponse(text, 401)
+
+    def _frame(
+        self, request: Request, title: str, page: ConsolePage | None, asked: PageRequests | None
+    ) -> FrameData:
+        session: BrowserSession = request.state.session
+        messages, session.messages = session.messages, []
+        rail, path = page.rail if page is not None else "", request.url.path
+        query = str(request.url.query)
+        theme = request.cookies.get(THEME_COOKIE, "auto")
+        return FrameData(
+            title,
+            self.settings.name or self.settings.bootstrap_servers,
+            self._rail(rail),
+            session,
+            messages,
+            theme if theme in THEMES else "auto",
+            path,
+            f"?{query}" if query else "",
+            ("/overview" if path == "/" else path) + TWIN + (f"?{query}" if query else ""),
+            filled(page.command, request.path_params) if page is not None else "",
+            asked,
+            page.refresh_s if page is not None else 0,
+            not self.settings.read_only,
+            not self.settings.hide_records,
+            self._tabs,
+        )
+
+    def _rail(self, here: str) -> list[RailEntry]:
+        homes = {page.rail: page.path for page in self._pages if page.home}
+        return [RailEntry(name, homes[name], name == here) for name in RAIL if name in homes]
+
+
+def environment() -> Environment:
+    """The templates, which escape every value."""
+    found = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters.update(FILTERS)
+    found.globals.update(link=link, static=static_paths())
+    return found
+
+
+TITLES: Final = {404: "Not there", 403: "Not allowed", 503: "No broker answers"}
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of a page that failed."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, Refused):
+        return error.status
+    if isinstance(error, KafkaTimeoutError):
+        return 503
+    return 403 if isinstance(error, KafkaError) and error.error in DENIED else 502
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a program asks, that prefers JSON to HTML."""
+    accepted = request.headers.get("accept", "")
+    return "application/json" in accepted and "text/html" not in accepted
+
+
+def json_answer(data: Mapping[str, Any], status: int = 200) -> Response:
+    """Data as JSON; numbers of any size as they are."""
+    text = json.dumps(plain(data), ensure_ascii=False, indent=1)
+    return Response(text, status, media_type="application/json")
+
+
+def plain(value: Any) -> Any:
+    """NamedTuples as objects, all the way down."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return value
+
+
+def filled(text: str, place: Mapping[str, Any]) -> str:
+    """A text in which `{topic}` is the part of the path."""
+    for name, value in place.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+def link(path: str, **query: object) -> str:
+    """A path of the console with a query; fields that are empty or None are left out."""
+    given = {name: text for name, text in query.items() if text not in (None, "")}
+    return quote(path) + (f"?{urlencode(given)}" if given else "")
+
+
+def static_paths() -> Callable[[str], str]:
+    """A function from a file of `static/` to its path, which changes when a file does."""
+    files = sorted(each for each in (HERE / "static").rglob("*") if each.is_file())
+    sums = {str(each.relative_to(HERE / "static")): crc32(each.read_bytes()) for each in files}
+    return lambda name: f"/static/{name}?{sums[name]:08x}"
+
+
+async def as_text(events: AsyncIterator[StreamEvent]) -> AsyncIterator[str]:
+    """Events in the format of `text/event-stream`."""
+    async for event in events:
+        lines = [f"data: {line}" for line in event.data.splitlines()]
+        if event.name:
+            lines.insert(0, f"event: {event.name}")
+        if event.id:
+            lines.append(f"id: {event.id}")
+        yield "\n".join(lines) + "\n\n"
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client is not None else "unknown"

@@ -1,0 +1,115 @@
+"""The interface of the console's pages: a page is a row of a table, `pages.PAGES`.
+
+| part of a `ConsolePage` | meaning |
+|---|---|
+| `path` | as Starlette has it: `/t/{topic}/records`; its JSON twin has `.json` behind it |
+| `load` | `async def load(visit: Visit) -> Data`: asks the brokers, and returns the data |
+| `template` | a file of `templates/` that extends `frame.html` and finds the data by their names |
+| `title` | the title; `{topic}` stands for a part of the path |
+| `rail` | the entry of the left rail that is marked, one of `RAIL`; its path is the page's `home` |
+| `command` | the `ottla` command that shows the same, with parts of the path as in `title` |
+| `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
+
+Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The
+JSON twin has the same data as the template, so that no text is made ready for HTML in `load`; the
+filters of `formats` do that in the template. Names that may have a slash, such as those of groups,
+belong into the query (`/group?id=a%2Fb`), since paths are decoded before they are matched.
+
+A `ConsoleChange` is a form that is sent by POST: `async def run(visit) -> ChangeOutcome`. The frame
+checks the CSRF token, writes the line of audit, and sends the browser to the outcome's `location`
+with its message. With `--read-only` the paths of changes are not registered; templates ask
+`frame.may_change`. Live pages have a `ConsoleStream` of server-sent events.
+
+A feature has its pages, templates and tests in files of its own, and a row in `pages`: of pages,
+changes, streams, and of `WATCHERS`, which tell the overview what wants attention.
+
+Errors: `load` and `run` raise `NotFound` (404), `Refused` (400, and 403 where rights are missing)
+or any KafkaError (502, and 503 where no broker answers); the frame shows the message on a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.console.refusals import Refused
+
+if TYPE_CHECKING:
+    from ottla.console.console_cluster import ConsoleCluster
+    from ottla.console.console_settings import ConsoleSettings
+
+Data = dict[str, Any]
+
+RAIL: Final = ("Overview", "Topics", "Groups", "Transactions", "Brokers")
+"""The entries of the left rail, in their order; those without a page are left out."""
+
+
+class Visit(NamedTuple):
+    """One request of a browser: the cluster, and the parts of the address and of the form."""
+
+    cluster: ConsoleCluster
+    settings: ConsoleSettings
+    place: Mapping[str, Any] = {}
+    """The parts of the path, as `{topic}`."""
+    query: Mapping[str, str] = {}
+    form: Mapping[str, str] = {}
+    """The fields of a form that was sent by POST."""
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """A whole number of the query, between `low` and `high`; Refused for anything else."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise Refused(f"{name}={text}: must be a whole number from {low} to {high}")
+        return int(text)
+
+
+class ConsolePage(NamedTuple):
+    """A page that is read; see the table above."""
+
+    path: str
+    load: Callable[[Visit], Awaitable[Data]]
+    template: str
+    title: str
+    rail: str = ""
+    command: str = ""
+    refresh_s: int = 0
+    home: bool = False
+    """Whether the entry of the rail leads here."""
+
+
+class ChangeOutcome(NamedTuple):
+    """The end of a change: its message, where the browser goes, and the line of audit."""
+
+    location: str
+    message: str
+    action: str
+    """The change in the words of its command, as `topics --delete`."""
+    subject: str
+    """The topic, group or record that was changed."""
+    old: Any = None
+    new: Any = None
+
+
+class ConsoleChange(NamedTuple):
+    """A form that changes something; see above."""
+
+    path: str
+    run: Callable[[Visit], Awaitable[ChangeOutcome]]
+
+
+class StreamEvent(NamedTuple):
+    """A server-sent event; htmx swaps the HTML of one without a name into the page."""
+
+    name: str
+    data: str
+    id: str = ""
+    """Comes back as `visit.query["last"]` where a browser connects again."""
+
+
+class ConsoleStream(NamedTuple):
+    """Events for an open page (`text/event-stream`); `render` makes HTML of a template and data."""
+
+    path: str
+    events: Callable[[Visit, Callable[[str, Data], str]], AsyncIterator[StreamEvent]]

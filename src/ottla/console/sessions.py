@@ -1,0 +1,63 @@
+"""The browsers that were let in: by a token that is good once, then by a cookie."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from ottla.structs import Value, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOKEN_BYTES: Final = 24
+MOST_SESSIONS: Final = 100
+
+
+class BrowserSession(Value):
+    """One browser, its CSRF token, and messages that its next page shows."""
+
+    csrf: str
+    messages: list[str] = field(default_factory=list)
+
+
+class Sessions:
+    """All browsers of a console. Without `has_token` each browser is let in.
+
+    `token` is that for the next browser; `on_new_token` is called with it once the one before was
+    used.
+    """
+
+    def __init__(self, has_token: bool, on_new_token: Callable[[str], object]) -> None:
+        self.has_token = has_token
+        self.token = secrets.token_urlsafe(TOKEN_BYTES) if has_token else ""
+        self._on_new_token = on_new_token
+        self._by_cookie: dict[str, BrowserSession] = {}
+
+    def enter(self, token: str) -> str | None:
+        """The cookie of a browser that shows the token, or None for a wrong or a used one."""
+        if not self.has_token or not hmac.compare_digest(token.encode(), self.token.encode()):
+            return None
+        self.token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._on_new_token(self.token)
+        return self._add()
+
+    def find(self, cookie: str) -> BrowserSession | None:
+        """The session of a cookie; None for one that was not let in."""
+        return self._by_cookie.get(cookie)
+
+    def admit(self) -> tuple[str, BrowserSession] | None:
+        """A new session for a browser without a cookie, where no token is wanted."""
+        if self.has_token:
+            return None
+        cookie = self._add()
+        return cookie, self._by_cookie[cookie]
+
+    def _add(self) -> str:
+        """The oldest session ends where there are too many."""
+        if len(self._by_cookie) >= MOST_SESSIONS:
+            self._by_cookie.pop(next(iter(self._by_cookie)))
+        cookie = secrets.token_urlsafe(TOKEN_BYTES)
+        self._by_cookie[cookie] = BrowserSession(secrets.token_urlsafe(TOKEN_BYTES))
+        return cookie

@@ -1,0 +1,92 @@
+// The console works without this file, but for live parts: pages that refresh themselves, the
+// filter as one types, keys, and copying. Nothing here reads a record: HTML comes from the server.
+"use strict";
+(() => {
+  const find = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  let isPaused = false;
+
+  // Puts the new #live of a page in place of the old one; the focus and the open details stay.
+  async function refresh(address) {
+    const live = find("#live");
+    const answer = await fetch(address, { headers: { Accept: "text/html" } });
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = find("#live", page);
+    if (!fresh || !live) return;
+    if (live.contains(document.activeElement) && document.activeElement !== document.body) {
+      replaceParts(live, fresh);
+    } else {
+      live.replaceChildren(...fresh.childNodes);
+    }
+    const foot = find(".foot"), newFoot = find(".foot", page);
+    if (foot && newFoot && !find("details[open]", foot)) foot.replaceChildren(...newFoot.childNodes);
+    begin(live);
+  }
+
+  // While somebody types in a form of the page, only what is beside the form changes.
+  function replaceParts(live, fresh) {
+    const kept = [...live.children].filter((each) => each.contains(document.activeElement));
+    const form = kept[0];
+    if (!form) return;
+    const place = [...live.children].indexOf(form);
+    const parts = [...fresh.children];
+    const status = find("[role=status]", form), newStatus = parts[place] && find("[role=status]", parts[place]);
+    if (status && newStatus) status.replaceWith(newStatus);
+    all(":scope > *", live).forEach((each) => each === form || each.remove());
+    live.prepend(...parts.slice(0, place));
+    live.append(...parts.slice(place + 1));
+  }
+
+  function beginRefreshing() {
+    const live = find("#live[data-refresh]"), button = find("[data-pause]");
+    if (!live) return;
+    const seconds = Number(live.dataset.refresh);
+    let isBusy = false;
+    setInterval(async () => {
+      if (isPaused || isBusy || document.hidden || String(getSelection())) return;
+      isBusy = true;
+      try { await refresh(location.href); } catch { /* the next turn tries again */ } finally { isBusy = false; }
+    }, seconds * 1000);
+    if (!button) return;
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      isPaused = !isPaused;
+      button.setAttribute("aria-pressed", isPaused);
+      find("span", button).textContent = isPaused ? "paused" : "live";
+    });
+  }
+
+  // Lists are filtered while one types.
+  function begin(root) {
+    all("form[data-filter]", root).forEach((form) => {
+      let timer, turn = 0;
+      const run = async () => {
+        const mine = ++turn;
+        const query = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
+        const address = `${form.getAttribute("action")}?${query}`;
+        history.replaceState(null, "", address);
+        try { if (mine === turn) await refresh(address); } catch { form.submit(); }
+      };
+      form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(run, 50); });
+      form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
+    });
+  }
+
+  // "/" goes to the search box; j, k and Enter go through the rows of a list.
+  function onKey(event) {
+    const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+    if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !typing)) {
+      event.preventDefault();
+      find(".find input")?.focus();
+    } else if (!typing && !event.ctrlKey && !event.metaKey && !event.altKey && "jk".includes(event.key)) {
+      const links = all("#live tbody a:first-of-type").filter((each) => each.closest("td:first-child, .first"));
+      const here = links.indexOf(document.activeElement);
+      links[here + (event.key === "j" ? 1 : -1)]?.focus();
+    }
+  }
+
+  document.addEventListener("keydown", onKey);
+  begin(document);
+  beginRefreshing();
+})();

@@ -1,0 +1,55 @@
+"""`ottla console`: its options, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cli.command import load_command
+from ottla.cli.command_error import UsageError
+from ottla.cli.console import is_loopback, listen_address, settings_of
+from ottla.cli.options import option_parser
+
+
+def parsed(*words: str):
+    return option_parser(load_command("console")).parse_args(words)
+
+
+def test_settings_are_those_of_the_options():
+    """Loopback and a token unless said otherwise."""
+    settings = settings_of(parsed("-b", "kafka", "--mask", "a.*:value.b", "--read-only"))
+
+    assert (settings.bootstrap_servers, settings.host, settings.port) == (
+        "kafka:9092",
+        "127.0.0.1",
+        8090,
+    )
+    assert settings.has_token
+    assert settings.read_only
+    assert settings.masks[0].path == ("b",)
+    assert not settings_of(parsed("--no-token")).has_token
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--listen", "8090"], "HOST:PORT"),
+        (["--listen", "localhost:x"], "HOST:PORT"),
+        (["--listen", "localhost:70000"], "HOST:PORT"),
+        (["--listen", "0.0.0.0:8090"], "read along"),
+        (["--listen", "0.0.0.0:8090", "--insecure", "--no-token"], "this machine alone"),
+    ],
+)
+def test_what_does_not_fit_is_refused(words, text):
+    """Before anything listens."""
+    with pytest.raises(UsageError, match=text):
+        settings_of(parsed(*words))
+
+
+def test_other_addresses_need_protection():
+    """A certificate, or a network that is trusted."""
+    assert settings_of(parsed("--listen", "0.0.0.0:1", "--insecure")).host == "0.0.0.0"
+    assert settings_of(parsed("--listen", "[::]:1", "--certificate", "c.pem")).host == "::"
+    assert listen_address("[::1]:0") == ("::1", 0)
+    assert is_loopback("localhost")
+    assert is_loopback("::1")
+    assert not is_loopback("example.org")

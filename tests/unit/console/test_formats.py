@@ -1,0 +1,70 @@
+"""How numbers, sizes and times look on the console's pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.console.formats import (
+    count_text,
+    duration_text,
+    moment,
+    percent,
+    short_count,
+    size_text,
+    sparkline,
+)
+
+
+@pytest.mark.parametrize(
+    ("show", "value", "text"),
+    [
+        (count_text, 9007199254740993, "9,007,199,254,740,993"),
+        (count_text, None, "–"),
+        (short_count, 0.0, "0"),
+        (short_count, 4.25, "4.2"),
+        (short_count, 137.4, "137"),
+        (short_count, 12_345, "12.3k"),
+        (short_count, 2_500_000, "2.5M"),
+        (short_count, None, "–"),
+        (size_text, 0, "0 B"),
+        (size_text, 1536, "1.5 KB"),
+        (size_text, 5 << 40, "5 TB"),
+        (size_text, -1, "–"),
+        (duration_text, 4.4, "4 ms"),
+        (duration_text, 492_000, "8 min 12 s"),
+        (duration_text, 3_600_000, "1 h"),
+        (duration_text, 90_061_000, "1 d 1 h"),
+        (duration_text, None, "–"),
+    ],
+)
+def test_values_as_text(show, value, text):
+    """Exact where they fit, in the two largest units where they do not."""
+    assert show(value) == text
+
+
+def test_percent_of_nothing():
+    """It is no error."""
+    assert (percent(1, 8), percent(0, 0)) == ("12 %", "0 %")
+
+
+def test_moment_is_local_with_utc_as_its_title():
+    """Also beyond the years that Python knows, and where a record has no time."""
+    assert 'title="2026-03-02T08:00:00.007Z"' in moment(1_772_438_400_007)
+    assert "9223372036854775807" in moment(2**63 - 1)
+    assert "no time" in moment(-1)
+
+
+def test_sparkline_has_gaps_and_words():
+    """None is a gap; a line of one point is left out."""
+    line = sparkline([0, 5, None, 10, 5], "records:")
+    assert line.count("<polyline") == 2
+    assert 'aria-label="records: 5"' in line
+    assert sparkline([1]) == ""
+    assert sparkline([None, None]) == ""
+    assert "flat" in sparkline([0, 0])
+    assert sparkline([1, 2], points=5).count("<polyline") == 1
+
+
+def test_sparkline_holds_no_markup_of_others():
+    """Its label is escaped."""
+    assert "<b>" not in sparkline([1, 2], "<b>")
