@@ -34,6 +34,7 @@ ARROWS = {
     | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"}
     | {"server"},
     "clients": CLIENT_SIDE | {"metrics"},
+    "aio": USES_CLIENTS,
     "connect": USES_CLIENTS | {"metrics"},
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},

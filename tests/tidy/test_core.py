@@ -39,6 +39,7 @@ OTHERS = {
     "registry/node_watch": "watches of nodes in ZooKeeper",
     "registry/znodes": "the texts of nodes, which are Kafka's, for looking up",
     "registry/zookeeper*": "the tree in ZooKeeper, where a cluster has one",
+    "runtime/app_loop": "the loop of a program, which its clients share",
     "runtime/free_port": "a port for servers that choose one",
     "runtime/io_thread": "the thread of a client's loop",
     "runtime/java": "the program of Spark and ZooKeeper",

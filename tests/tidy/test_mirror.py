@@ -49,6 +49,21 @@ ELSEWHERE = (
         "record/columns record/native_columns record/native_rows",
     ),
     Elsewhere(
+        "tests/unit/clients/producer/test_producer.py",
+        "records are made and refused alike by both kinds of producers",
+        "clients/producer/record_sending",
+    ),
+    Elsewhere(
+        "tests/unit/clients/consumer/test_consumer.py",
+        "an iteration that is left in the middle, by its consumer",
+        "clients/consumer/unread_records",
+    ),
+    Elsewhere(
+        "tests/unit/clients/aio",
+        "a name for each client",
+        "aio",
+    ),
+    Elsewhere(
         "tests/unit/clients/producer/test_partitioner.py",
         "a hash is right if records go where Kafka's clients send them",
         "record/murmur",
@@ -56,7 +71,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/clients/admin",
         "a row for each call of the client says which requests it makes",
-        "clients/admin/client_quotas clients/admin/delegation_tokens clients/admin/features "
+        "clients/admin/admin_calls clients/admin/client_quotas clients/admin/delegation_tokens "
+        "clients/admin/features "
         "clients/admin/log_dirs clients/admin/offsets clients/admin/scram_users",
     ),
     Elsewhere(

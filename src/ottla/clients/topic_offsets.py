@@ -57,6 +57,16 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = structs.MAX_TIMESTAMP
 
 
+def with_metadata(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets to commit, with metadata; they may be given as plain numbers."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        for partition, offset in offsets.items()
+    }
+
+
 class OffsetAndMetadata(NamedTuple):
     """A committed offset, that of the next record to read, with the application's metadata."""
 

@@ -26,6 +26,7 @@ __all__ = [
     "IoThread",
     "Lock",
     "RLock",
+    "TURNS_TO_CLOSE",
     "get_ident",
     "run_in_thread",
     "stack_of",
@@ -36,6 +37,7 @@ JOIN_TIMEOUT_S = 10.0
 MARGIN_MS = 5_000
 """Added to a call's own limit for `run`, so that the call ends first, with its own error."""
 TURNS_TO_CLOSE = 3
+"""Transports that were closed do so in the turns of the loop after."""
 logger = logging.getLogger(__name__)
 
 
@@ -205,7 +207,6 @@ class IoThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports that were closed do so in the turns after.
         for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
 

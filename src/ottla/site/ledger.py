@@ -27,7 +27,7 @@ from ottla.site.readers import (
     TOPIC_OF,
     WAREHOUSE,
     ReaderProgress,
-    TopicReader,
+    TopicScan,
 )
 
 CRAWLER_LIMIT: Final = 30
@@ -196,7 +196,7 @@ class Ledger:
 
 def read_topic(servers: str, topic: str) -> list[ConsumerRecord]:
     """All records of committed transactions, partition by partition."""
-    reader = TopicReader(servers, topic, {})
+    reader = TopicScan(servers, topic, {})
     try:
         return reader.rest()
     finally:

@@ -28,7 +28,7 @@ from ottla.site.activity import INPUTS, LOGINS, PAGE_VIEWS, POSTS
 POLL_WAIT_MS = 200
 
 
-class TopicReader:
+class TopicScan:
     """A consumer of one topic, from offsets that its caller keeps: no group, no commit.
 
     Partitions without an offset are read from their beginning.
@@ -78,7 +78,7 @@ class LoginCounters:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(path)
         self._database.executescript(LOGIN_TABLES)
-        self._reader = TopicReader(servers, topic, self.next_offsets)
+        self._reader = TopicScan(servers, topic, self.next_offsets)
 
     @property
     def next_offsets(self) -> dict[int, int]:
@@ -153,7 +153,7 @@ class SearchIndex:
         self.next_offsets: dict[int, int] = {}
         for path in sorted(folder.glob(SEGMENT.format(0).replace("000000", "*"))):
             self._read(path)
-        self._reader = TopicReader(servers, topic, self.next_offsets)
+        self._reader = TopicScan(servers, topic, self.next_offsets)
         self._reached = dict(self.next_offsets)
 
     @property
@@ -268,7 +268,7 @@ class LateJoiner:
         self.views: Counter[str] = Counter()
         self.next_offsets: dict[int, int] = {}
         self.record_count = 0
-        self._reader = TopicReader(servers, PAGE_VIEWS, {})
+        self._reader = TopicScan(servers, PAGE_VIEWS, {})
 
     def step(self) -> None:
         for record in self._reader.poll():

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.clients.admin.admin_client import AdminClient, checked
+from ottla.clients.admin.admin_calls import AdminCalls
+from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.features import UpgradeType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicPartition
+from ottla.structs import ClientEntity, ElectionType, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
-    from ottla.clients.admin.acls import AclAdmin
-    from ottla.clients.admin.client_quotas import ClientQuotaAdmin
-    from ottla.clients.admin.configs import ConfigAdmin
-    from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
     from ottla.clients.admin.descriptions import (
         AlterConfigOp,
         ClusterDescription,
@@ -31,16 +27,13 @@ if TYPE_CHECKING:
         NewTopic,
         TopicDescription,
     )
-    from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
-    from ottla.clients.admin.groups import GroupAdmin
-    from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs, TopicPartitionReplica
-    from ottla.clients.admin.offsets import OffsetAdmin
-    from ottla.clients.admin.scram_users import ScramUserAdmin, UserScramCredential
-    from ottla.clients.admin.topics import PartitionReassignment, ReassignmentAdmin, TopicAdmin
+    from ottla.clients.admin.features import FeatureDescription
+    from ottla.clients.admin.log_dirs import LogDirs, TopicPartitionReplica
+    from ottla.clients.admin.scram_users import UserScramCredential
+    from ottla.clients.admin.topics import PartitionReassignment
     from ottla.clients.admin.transactions import (
         HangingTransaction,
         ProducerDescription,
-        TransactionAdmin,
         TransactionDescription,
         TransactionListing,
     )
@@ -71,31 +64,28 @@ class Admin(ClosedOnExit):
         self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._io = IoThread(f"{self._config.client_id}-admin")
         self._client = self._io.begin_with(self._build())
+        self._calls = AdminCalls(lambda: self._client)
 
     # Topics
 
     def list_topics(self) -> set[str]:
         """The names of all topics, internal ones included."""
-        return self._run(self._topics.list_topics())
+        return self._run(self._calls.list_topics())
 
     def describe_topics(
         self, names: Sequence[str] | None = None, include_authorized_operations: bool = False
     ) -> dict[str, TopicDescription]:
         """Describe some topics, or all of them."""
-        call = self._topics.describe_topics(names, include_authorized_operations)
-        return checked(self._run(call))
+        return self._run(self._calls.describe_topics(names, include_authorized_operations))
 
     def create_topics(
         self, new_topics: Iterable[NewTopic | str], validate_only: bool = False
     ) -> None:
         """Create topics; one given by name only has the broker's defaults."""
-        from ottla.clients.admin.descriptions import NewTopic
-
-        topics = [NewTopic(new) if isinstance(new, str) else new for new in new_topics]
-        checked(self._run(self._topics.create_topics(topics, validate_only)))
+        self._run(self._calls.create_topics(new_topics, validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        checked(self._run(self._topics.delete_topics(list(names))))
+        self._run(self._calls.delete_topics(names))
 
     def create_partitions(
         self,
@@ -103,25 +93,25 @@ class Admin(ClosedOnExit):
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
     ) -> None:
         """Raise topics to these partition totals; `assignments` are for the new partitions."""
-        checked(self._run(self._topics.create_partitions(total_counts, assignments)))
+        self._run(self._calls.create_partitions(total_counts, assignments))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before the offsets (-1: all); returns the low watermarks."""
-        return checked(self._run(self._topics.delete_records(dict(offsets))))
+        return self._run(self._calls.delete_records(offsets))
 
     # Cluster
 
     def describe_cluster(self) -> ClusterDescription:
         """The live brokers, and the controller."""
-        return self._run(self._describe_cluster())
+        return self._run(self._calls.describe_cluster())
 
     def api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
         """The lowest and the highest version of each API that a broker serves."""
-        return self._run(self._api_versions(node_id))
+        return self._run(self._calls.api_versions(node_id))
 
     def describe_log_dirs(self, broker_ids: Iterable[int]) -> dict[int, LogDirs]:
         """The log directories of brokers by their paths, and the replicas in them."""
-        return checked(self._run(self._log_dirs.describe_log_dirs(list(broker_ids))))
+        return self._run(self._calls.describe_log_dirs(broker_ids))
 
     def alter_replica_log_dirs(
         self, targets: Mapping[TopicPartitionReplica, str]
@@ -131,7 +121,7 @@ class Admin(ClosedOnExit):
         REPLICA_NOT_AVAILABLE is returned, not raised: the broker has no such replica yet, and will
         create it there. `describe_log_dirs` shows the progress of a move.
         """
-        return self._run(self._log_dirs.alter_replica_log_dirs(targets))
+        return self._run(self._calls.alter_replica_log_dirs(targets))
 
     # Leaders and replicas
 
@@ -144,27 +134,25 @@ class Admin(ClosedOnExit):
 
         Errors of partitions are returned, not raised; ELECTION_NOT_NEEDED is one of them.
         """
-        wanted = None if partitions is None else list(partitions)
-        return self._run(self._reassignments.elect_leaders(election, wanted))
+        return self._run(self._calls.elect_leaders(election, partitions))
 
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Iterable[int] | None]
     ) -> None:
         """Begin to move partitions to these brokers; None cancels a move in progress."""
-        checked(self._run(self._reassignments.alter_partition_reassignments(targets)))
+        self._run(self._calls.alter_partition_reassignments(targets))
 
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments in progress, of these partitions or of all."""
-        wanted = None if partitions is None else list(partitions)
-        return self._run(self._reassignments.list_partition_reassignments(wanted))
+        return self._run(self._calls.list_partition_reassignments(partitions))
 
     # Features
 
     def describe_features(self) -> dict[str, FeatureDescription]:
         """The features that a broker supports, and the cluster's finalized levels."""
-        return self._run(self._features.describe_features())
+        return self._run(self._calls.describe_features())
 
     def update_features(
         self,
@@ -173,7 +161,7 @@ class Admin(ClosedOnExit):
         validate_only: bool = False,
     ) -> None:
         """Finalize feature levels; all of them are upgrades, or all are downgrades."""
-        checked(self._run(self._features.update_features(levels, direction, validate_only)))
+        self._run(self._calls.update_features(levels, direction, validate_only))
 
     # Quotas
 
@@ -185,7 +173,7 @@ class Admin(ClosedOnExit):
         Components are `user`, `client-id` or `ip`, each with a name, "" for its default, or None
         for any; `strict` leaves entities out that have further ones.
         """
-        return self._run(self._quotas.describe_client_quotas(components or {}, strict))
+        return self._run(self._calls.describe_client_quotas(components, strict))
 
     def alter_client_quotas(
         self,
@@ -193,7 +181,7 @@ class Admin(ClosedOnExit):
         validate_only: bool = False,
     ) -> None:
         """Set limits of entities, as `producer_byte_rate`; None removes one."""
-        checked(self._run(self._quotas.alter_client_quotas(changes, validate_only)))
+        self._run(self._calls.alter_client_quotas(changes, validate_only))
 
     # Users
 
@@ -201,11 +189,11 @@ class Admin(ClosedOnExit):
         self, users: Sequence[str] | None = None
     ) -> dict[str, dict[str, int]]:
         """The iterations by mechanism of some users, or of all that have SCRAM credentials."""
-        return checked(self._run(self._users.describe(users)))
+        return self._run(self._calls.describe_user_scram_credentials(users))
 
     def alter_user_scram_credentials(self, credentials: Sequence[UserScramCredential]) -> None:
         """Make, replace and remove credentials; a user whose entry is refused keeps all of its."""
-        checked(self._run(self._users.alter(credentials)))
+        self._run(self._calls.alter_user_scram_credentials(credentials))
 
     # Settings
 
@@ -216,14 +204,13 @@ class Admin(ClosedOnExit):
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """All settings of the resources; on request with synonyms and documentation (KIP-569)."""
-        described = self._configs.describe_configs(
-            list(resources), include_synonyms, include_documentation
+        return self._run(
+            self._calls.describe_configs(resources, include_synonyms, include_documentation)
         )
-        return checked(self._run(described))
 
     def list_client_metrics(self) -> list[str]:
         """The names of the subscriptions to metrics that clients push (KIP-714)."""
-        return self._run(self._configs.list_client_metrics())
+        return self._run(self._calls.list_client_metrics())
 
     def alter_configs(
         self,
@@ -231,7 +218,7 @@ class Admin(ClosedOnExit):
         validate_only: bool = False,
     ) -> None:
         """Give resources exactly these settings; those not named revert to their defaults."""
-        checked(self._run(self._configs.alter_configs(settings, validate_only)))
+        self._run(self._calls.alter_configs(settings, validate_only))
 
     def incremental_alter_configs(
         self,
@@ -239,23 +226,23 @@ class Admin(ClosedOnExit):
         validate_only: bool = False,
     ) -> None:
         """Change some settings and leave the others as they are."""
-        checked(self._run(self._configs.incremental_alter_configs(changes, validate_only)))
+        self._run(self._calls.incremental_alter_configs(changes, validate_only))
 
     # Access control lists
 
     def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
         """The ACLs that match, or all of them; SECURITY_DISABLED without an authorizer."""
-        return self._run(self._acls.describe_acls(wanted))
+        return self._run(self._calls.describe_acls(wanted))
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Add ACLs; those that are there already are left as they are."""
-        checked(self._run(self._acls.create_acls(list(bindings))))
+        self._run(self._calls.create_acls(bindings))
 
     def delete_acls(
         self, filters: Iterable[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding]]:
         """Remove the ACLs that each filter matches, and return them."""
-        return checked(self._run(self._acls.delete_acls(list(filters))))
+        return self._run(self._calls.delete_acls(filters))
 
     # Delegation tokens
 
@@ -266,21 +253,21 @@ class Admin(ClosedOnExit):
         max_lifetime_ms: int = -1,
     ) -> DelegationToken:
         """A new token, of whom this client has logged in as, or of another owner (KIP-373)."""
-        return self._run(self._tokens.create(owner, list(renewers), max_lifetime_ms))
+        return self._run(self._calls.create_delegation_token(owner, renewers, max_lifetime_ms))
 
     def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
         """Have a token end later; below 0 by the broker's own period. Returns its new end."""
-        return self._run(self._tokens.renew(hmac, period_ms))
+        return self._run(self._calls.renew_delegation_token(hmac, period_ms))
 
     def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
         """Have a token end within a time; below 0 at once. Returns its new end."""
-        return self._run(self._tokens.expire(hmac, period_ms))
+        return self._run(self._calls.expire_delegation_token(hmac, period_ms))
 
     def describe_delegation_tokens(
         self, owners: Iterable[KafkaPrincipal] | None = None
     ) -> list[DelegationToken]:
         """The tokens of the owners, or all that this client may see."""
-        return self._run(self._tokens.describe(None if owners is None else list(owners)))
+        return self._run(self._calls.describe_delegation_tokens(owners))
 
     # Groups
 
@@ -288,15 +275,15 @@ class Admin(ClosedOnExit):
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
         """The groups of all brokers, by id; only those with the named `states` and `types`."""
-        return self._run(self._groups.list_groups(list(states), list(types)))
+        return self._run(self._calls.list_groups(states, types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Groups with their members; one that does not exist is described as Dead."""
-        return checked(self._run(self._groups.describe_groups(list(group_ids))))
+        return self._run(self._calls.describe_groups(group_ids))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members, with their offsets."""
-        checked(self._run(self._groups.delete_groups(list(group_ids))))
+        self._run(self._calls.delete_groups(group_ids))
 
     # Offsets
 
@@ -306,8 +293,7 @@ class Admin(ClosedOnExit):
         isolation: str = "read_uncommitted",
     ) -> dict[TopicPartition, ListOffsetsResult]:
         """The first offset at or after each timestamp, or of an `OffsetSpec`; -1 if none."""
-        level = IsolationLevel.of(isolation)
-        return checked(self._run(self._offsets.list_offsets(dict(timestamps), level)))
+        return self._run(self._calls.list_offsets(timestamps, isolation))
 
     def list_group_offsets(
         self,
@@ -319,9 +305,7 @@ class Admin(ClosedOnExit):
 
         With `require_stable` it waits until no open transaction may change it (KIP-447).
         """
-        wanted = None if partitions is None else list(partitions)
-        results = self._run(self._offsets.list_group_offsets(group_id, wanted, require_stable))
-        return checked(results)[group_id]
+        return self._run(self._calls.list_group_offsets(group_id, partitions, require_stable))
 
     def list_groups_offsets(
         self, group_ids: Iterable[str]
@@ -333,15 +317,11 @@ class Admin(ClosedOnExit):
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
         """Commit offsets for a group that has no members."""
-        wanted = {
-            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
-        checked(self._run(self._offsets.alter_group_offsets(group_id, wanted)))
+        self._run(self._calls.alter_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete a group's committed offsets, of topics that it does not currently read."""
-        checked(self._run(self._offsets.delete_group_offsets(group_id, list(partitions))))
+        self._run(self._calls.delete_group_offsets(group_id, partitions))
 
     # Transactions
 
@@ -353,111 +333,33 @@ class Admin(ClosedOnExit):
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
         """The transactional ids of all brokers; with filters, those that pass every filter."""
-        from ottla.clients.admin.transactions import TransactionFilter
-
-        wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
-        return self._run(self._transactions.list_transactions(wanted))
+        return self._run(
+            self._calls.list_transactions(states, producer_ids, longer_than_ms, id_pattern)
+        )
 
     def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, TransactionDescription]:
         """The transactional ids as their coordinators know them."""
-        return checked(self._run(self._transactions.describe_transactions(transactional_ids)))
+        return self._run(self._calls.describe_transactions(transactional_ids))
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """The idempotent producers of partitions, as known to their leaders or to one broker."""
-        call = self._transactions.describe_producers(list(partitions), broker_id)
-        return checked(self._run(call))
+        return self._run(self._calls.describe_producers(partitions, broker_id))
 
     def abort_transaction(self, hanging: HangingTransaction) -> None:
         """Abort a transaction in a partition without its coordinator, which has lost it."""
-        error = self._run(self._transactions.abort_transaction(hanging))
-        if error is not None:
-            raise error
+        self._run(self._calls.abort_transaction(hanging))
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Abort open transactions of the ids and fence their producers; returns the new epochs."""
-        return checked(self._run(self._transactions.fence_producers(transactional_ids)))
+        return self._run(self._calls.fence_producers(transactional_ids))
 
     def close(self) -> None:
         """Close the connections and end the I/O thread. Closing twice does nothing."""
         self._io.close(self._client.close)
-
-    # The parts: a program uses one or two of them, and imports no others
-
-    @cached_property
-    def _topics(self) -> TopicAdmin:
-        from ottla.clients.admin.topics import TopicAdmin
-
-        return TopicAdmin(self._client)
-
-    @cached_property
-    def _configs(self) -> ConfigAdmin:
-        from ottla.clients.admin.configs import ConfigAdmin
-
-        return ConfigAdmin(self._client)
-
-    @cached_property
-    def _quotas(self) -> ClientQuotaAdmin:
-        from ottla.clients.admin.client_quotas import ClientQuotaAdmin
-
-        return ClientQuotaAdmin(self._client)
-
-    @cached_property
-    def _acls(self) -> AclAdmin:
-        from ottla.clients.admin.acls import AclAdmin
-
-        return AclAdmin(self._client)
-
-    @cached_property
-    def _tokens(self) -> DelegationTokenAdmin:
-        from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
-
-        return DelegationTokenAdmin(self._client)
-
-    @cached_property
-    def _groups(self) -> GroupAdmin:
-        from ottla.clients.admin.groups import GroupAdmin
-
-        return GroupAdmin(self._client)
-
-    @cached_property
-    def _offsets(self) -> OffsetAdmin:
-        from ottla.clients.admin.offsets import OffsetAdmin
-
-        return OffsetAdmin(self._client)
-
-    @cached_property
-    def _log_dirs(self) -> LogDirAdmin:
-        from ottla.clients.admin.log_dirs import LogDirAdmin
-
-        return LogDirAdmin(self._client)
-
-    @cached_property
-    def _transactions(self) -> TransactionAdmin:
-        from ottla.clients.admin.transactions import TransactionAdmin
-
-        return TransactionAdmin(self._client)
-
-    @cached_property
-    def _features(self) -> FeatureAdmin:
-        from ottla.clients.admin.features import FeatureAdmin
-
-        return FeatureAdmin(self._client)
-
-    @cached_property
-    def _users(self) -> ScramUserAdmin:
-        from ottla.clients.admin.scram_users import ScramUserAdmin
-
-        return ScramUserAdmin(self._client)
-
-    @cached_property
-    def _reassignments(self) -> ReassignmentAdmin:
-        from ottla.clients.admin.topics import ReassignmentAdmin
-
-        return ReassignmentAdmin(self._client)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         # A call keeps its own deadline; this limit is a safety net.
@@ -466,17 +368,3 @@ class Admin(ClosedOnExit):
 
     async def _build(self) -> AdminClient:
         return AdminClient(self._io.runtime, self._config)
-
-    async def _describe_cluster(self) -> ClusterDescription:
-        cluster = await self._client.until_done(self._client.metadata.update)
-        nodes = sorted(cluster.nodes.values())
-        from ottla.clients.admin.descriptions import ClusterDescription
-
-        return ClusterDescription(cluster.cluster_id, cluster.controller_id, nodes)
-
-    async def _api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
-        if node_id not in self._client.client.node_ids:
-            await self._client.metadata.update(self._client.deadline())
-        connection = await self._client.client.ready(node_id)
-        known = cast("dict[int, ApiKey]", ApiKey._value2member_map_)
-        return {known.get(key, key): versions for key, versions in connection.versions.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,17 +13,17 @@ from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
-from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
+from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
-from ottla.clients.consumer.subscription_state import (
-    RebalanceEvent,
-    RebalanceKind,
-    RebalanceListener,
-)
+from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.metadata import PartitionInfo
-from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
+from ottla.clients.topic_offsets import (
+    ListOffsetsResult,
+    OffsetAndMetadata,
+    OffsetSpec,
+    with_metadata,
+)
 from ottla.config.client_config import ConsumerConfig
-from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
@@ -34,11 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "WakeupError"]
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
-OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
+OffsetsToCommit = Mapping[TopicPartition, OffsetAndMetadata | int]
 ITERATION_POLL_MS = 1000
 
 
@@ -65,7 +61,6 @@ class Consumer(ClosedOnExit):
         self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._is_closed = False
         self._lock = RLock()
-        self._unread: list[ConsumerRecord] = []  # from the next to the last, reversed
         self._io = IoThread(f"{self._config.client_id}-consumer")
         self._clock = self._io.runtime.clock
         try:
@@ -103,14 +98,14 @@ class Consumer(ClosedOnExit):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group that assigns them."""
         with self._alone():
-            self._rewind_unread(self.assignment())
+            self._give_back_unread(self.assignment())
             self._call(self._core.assign, [TopicPartition(*partition) for partition in partitions])
 
     def unsubscribe(self) -> None:
         """Read nothing, and leave the group."""
         with self._alone():
-            self._revoke()
-            self._unread = []
+            self._tell_last_event()
+            self._core.unread.take()
             self._run(self._core.unsubscribe())
 
     def assignment(self) -> set[TopicPartition]:
@@ -131,9 +126,8 @@ class Consumer(ClosedOnExit):
         LogTruncationError.
         """
         with self._alone():
-            if self._unread:
-                records, self._unread = self._unread[::-1], []
-                return records
+            if self._core.unread:
+                return self._core.unread.take()
             return self._core.interceptors.on_consume(self._poll(timeout_ms))
 
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatches]:
@@ -162,7 +156,7 @@ class Consumer(ClosedOnExit):
 
         require_pyarrow()
         with self._alone():
-            self._rewind_unread(self.assignment())
+            self._give_back_unread(self.assignment())
             fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
             return table_of(fetched, partial(self._call, self._core.seek))
 
@@ -172,12 +166,13 @@ class Consumer(ClosedOnExit):
 
     def records(self, idle_timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """Records, one by one, until none has come for `idle_timeout_ms`."""
+        unread = self._core.unread
         while True:
             with self._alone():
-                if not self._unread and not self._refill(idle_timeout_ms):
+                if not unread and not self._refill(idle_timeout_ms):
                     return
-            while self._unread:
-                yield self._unread.pop()
+            while unread:
+                yield unread.pop()
 
     def wakeup(self) -> None:
         """Make the current poll, or the next one, raise WakeupError; callable from any thread."""
@@ -186,21 +181,20 @@ class Consumer(ClosedOnExit):
 
     # Offsets
 
-    def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
+    def commit(self, offsets: OffsetsToCommit | None = None, timeout_ms: int | None = None) -> None:
         """Commit and wait; by default everything that the polls have returned."""
         with self._alone():
             deadline = self._deadline(timeout_ms)
-            self._run(self._core.commit(with_metadata(offsets), deadline), timeout_ms)
+            wanted = None if offsets is None else with_metadata(offsets)
+            self._run(self._core.commit(wanted, deadline), timeout_ms)
 
     def commit_async(
-        self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
+        self, offsets: OffsetsToCommit | None = None, on_commit: OnCommit | None = None
     ) -> None:
         """Commit in the background, once; `on_commit(offsets, error)` runs in the I/O thread."""
         with self._alone():
-            wanted = with_metadata(offsets)
-            if wanted is None:
-                wanted = self._core.positions()
-            self._io.post(self._begin_commit, wanted, on_commit)
+            wanted = self._core.positions() if offsets is None else with_metadata(offsets)
+            self._io.post(self._core.begin_commit, wanted, on_commit)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -218,7 +212,7 @@ class Consumer(ClosedOnExit):
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """The partition's high watermark as of the last fetch; None before the first."""
         with self._alone():
-            return self._run(self._core.high_watermark(partition))
+            return self._call(self._core.high_watermark, partition)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """How far the position is behind the last readable record; None if unknown yet (KIP-695).
@@ -227,18 +221,16 @@ class Consumer(ClosedOnExit):
         last stable offset, both as of the last fetch.
         """
         with self._alone():
-            return self._run(self._core.current_lag(partition))
+            return self._call(self._core.current_lag, partition)
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
         """Continue at `offset`; whether it is in the log is checked when it is read.
 
         With the leader epoch of a committed offset, truncation before it is detected (KIP-320).
         """
-        place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if place.offset < 0:
-            raise ValueError(f"offset={place.offset}: must not be negative")
+        place = place_of(offset)
         with self._alone():
-            self._drop_unread([partition])
+            self._core.unread.drop([partition])
             self._call(self._core.seek, partition, place.offset, place.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -285,12 +277,12 @@ class Consumer(ClosedOnExit):
         without a value yet is NaN.
         """
         with self._alone():
-            return self._run(self._core.read_metrics())
+            return self._call(self._core.read_metrics)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This consumer's membership in its group, for `Producer.send_offsets_to_transaction`."""
         with self._alone():
-            return self._run(self._core.group_metadata())
+            return self._call(self._core.group_metadata)
 
     # Partitions
 
@@ -298,7 +290,7 @@ class Consumer(ClosedOnExit):
         """Return no records of these partitions until `resume`."""
         with self._alone():
             chosen = list(partitions)
-            self._rewind_unread(chosen)
+            self._give_back_unread(chosen)
             self._call(self._core.pause, chosen, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -321,10 +313,7 @@ class Consumer(ClosedOnExit):
 
         None if they know of no such topic, as after it was deleted.
         """
-        found = self._core.metadata.cluster.topics.get(topic)
-        if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        return found.topic_id
+        return self._core.topic_id(topic)
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics that this consumer may see, with their partitions."""
@@ -342,11 +331,11 @@ class Consumer(ClosedOnExit):
             try:
                 if self._io.is_alive:
                     limit_ms = self._limit_ms(timeout_ms)
-                    self._revoke()
+                    self._tell_last_event()
                     self._run(self._core.close(self._deadline(limit_ms)), limit_ms)
             finally:
                 self._is_closed = True
-                self._unread = []
+                self._core.unread.take()
                 self._io.close()
 
     # Internals
@@ -364,22 +353,14 @@ class Consumer(ClosedOnExit):
             self._lock.release()
 
     async def _build(self) -> ConsumerCore:
-        core = ConsumerCore(self._io.runtime, self._config)
-        core.unread = self._unread_offsets
-        return core
+        return ConsumerCore(self._io.runtime, self._config)
 
     def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         core = self._core
-        if core.is_settled:
-            records, has_room = core.collect()
-            if has_room:
-                self._io.post(core.fetcher.send_fetches)
-            if records:
-                if core.coordinator is not None:
-                    core.coordinator.member.poll_watch.note()
-                core.metrics.on_poll()
-                return records
-        return self._poll_for(core.collect, timeout_ms)
+        records, has_room = core.collect_settled()
+        if has_room:
+            self._io.post(core.fetcher.send_fetches)
+        return records or self._poll_for(core.collect, timeout_ms)
 
     def _poll_for(self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int) -> list[T]:
         """What has arrived; the listener is told of rebalances on this thread."""
@@ -396,44 +377,29 @@ class Consumer(ClosedOnExit):
     def _refill(self, idle_timeout_ms: int | None) -> bool:
         """Poll for iteration; False when nothing came in time."""
         idle = Deadline(self._clock, idle_timeout_ms)
-        while not self._unread:
+        core = self._core
+        while not core.unread:
             records = self._poll(min(ITERATION_POLL_MS, idle.left_ms))
-            self._unread = self._core.interceptors.on_consume(records)[::-1]
-            if not self._unread and idle.has_passed:
+            core.unread.fill(core.interceptors.on_consume(records))
+            if not core.unread and idle.has_passed:
                 return False
         return True
 
-    def _unread_offsets(self) -> dict[TopicPartition, int]:
-        """The offset of each partition's first record that the iteration has not returned yet."""
-        return {TopicPartition(r.topic, r.partition): r.offset for r in self._unread}
-
-    def _drop_unread(self, partitions: Iterable[TopicPartition]) -> None:
-        dropped = {TopicPartition(*partition) for partition in partitions}
-        self._unread = [r for r in self._unread if (r.topic, r.partition) not in dropped]
-
-    def _rewind_unread(self, partitions: Iterable[TopicPartition]) -> None:
+    def _give_back_unread(self, partitions: Iterable[TopicPartition]) -> None:
         """Have the records that the iteration has not returned yet fetched again later."""
-        offsets = self._unread_offsets()
-        for partition in partitions:
-            if partition in offsets:
-                self._drop_unread([partition])
-                self._call(self._core.seek, partition, offsets[partition])
+        self._core.unread.give_back(partitions, partial(self._call, self._core.seek))
 
     def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         with self._alone():
             chosen = list(partitions) or list(self.assignment())
-            self._drop_unread(chosen)
+            self._core.unread.drop(chosen)
             self._call(self._core.reset, chosen, timestamp)
 
-    def _revoke(self) -> None:
+    def _tell_last_event(self) -> None:
         """Tell the listener that all partitions are revoked."""
-        subscriptions = self._core.subscriptions
-        if subscriptions.is_by_group and subscriptions.assigned:
-            coordinator = self._core.coordinator
-            is_lost = coordinator is not None and coordinator.member.is_lost
-            kind = RebalanceKind.LOST if is_lost else RebalanceKind.REVOKED
-            event = RebalanceEvent(kind, tuple(sorted(subscriptions.assigned)))
-            event.tell(subscriptions.listener)
+        event = self._core.last_event()
+        if event is not None:
+            event.tell(self._core.subscriptions.listener)
 
     def _list(
         self,
@@ -446,34 +412,6 @@ class Consumer(ClosedOnExit):
             call = self._core.list_offsets(wanted, self._deadline(timeout_ms), replica_id)
             return checked(self._run(call, timeout_ms))
 
-    def _begin_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit | None
-    ) -> None:
-        deadline = self._deadline(None)
-        commit = self._core.commit_once(offsets, deadline)
-        task = self._io.runtime.scheduler.spawn(self._quietly(commit), "commit")
-        if on_commit is not None:
-            task.add_done_callback(partial(self._tell_committed, offsets, on_commit))
-
-    @staticmethod
-    async def _quietly(commit: Coroutine[Any, Any, None]) -> KafkaError | None:
-        try:
-            await commit
-        except KafkaError as error:
-            logger.warning("a commit failed: %s", error)
-            return error
-        return None
-
-    @staticmethod
-    def _tell_committed(
-        offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit, task: Any
-    ) -> None:
-        if not task.cancelled():
-            try:
-                on_commit(offsets, task.result())
-            except Exception:
-                logger.exception("the commit callback %r raised", on_commit)
-
     def _limit_ms(self, timeout_ms: int | None) -> int:
         return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
@@ -485,20 +423,18 @@ class Consumer(ClosedOnExit):
         limit_ms = self._limit_ms(timeout_ms) + self._config.request_timeout_ms + MARGIN_MS
         return self._io.run(call, limit_ms)
 
-    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+    def _call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a plain function of the core on its loop, and wait."""
 
-        async def call() -> None:
-            function(*arguments)
+        async def call() -> T:
+            return function(*arguments)
 
-        self._run(call())
+        return self._run(call())
 
 
-def with_metadata(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Offsets to commit, with metadata; they may be given as plain numbers."""
-    if offsets is None:
-        return None
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        for partition, offset in offsets.items()
-    }
+def place_of(offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    """A place to seek to; it may be given as a plain number, and is not negative."""
+    place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+    if place.offset < 0:
+        raise ValueError(f"offset={place.offset}: must not be negative")
+    return place

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from ottla.clients.committed_offsets import NO_MEMBERSHIP, GroupMembership, commit_offsets
+from ottla.clients.committed_offsets import (
+    NO_MEMBERSHIP,
+    GroupMembership,
+    commit_offsets,
+    fetch_offsets,
+)
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
 from ottla.clients.consumer.group_member import GroupMember, Membership
 from ottla.clients.consumer.subscription_state import (
@@ -19,7 +24,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.retrying import may_pass
+from ottla.clients.retrying import Retrying, may_pass
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -34,7 +39,7 @@ from ottla.protocol.consumer_protocol import (
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_GENERATION, TopicPartition
+from ottla.structs import NO_GENERATION, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -269,6 +274,31 @@ class ConsumerCoordinator:
             if error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 raise commit_failed() from error
             raise error
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], retrying: Retrying, deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that the group has committed; partitions without one are left out."""
+        group_id = self.link.group_id
+        is_stable = IsolationLevel.of(self._config.isolation_level) is IsolationLevel.READ_COMMITTED
+
+        async def attempt(
+            pending: list[str], limit: Deadline
+        ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+            try:
+                node_id = await self.link.node_id(limit)
+                found = await fetch_offsets(
+                    self._client, node_id, group_id, list(partitions), require_stable=is_stable
+                )
+            except KafkaError as error:
+                self.link.note(error)
+                raise
+            return dict.fromkeys(pending, found)
+
+        result = (await retrying.for_each([group_id], attempt, deadline))[group_id]
+        if isinstance(result, KafkaError):
+            raise result
+        return result
 
     async def auto_commit(self, offsets: Offsets, limit_ms: int) -> None:
         """Commit if enable.auto.commit is set; a failure is logged."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
-from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
+from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
 from ottla.clients.consumer.consumer_record import ConsumerInterceptors, ConsumerRecord, Decoding
 from ottla.clients.consumer.fetcher import Fetcher
@@ -18,9 +21,9 @@ from ottla.clients.consumer.reconciling_coordinator import ReconcilingCoordinato
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceKind,
-    RebalanceListener,
     SubscriptionState,
 )
+from ottla.clients.consumer.unread_records import UnreadRecords
 from ottla.clients.metadata import Cluster, Metadata, PartitionInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
@@ -39,7 +42,10 @@ from ottla.structs import (
     TopicPartition,
 )
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
 
 
 class WakeupError(Exception):
@@ -53,11 +59,16 @@ class ConsumerCore:
     thread may take records from `fetcher` by itself.
     """
 
-    def __init__(self, runtime: Runtime, config: ConsumerConfig) -> None:
+    def __init__(
+        self, runtime: Runtime, config: ConsumerConfig, *, shares_loop: bool = False
+    ) -> None:
+        """With `shares_loop` the application is on the loop too: no call blocks it for long."""
         self.runtime = runtime
         self.config = config
         self.is_settled = False
-        self.unread: Callable[[], Mapping[TopicPartition, int]] = dict
+        self.unread = UnreadRecords()
+        self.unfinished: Callable[[], Mapping[TopicPartition, int]] = self.unread.offsets
+        """The offset of the first record that was polled and does not count as read, if any."""
         self.subscriptions = SubscriptionState()
         self.interceptors = ConsumerInterceptors(config.interceptor_classes)
         self.client = NetworkClient(runtime, config)
@@ -70,6 +81,7 @@ class ConsumerCore:
             config.check_crcs,
             deserializer_of("key.deserializer", config.key_deserializer),
             deserializer_of("value.deserializer", config.value_deserializer),
+            is_ahead=shares_loop,
         )
         self.fetcher = Fetcher(self.client, self.metadata, self.subscriptions, config, decoding)
         self.fetcher.on_arrival = self.notify
@@ -87,7 +99,7 @@ class ConsumerCore:
         link = None if self.coordinator is None else self.coordinator.link
         self._positions = Positions(self.client, self.metadata, self.subscriptions, config, link)
         self._finding: asyncio.Task[None] | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
         self._is_woken = False
         self._polled_as = NO_MEMBERSHIP
         self._commit_ms = runtime.clock.monotonic_ms() + config.auto_commit_interval_ms
@@ -108,6 +120,17 @@ class ConsumerCore:
     def collect(self) -> tuple[list[ConsumerRecord], bool]:
         """The records that have arrived, at most max.poll.records, and whether to fetch more."""
         return self.fetcher.collect(self.config.max_poll_records)
+
+    def collect_settled(self) -> tuple[list[ConsumerRecord], bool]:
+        """The same if there is nothing to do but fetching, else nothing; in any thread."""
+        if not self.is_settled:
+            return [], False
+        records, has_room = self.collect()
+        if records:
+            if self.coordinator is not None:
+                self.coordinator.member.poll_watch.note()
+            self.metrics.on_poll()
+        return records, has_room
 
     async def poll(self, deadline: Deadline) -> list[ConsumerRecord] | RebalanceEvent:
         """The next records, none after the deadline, or an event to report and acknowledge."""
@@ -135,6 +158,7 @@ class ConsumerCore:
                 await self._wait(deadline)
                 continue
             self.fetcher.send_fetches()
+            await self.fetcher.decompress_ahead()
             found, has_room = collect()
             if has_room:
                 self.fetcher.send_fetches()
@@ -171,9 +195,10 @@ class ConsumerCore:
             self.coordinator.acknowledge()
 
     def notify(self) -> None:
-        """Wake a waiting `poll`: there is something for it to handle."""
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        """Wake those that wait, such as a `poll`: there is something for it to handle."""
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)
 
     def unsettle(self) -> None:
         """Have the next poll, or the one under way, look for work besides fetching."""
@@ -216,22 +241,25 @@ class ConsumerCore:
         self.notify()
 
     async def _wait(self, deadline: Deadline) -> None:
-        self._changed = asyncio.get_running_loop().create_future()
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(changed)
         try:
-            await within(self.runtime.scheduler, deadline.left_ms, self._changed, "")
+            await within(self.runtime.scheduler, deadline.left_ms, changed, "")
         except KafkaTimeoutError:
             pass  # the caller checks the deadline
+        finally:
+            self._waiting.discard(changed)
 
     # Subscribing
 
-    def subscribe(self, topics: Collection[str], listener: RebalanceListener | None) -> None:
+    def subscribe(self, topics: Collection[str], listener: object | None) -> None:
         group = self._group()
         self.subscriptions.subscribe(topics, listener)
         self.metadata.set_topics(self.subscriptions.topics)
         group.member.request_join()
 
     async def subscribe_pattern(
-        self, pattern: re.Pattern[str], listener: RebalanceListener | None, deadline: Deadline
+        self, pattern: re.Pattern[str], listener: object | None, deadline: Deadline
     ) -> None:
         self._group()
         self.subscriptions.subscribe_pattern(pattern, listener)
@@ -263,14 +291,14 @@ class ConsumerCore:
     # Offsets
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the application has read; records that its iteration still holds do not count.
+        """How far the application has read; records that are unfinished do not count.
 
         Positions in topics that were deleted are left out.
         """
-        unread = self.unread()
+        unfinished = self.unfinished()
         return {
             partition: OffsetAndMetadata(
-                unread.get(partition, state.position), leader_epoch=state.leader_epoch
+                unfinished.get(partition, state.position), leader_epoch=state.leader_epoch
             )
             for partition, state in self.subscriptions.assigned.items()
             if state.position is not None and self.fetcher.may_commit(state)
@@ -282,6 +310,21 @@ class ConsumerCore:
         await self._group().commit(wanted, deadline)
         self.interceptors.on_commit(wanted)
 
+    def begin_commit(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
+        """Commit in the background, once; `on_commit(offsets, error)` is called at the end."""
+        task = self.runtime.scheduler.spawn(self._commit_quietly(offsets), "commit")
+        if on_commit is not None:
+            task.add_done_callback(partial(_tell_committed, offsets, on_commit))
+
+    async def _commit_quietly(self, offsets: Offsets) -> KafkaError | None:
+        try:
+            deadline = Deadline(self.runtime.clock, self.config.default_api_timeout_ms)
+            await self.commit_once(offsets, deadline)
+        except KafkaError as error:
+            logger.warning("a commit failed: %s", error)
+            return error
+        return None
+
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         await self._group().commit_once(offsets, deadline)
         self.interceptors.on_commit(offsets)
@@ -289,32 +332,9 @@ class ConsumerCore:
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        group = self._group()
-        isolation = IsolationLevel.of(self.config.isolation_level)
+        return await self._group().committed(partitions, self._retrying, deadline)
 
-        async def attempt(
-            pending: list[str], limit: Deadline
-        ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-            try:
-                node_id = await group.link.node_id(limit)
-                found = await fetch_offsets(
-                    self.client,
-                    node_id,
-                    group.link.group_id,
-                    list(partitions),
-                    require_stable=isolation is IsolationLevel.READ_COMMITTED,
-                )
-            except KafkaError as error:
-                group.link.note(error)
-                raise
-            return dict.fromkeys(pending, found)
-
-        result = (await self._retrying.for_each([group.link.group_id], attempt, deadline)).popitem()
-        if isinstance(result[1], KafkaError):
-            raise result[1]
-        return result[1]
-
-    async def group_metadata(self) -> ConsumerGroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         """The group, and the generation in which the last poll returned its records.
 
         Not the current generation: a rebalance since that poll may have reassigned the partitions.
@@ -329,23 +349,20 @@ class ConsumerCore:
             membership = group.member.membership
         return ConsumerGroupMetadata(group.link.group_id, membership)
 
-    async def high_watermark(self, partition: TopicPartition) -> int | None:
+    def high_watermark(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch; None before the first one."""
         return self.subscriptions.state(partition).high_watermark
 
-    async def read_metrics(self) -> Metrics:
+    def read_metrics(self) -> Metrics:
         return self.metrics.read(len(self.subscriptions.assigned))
 
     def _lags(self) -> dict[TopicPartition, int]:
         """How far each position is behind, where that is known."""
-        lags = {each: self._lag(each) for each in self.subscriptions.assigned}
+        lags = {each: self.current_lag(each) for each in self.subscriptions.assigned}
         return {partition: lag for partition, lag in lags.items() if lag is not None}
 
-    async def current_lag(self, partition: TopicPartition) -> int | None:
+    def current_lag(self, partition: TopicPartition) -> int | None:
         """How far the position is behind the last readable record; None if unknown."""
-        return self._lag(partition)
-
-    def _lag(self, partition: TopicPartition) -> int | None:
         state = self.subscriptions.state(partition)
         is_committed = IsolationLevel.of(self.config.isolation_level) is (
             IsolationLevel.READ_COMMITTED
@@ -353,7 +370,7 @@ class ConsumerCore:
         end = state.last_stable_offset if is_committed else state.high_watermark
         if end is None or state.position is None:
             return None
-        return max(0, end - self.unread().get(state.topic_partition, state.position))
+        return max(0, end - self.unfinished().get(state.topic_partition, state.position))
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The offset of the next record, looked up first if it is not known."""
@@ -363,7 +380,7 @@ class ConsumerCore:
             if deadline.has_passed:
                 raise deadline.timeout(f"the position of {partition} was not found")
             await self._wait(deadline)
-        return self.unread().get(state.topic_partition, state.position)
+        return self.unfinished().get(state.topic_partition, state.position)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         self.subscriptions.state(partition).seek(offset, leader_epoch)
@@ -411,6 +428,13 @@ class ConsumerCore:
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
         return list((await self.metadata.topic(topic, deadline)).partitions.values())
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic that is read; None if the brokers know of no such topic."""
+        found = self.metadata.cluster.topics.get(topic)
+        if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        return found.topic_id
+
     async def list_topics(self, deadline: Deadline) -> dict[str, list[PartitionInfo]]:
         """All topics that this client may see, with their partitions."""
 
@@ -420,6 +444,14 @@ class ConsumerCore:
         cluster = checked(await self._retrying.for_each(["topics"], attempt, deadline))["topics"]
         known = [topic for topic in cluster.topics.values() if topic.error is ErrorCode.NONE]
         return {topic.name: list(topic.partitions.values()) for topic in known}
+
+    def last_event(self) -> RebalanceEvent | None:
+        """What the application has to know before it gives up all partitions at once."""
+        if not (self.subscriptions.is_by_group and self.subscriptions.assigned):
+            return None
+        is_lost = self.coordinator is not None and self.coordinator.member.is_lost
+        kind = RebalanceKind.LOST if is_lost else RebalanceKind.REVOKED
+        return RebalanceEvent(kind, tuple(sorted(self.subscriptions.assigned)))
 
     async def close(self, deadline: Deadline) -> None:
         """Commit if enable.auto.commit is set, leave the group, and close the connections."""
@@ -455,8 +487,23 @@ class ConsumerCore:
 
     def _group(self) -> ConsumerCoordinator:
         if self.coordinator is None:
-            raise KafkaError(
-                ErrorCode.INVALID_GROUP_ID,
-                "group.id: must be set to subscribe to topics; without one, assign partitions",
-            )
+            raise no_group_id()
         return self.coordinator
+
+
+def _tell_committed(
+    offsets: Offsets, on_commit: OnCommit, task: asyncio.Task[KafkaError | None]
+) -> None:
+    if not task.cancelled():
+        try:
+            on_commit(offsets, task.result())
+        except Exception:
+            logger.exception("the commit callback %r raised", on_commit)
+
+
+def no_group_id() -> KafkaError:
+    """The error of a call that needs a group."""
+    return KafkaError(
+        ErrorCode.INVALID_GROUP_ID,
+        "group.id: must be set to subscribe to topics; without one, assign partitions",
+    )

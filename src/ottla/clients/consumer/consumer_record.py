@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.serialization import Deserialize
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.config_type import ConfigType
 from ottla.errors import KafkaError
+from ottla.record import kernel
+from ottla.record.record import COMPRESSION_MASK
 from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
 from ottla.runtime import Buffer
 from ottla.structs import NO_EPOCH, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
+
+LEAST_TO_DECOMPRESS_AHEAD: Final = 16 * 1024
+"""Smaller batches take less time than it takes to ask another thread for it."""
 
 
 class TimestampType(IntEnum):
@@ -115,6 +120,8 @@ class Decoding(Value, frozen=True):
     check_crcs: bool
     deserialize_key: Deserialize | None = None
     deserialize_value: Deserialize | None = None
+    is_ahead: bool = False
+    """Whether large batches are decompressed before they are taken, elsewhere."""
 
     @property
     def is_plain(self) -> bool:
@@ -155,13 +162,37 @@ class CompletedFetch:
         self._batch: RecordBatch | None = None
         self._records: list[Record] = []
         self._index = 0
+        self._payload: bytes | memoryview | None = None  # of the next batch
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the next batch takes long to decompress, and was not decompressed ahead."""
+        if not self._decoding.is_ahead or self._payload is not None or not self._batches:
+            return False
+        batch = self._batches[0]
+        is_large = batch.size_in_bytes >= LEAST_TO_DECOMPRESS_AHEAD
+        return is_large and type(batch) is RecordBatch and bool(batch.attributes & COMPRESSION_MASK)
+
+    @property
+    def is_read_up(self) -> bool:
+        """Whether no record of a batch that was decoded is left."""
+        return self._index >= len(self._records)
+
+    def next_payload(self) -> Callable[[], bytes | memoryview]:
+        """What decompresses the next batch, in any thread, for `put_payload`."""
+        return self._batches[0].payload
+
+    def put_payload(self, batch_payload: bytes | memoryview) -> None:
+        self._payload = batch_payload
 
     def take(self, max_count: int) -> list[ConsumerRecord]:
         """The next records, at most `max_count`; raises an error only if no record precedes it."""
         taken: list[ConsumerRecord] = []
         while len(taken) < max_count:
             try:
-                if self._index >= len(self._records) and not self._next_batch():
+                if self.is_read_up and taken and self.is_compressed:
+                    break
+                if self.is_read_up and not self._next_batch():
                     self.is_empty = True
                     break
                 taken += self._take_from_batch(max_count - len(taken))
@@ -192,6 +223,7 @@ class CompletedFetch:
                     return taken  # it will come first next time
                 raise
             self._batches.popleft()
+            self._payload = None
             state.leader_epoch = batch.partition_leader_epoch
             state.position = max(state.position or 0, batch.next_offset)
         if self._error is not None and not taken:
@@ -257,6 +289,7 @@ class CompletedFetch:
             batch = self._batches[0]
             self._records = self._wanted_records(batch)
             self._batches.popleft()  # only after it was decoded without an error
+            self._payload = None
             self._index = 0
             if self._records:
                 self._batch = batch
@@ -271,7 +304,10 @@ class CompletedFetch:
         position = self.state.position or 0
         if not self._is_wanted(batch):
             return []
-        records = list(batch.records())
+        if self._payload is None:
+            records = list(batch.records())
+        else:
+            records = kernel.decode_records(batch, self._payload)
         if records and records[0].offset < position:
             return [record for record in records if record.offset >= position]
         return records

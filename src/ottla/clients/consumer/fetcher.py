@@ -105,6 +105,25 @@ class Fetcher:
             if node_id not in self._under_way and states:
                 self._ask(node_id, states)
 
+    async def decompress_ahead(self) -> None:
+        """Decompress the batch that is read next, elsewhere, if that takes long (`is_ahead`)."""
+        if not self._decoding.is_ahead:
+            return
+        fetch = next((each for each in self._completed if self._is_wanted(each)), None)
+        if fetch is None or not fetch.is_read_up or not fetch.is_compressed:
+            return
+        decompress = fetch.next_payload()
+        try:
+            payload = await self._runtime.background.run(decompress)
+        except KafkaError:
+            return  # reading it raises the same, where its order is
+        if fetch.is_compressed and fetch.next_payload() == decompress:
+            fetch.put_payload(payload)
+
+    def _is_wanted(self, fetch: CompletedFetch) -> bool:
+        is_current = self._subscriptions.is_current(fetch.state, fetch.generation)
+        return is_current and not fetch.state.is_paused
+
     def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
         """The records that have arrived, in order, and whether to fetch more; never waits."""
         found = self._collect(lambda fetch, count: fetch.take(max_records - count), max_records)

@@ -22,7 +22,7 @@ class SubscriptionState:
         self.type = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        self.listener: RebalanceListener | None = None
+        self.listener: object | None = None
         self.assigned: dict[TopicPartition, TopicPartitionState] = {}
 
     @property
@@ -30,14 +30,12 @@ class SubscriptionState:
         """Whether a group assigns the partitions."""
         return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
 
-    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
+    def subscribe(self, topics: Iterable[str], listener: object | None) -> None:
         self._become(SubscriptionType.TOPICS)
         self.topics = frozenset(topics)
         self.listener = listener
 
-    def subscribe_pattern(
-        self, pattern: re.Pattern[str], listener: RebalanceListener | None
-    ) -> None:
+    def subscribe_pattern(self, pattern: re.Pattern[str], listener: object | None) -> None:
         """Subscribe to topics that match, now and later; `match_topics` finds them."""
         self._become(SubscriptionType.PATTERN)
         self.pattern = pattern
@@ -140,11 +138,10 @@ class RebalanceEvent(NamedTuple):
     kind: RebalanceKind
     partitions: tuple[TopicPartition, ...]
 
-    def tell(self, listener: RebalanceListener | None) -> None:
-        """Call the listener, which need not have all methods."""
+    def tell(self, listener: object | None) -> object:
+        """Call the listener, which need not have all methods; the result of its method."""
         method = getattr(listener, self.kind.value, None)
-        if method is not None:
-            method(self.partitions)
+        return None if method is None else method(self.partitions)
 
 
 FETCH_AGAIN = frozenset(

@@ -7,7 +7,7 @@ fills a batch is queued behind the records that were sent before, and does not l
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -70,6 +70,12 @@ class BulkFuture:
                 raise TimeoutError(f"no response for {part} within {timeout} s")
             first = first or error
         return first
+
+    def __await__(self) -> Generator[Any, None, list[WrittenRange]]:
+        """The result, in a coroutine of any event loop."""
+        for part in self._parts:
+            yield from part.settled().__await__()
+        return self.result(0)
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
         """Wait up to `timeout` seconds for where all were written; raises the first KafkaError.
@@ -136,21 +142,25 @@ class RowSender:
             self._partition_counts[topic] = count
         return self._partition_counts[topic]
 
+    def encode(self, topic: str, rows: Rows, timestamp_ms: int) -> list[EncodedRecords]:
+        """Encode rows; the batches that they fill."""
+        self.partition_count(topic)
+        return self._encoders[topic].append(rows, timestamp_ms)
+
+    def rest(self) -> Iterator[tuple[str, EncodedRecords]]:
+        """The batches that are not full, with their topics."""
+        for topic, encoder in self._encoders.items():
+            for content in encoder.finish():
+                yield topic, content
+
     def send(self, topic: str, rows: Rows, timestamp_ms: int) -> list[ProducerBatch]:
         """Encode rows, and send what fills batches; blocks while buffer.memory is used up."""
-        self.partition_count(topic)
-        return self._send(topic, self._encoders[topic].append(rows, timestamp_ms))
+        full = self.encode(topic, rows, timestamp_ms)
+        return [self._send_encoded(topic, content) for content in full]
 
     def finish(self) -> list[ProducerBatch]:
         """Send the rest."""
-        return [
-            batch
-            for topic, encoder in self._encoders.items()
-            for batch in self._send(topic, encoder.finish())
-        ]
-
-    def _send(self, topic: str, full: list[EncodedRecords]) -> list[ProducerBatch]:
-        return [self._send_encoded(topic, content) for content in full]
+        return [self._send_encoded(topic, content) for topic, content in self.rest()]
 
 
 def _turns(first: int, partitions: Sequence[int]) -> Iterator[int]:

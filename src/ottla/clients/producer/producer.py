@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.metadata import PartitionInfo
-from ottla.clients.producer.bulk import (
-    DEFAULT_BATCH_BYTES,
-    BulkFuture,
-    RowSender,
-    items_of,
-    largest_size,
-    rows_of_values,
-    serialized,
-)
-from ottla.clients.producer.partitioner import CustomPartitioner, partition_for_key
-from ottla.clients.producer.producer_batch import (
-    RECORD_OVERHEAD,
-    Headers,
-    OnDelivery,
-    ProducerBatch,
-    RecordFuture,
-    headers_size,
-)
+from ottla.clients.producer.bulk import BulkFuture, items_of, rows_of_values
+from ottla.clients.producer.producer_batch import OnDelivery, ProducerBatch, RecordFuture
 from ottla.clients.producer.producer_core import ProducerCore
-from ottla.clients.producer.producer_interceptors import ProducerInterceptors, ProducerRecord
+from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
+from ottla.clients.producer.record_sending import HeadersLike, RecordSending, no_partition
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.producer.transactions import Transactions
-from ottla.clients.serialization import serializer_of, to_bytes
-from ottla.config.client_config import ProducerConfig
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread
 
@@ -46,16 +26,8 @@ if TYPE_CHECKING:
 
     from ottla.record.rows import Rows
 
-logger = logging.getLogger(__name__)
 
-
-HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
-MAX_TIMESTAMP_MS = 2**63 - 1
-MAX_FIRST_PARTITION: Final = 2**16
-"""Calls of `send_values` begin with one partition or another, so that topics fill evenly."""
-
-
-class Producer(TransactionalCalls, ClosedOnExit):
+class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
     """Sends records to topics, in batches, in the background.
 
         with Producer("localhost:9092", linger_ms=5, acks="all") as producer:
@@ -72,25 +44,9 @@ class Producer(TransactionalCalls, ClosedOnExit):
         settings: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        given = merge_settings(bootstrap_servers, settings, keywords)
-        self._config = config = ProducerConfig.parse(given)
-        self._serialize_key = serializer_of("key.serializer", config.key_serializer)
-        self._serialize_value = serializer_of("value.serializer", config.value_serializer)
-        self._partitioner = (
-            None
-            if config.partitioner_class is None
-            else CustomPartitioner(config.partitioner_class, given)
-        )
-        self._interceptors = ProducerInterceptors.of(config.interceptor_classes)
-        # With the batch around it, or a broker with the same limit would refuse the record.
-        self._max_record_size = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD
-        self._is_closed = False
-        self._io = IoThread(f"{config.client_id}-producer")
-        self._now_ms = self._io.runtime.clock.now_ms
-        self._core = self._io.begin_with(self._build())
-        self._accumulator = self._core.accumulator
-        self._topics = self._accumulator.topics
-        self._transactions = self._core.transactions
+        super().__init__(merge_settings(bootstrap_servers, settings, keywords))
+        self._io = IoThread(f"{self._config.client_id}-producer")
+        self._use(self._io.begin_with(self._build()))
 
     def take_id(self, transactional_id: str) -> None:
         """Become the producer of another transactional id, with the same connections.
@@ -120,47 +76,10 @@ class Producer(TransactionalCalls, ClosedOnExit):
         transaction must be aborted; the future and `on_delivery` report later failures.
         """
         if self._interceptors is not None:
-            whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-            whole, on_delivery = self._interceptors.on_send(whole, on_delivery)
-            topic, value, key, headers, partition, timestamp_ms = whole
-        try:
-            given_key, given_value = key, value
-            if self._serialize_key is not None:
-                key = self._serialize_key(topic, key)
-            elif key is not None and type(key) is not bytes:
-                key = to_bytes("key", key)
-            if self._serialize_value is not None:
-                value = self._serialize_value(topic, value)
-            elif value is not None and type(value) is not bytes:
-                value = to_bytes("value", value)
-            if self._is_closed:
-                raise RuntimeError("the producer is closed")
-            if self._transactions is not None:
-                self._transactions.check_may_send()
-            size = RECORD_OVERHEAD
-            if key is not None:
-                size += len(key)
-            if value is not None:
-                size += len(value)
-            pairs: Headers = ()
-            if headers:
-                pairs = checked_headers(headers)
-                size += headers_size(pairs)
-            if size > self._max_record_size:
-                raise too_large(topic, size, self._config)
-            queues = self._topics.get(topic) or self._learn(topic)
-            if partition is None and self._partitioner is not None:
-                record = (topic, given_key, key, given_value, value)
-                partition = self._partitioner.choose(record, self._core.metadata.cluster)
-            is_sticky = partition is None and key is None
-            queue = None if is_sticky else self._queue(queues, partition, key)
-            stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-            return self._accumulator.append(
-                queues, queue, (stamp, key, value, pairs), size, on_delivery
-            )
-        except KafkaError as error:
-            self._note_refusal(error)
-            raise
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            record, on_delivery = self._interceptors.on_send(record, on_delivery)
+            topic, value, key, headers, partition, timestamp_ms = record
+        return self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def send_values(
         self,
@@ -191,11 +110,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
                 ]
             )
         with self._refusals_noted():
-            plain = serialized(topic, "value", values, self._serialize_value)
-            plain_keys = None
-            if keys is not None:
-                plain_keys = serialized(topic, "key", keys, self._serialize_key)
-            self._check_size(topic, largest_size(plain, plain_keys))
+            plain, plain_keys = self._plain(topic, values, keys)
             if partition is not None:
                 self._queue(self._topics.get(topic) or self._learn(topic), partition, None)
             return self._send_rows(
@@ -234,13 +149,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
         After `flush`, `failure()` of the returned batch is its error, None if it was delivered.
         """
         try:
-            if self._is_closed:
-                raise RuntimeError("the producer is closed")
-            if self._transactions is not None:
-                self._transactions.check_may_send()
-            size = len(memoryview(content.payload))
-            if size > self._max_record_size:
-                raise too_large(topic, size, self._config)
+            self._check_encoded(topic, content)
             queues = self._topics.get(topic) or self._learn(topic)
             queue = queues.queues.get(content.partition)
             if queue is None:
@@ -250,60 +159,15 @@ class Producer(TransactionalCalls, ClosedOnExit):
             self._note_refusal(error)
             raise
 
-    def _wants_each(self) -> bool:
-        """Whether somebody has a say in each record, which then goes its way alone."""
-        return (
-            self._interceptors is not None
-            or self._partitioner is not None
-            or self._config.partitioner_ignore_keys
-        )
-
-    def _check_size(self, topic: str, size: int) -> None:
-        if size > self._max_record_size:
-            raise too_large(topic, size, self._config)
-
-    def _partitions(self, topic: str) -> tuple[int, Sequence[int]]:
-        """How many partitions a topic has, and those with a leader; known ones are not asked for.
-
-        A callback in the I/O thread may send to known topics.
-        """
-        queues = self._topics.get(topic) or self._learn(topic)
-        return len(queues.partitions), queues.available
-
     def _send_rows(
         self, topic: str, some_rows: Iterable[Rows], timestamp_ms: int | None
     ) -> BulkFuture:
-        stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        config, first = self._config, self._io.runtime.random.randrange(MAX_FIRST_PARTITION)
-        size = config.batch_size if config.is_given("batch.size") else DEFAULT_BATCH_BYTES
-        sender = RowSender(self._partitions, self.send_encoded, size, self._max_record_size, first)
+        stamp = self._stamp(timestamp_ms)
+        sender = self._row_sender(self.send_encoded)
         batches: list[ProducerBatch] = []
         for rows in some_rows:
             batches += sender.send(topic, rows, stamp)
         return self._bulk(batches + sender.finish())
-
-    def _bulk(self, parts: Sequence[ProducerBatch | RecordFuture]) -> BulkFuture:
-        return BulkFuture(self._io.runtime.clock, parts)
-
-    @contextmanager
-    def _refusals_noted(self) -> Iterator[None]:
-        """An open transaction can only be aborted after some of the records were refused."""
-        try:
-            yield
-        except KafkaError as error:
-            self._note_refusal(error)
-            raise
-        except (TypeError, ValueError) as error:
-            self._note_refusal(KafkaError(ErrorCode.INVALID_RECORD, str(error)))
-            raise
-
-    def _note_refusal(self, error: KafkaError) -> None:
-        """A record was not taken: if a transaction is open, it can only be aborted.
-
-        Nothing is waited for: this may be the I/O thread, and the transaction ends later.
-        """
-        if self._transactions is not None:
-            self._io.post(partial(self._transactions.note_refusal, error))
 
     def flush(self, timeout: float | None = None) -> None:
         """Send the queued records now and wait until all of them are delivered or have failed.
@@ -332,7 +196,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
         """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
-        return self._io.run(self._core.read_metrics(), CLOSE_MARGIN_MS)
+        return self._io.run(self._read_metrics(), CLOSE_MARGIN_MS)
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more records, deliver those that are queued, and end the I/O thread.
@@ -342,13 +206,11 @@ class Producer(TransactionalCalls, ClosedOnExit):
         if self._is_closed:
             return
         self._is_closed = True
-        self._accumulator.close(RuntimeError("the producer is closed"))
         try:
             if self._io.is_alive:
-                self._abort_open_transaction(timeout)
-                limit = self._config.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
-                self._flush(limit)
-                self._io.run(self._core.close(), CLOSE_MARGIN_MS)
+                limit_ms = None if timeout is None else int(timeout * 1000)
+                longest_ms = self._core.longest_finish_ms(limit_ms) + CLOSE_MARGIN_MS
+                self._io.run(self._core.finish(limit_ms), longest_ms)
         finally:
             self._io.close()
             if self._partitioner is not None:
@@ -356,6 +218,9 @@ class Producer(TransactionalCalls, ClosedOnExit):
 
     async def _build(self) -> ProducerCore:
         return ProducerCore(self._io.runtime, self._config, self._io.post)
+
+    async def _read_metrics(self) -> Metrics:
+        return self._core.metrics.read()
 
     async def _take_id(self, transactional_id: str) -> Transactions:
         return self._core.take_id(transactional_id)
@@ -376,56 +241,13 @@ class Producer(TransactionalCalls, ClosedOnExit):
         limit_ms = self._config.max_block_ms
         return self._io.run(self._core.queues_of(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
 
-    def _queue(
-        self, queues: TopicQueues, partition: int | None, key: bytes | None
-    ) -> PartitionQueue | None:
-        """The queue for a record that has a partition or a key; None for the sticky one."""
-        if partition is None:
-            if key is None or self._config.partitioner_ignore_keys:
-                return None
-            else:
-                partition = partition_for_key(key, len(queues.partitions))
-        queue = queues.queues.get(partition)
-        return self._new_partition(queues, partition) if queue is None else queue
+    def _post(self, callback: Callable[[], object]) -> None:
+        self._io.post(callback)
 
     def _new_partition(self, queues: TopicQueues, partition: int) -> PartitionQueue:
         """The queue of an unknown partition, which may have been added: refresh the metadata."""
         limit_ms = self._config.max_block_ms
         self._io.run(self._core.refresh(queues.topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
         if partition not in queues.queues:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"partition={partition}: topic {queues.topic} has {len(queues.partitions)}",
-            )
+            raise no_partition(queues, partition)
         return queues.queues[partition]
-
-
-def checked_headers(headers: HeadersLike) -> Headers:
-    """Headers as pairs of str and bytes or None; values may be given as text."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"header key {name!r}: must be a str")
-        if value is not None and type(value) is not bytes:
-            value = to_bytes(f"header {name}", value)
-        checked.append((name, value))
-    return tuple(checked)
-
-
-def checked_timestamp(timestamp_ms: int) -> int:
-    if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970",
-        )
-    return timestamp_ms
-
-
-def too_large(topic: str, size: int, config: ProducerConfig) -> KafkaError:
-    size += BATCH_OVERHEAD
-    name = "max.request.size" if size > config.max_request_size else "buffer.memory"
-    return KafkaError(
-        ErrorCode.MESSAGE_TOO_LARGE,
-        f"a record of {size} bytes for topic {topic} is larger than {name}={config.text_of(name)}",
-    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.batch_builder import HeaderFields, build_batch
-from ottla.record.compression import CompressionType
+from ottla.record import kernel
+from ottla.record.batch_builder import HeaderFields, build_batch, build_batch_of_section
+from ottla.record.compression import CompressionType, compress
 from ottla.record.record import HEADER_OVERHEAD
+from ottla.runtime.app_loop import resolve
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import (
     NO_EPOCH,
@@ -19,6 +23,9 @@ from ottla.structs import (
     NO_TIMESTAMP,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +52,18 @@ NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 MAX_SEQUENCE = 2**31
 
 
+LEAST_TO_COMPRESS_AHEAD: Final = 8 * 1024
+"""Smaller batches are compressed in less time than it takes to ask another thread for it."""
+
+
+class CompressedSection(NamedTuple):
+    """The records of a batch in a codec, and their first and their latest time."""
+
+    codec: CompressionType
+    section: bytes
+    times_ms: tuple[int, int]
+
+
 class BatchFormat(NamedTuple):
     """The settings that all batches of a producer have in common."""
 
@@ -65,6 +84,8 @@ class ProducerBatch:
     __slots__ = (
         "_finished",
         "_lock",
+        "_section",
+        "_was_compressed",
         "attempts",
         "base_offset",
         "callbacks",
@@ -113,6 +134,8 @@ class ProducerBatch:
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.callbacks: list[tuple[RecordFuture, OnDelivery]] = []
         self._finished: Event | None = None
+        self._section: CompressedSection | None = None
+        self._was_compressed = False
         self._lock = Lock()
 
     def set_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
@@ -128,7 +151,38 @@ class ProducerBatch:
         if len(self.encoded) > form.most_bytes and form.codec is not CompressionType.NONE:
             self.encoded = self._build(form._replace(codec=CompressionType.NONE, level=None))
 
+    def compress(self, form: BatchFormat) -> None:
+        """Do the long part of `encode` ahead, in any thread, of a batch that takes no more."""
+        try:
+            payload, times = self._payload()
+            section = compress(form.codec, payload, form.level)
+            self._section = CompressedSection(form.codec, section, times)
+        finally:
+            self._was_compressed = True
+
+    def _payload(self) -> tuple[Buffer, tuple[int, int]]:
+        """The encoded records, and their first and their latest time."""
+        payload, base_ms, max_ms = kernel.encode_records(cast(Any, self.records))
+        return payload, (base_ms, max_ms)
+
+    def takes_long(self, form: BatchFormat) -> bool:
+        """Whether `compress` is worth its way to another thread and back."""
+        if form.codec is CompressionType.NONE or self.size < LEAST_TO_COMPRESS_AHEAD:
+            return False
+        return self.encoded is None and not self._was_compressed
+
+    def _has_section(self, form: BatchFormat) -> bool:
+        return self._section is not None and self._section.codec is form.codec
+
+    def _build_of_section(self, form: BatchFormat) -> bytes:
+        assert self._section is not None, f"{self} was not compressed"
+        codec, section, times = self._section
+        header = self.header(form)
+        return build_batch_of_section(section, times, self.record_count, codec, **header)
+
     def _build(self, form: BatchFormat) -> bytes:
+        if self._has_section(form):
+            return self._build_of_section(form)
         header = self.header(form)
         return build_batch(cast(Any, self.records), form.codec, level=form.level, **header)
 
@@ -235,6 +289,18 @@ class ProducerBatch:
         failures = (part.failure() for _, part in self.parts)
         return next((error for error in failures if error is not None), None)
 
+    async def settled(self) -> None:
+        """Wait, in any event loop, until the batch and all its parts are done."""
+        while not self.is_settled:
+            if self.parts:
+                for _, part in self.parts:
+                    await part.settled()
+                continue
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            first = RecordFuture(self, 0, 0, 0, 0)
+            if self.add_callback(first, partial(_resolve_when_delivered, over)):
+                await over
+
     def add_callback(self, future: RecordFuture, on_delivery: OnDelivery) -> bool:
         """Have `on_delivery` called when the batch is done; False if it is done, or split."""
         with self._lock:
@@ -261,7 +327,7 @@ class ProducerBatch:
             callbacks, self.callbacks = self.callbacks, []
             self._wake_waiters()
         self.records = []
-        self.encoded = None
+        self.encoded = self._section = None
         for future, on_delivery in callbacks:
             future.call(on_delivery)
 
@@ -271,6 +337,10 @@ class ProducerBatch:
 
     def __str__(self) -> str:
         return f"the batch for {self.topic_partition}"
+
+
+def _resolve_when_delivered(over: asyncio.Future[None], *_: object) -> None:
+    resolve(over)
 
 
 RECORD_OVERHEAD = 21  # the most that the varints and attributes of a record take up
@@ -345,6 +415,17 @@ class RecordFuture:
     def done(self) -> bool:
         self._follow()
         return self._batch.is_done
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """The same in a coroutine, of any event loop; the record is sent if it is cancelled."""
+        if not self.done():
+            yield from self.settled().__await__()
+        return self.result(0)
+
+    async def settled(self) -> None:
+        """Wait, in any event loop, until the outcome is known."""
+        while not self.done():
+            await self._batch.settled()
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call `callback(self)` when the outcome is known: in the I/O thread, or now if it is."""

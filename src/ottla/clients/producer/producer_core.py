@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.clients.client_metrics import Metrics, ProducerMetrics
+from ottla.clients.client_metrics import ProducerMetrics
 from ottla.clients.metadata import Cluster, Metadata, PartitionInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.record_accumulator import (
     AccumulatorLimits,
+    NoRoomError,
     RecordAccumulator,
     TopicQueues,
 )
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Outbox, Transactions
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
+from ottla.runtime.app_loop import resolve
+from ottla.runtime.scheduler import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +30,12 @@ if TYPE_CHECKING:
     from ottla.config.client_config import ProducerConfig
     from ottla.runtime import Runtime
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 GROWN_BATCH_SIZE: Final = 131_072
+BYTES_IN_A_TURN: Final = 1024 * 1024
+"""They are encoded and written in about a millisecond."""
 
 
 class ProducerCore:
@@ -39,7 +49,10 @@ class ProducerCore:
         runtime: Runtime,
         config: ProducerConfig,
         post: Callable[[Callable[[], object]], object],
+        *,
+        shares_loop: bool = False,
     ) -> None:
+        """With `shares_loop` the application is on the loop too: no call blocks it."""
         self.runtime = runtime
         self.client = NetworkClient(runtime, config)
         self.metadata = Metadata(self.client, on_update=self._on_update)
@@ -51,9 +64,14 @@ class ProducerCore:
             max_block_ms=config.max_block_ms,
         )
         self.accumulator = RecordAccumulator(
-            runtime.clock, limits, runtime.random.randrange, lambda: post(self.sender.wakeup)
+            runtime.clock,
+            limits,
+            runtime.random.randrange,
+            lambda: post(self.sender.wakeup),
+            may_block=not shares_loop,
         )
         self._config = config
+        self._first = asyncio.Lock()  # of those that wait for room
         self.transactions: Transactions | None = None
         is_transactional = config.transactional_id is not None
         manager = None
@@ -72,6 +90,9 @@ class ProducerCore:
             is_transactional=is_transactional,
         )
         self.sender.metrics = self.metrics
+        if shares_loop:
+            self.sender.turn_bytes = BYTES_IN_A_TURN
+            self.sender.compresses_ahead = True
         if config.transactional_id is not None:
             self.take_id(config.transactional_id)
         self._idle_check = runtime.scheduler.call_every(
@@ -107,8 +128,79 @@ class ProducerCore:
         await self.metadata.update(Deadline(self.runtime.clock, timeout_ms))
         await self.queues_of(topic, timeout_ms)
 
-    async def read_metrics(self) -> Metrics:
-        return self.metrics.read()
+    async def when_room(self, append: Callable[[], T]) -> T:
+        """The result of `append` once buffer.memory has room for it; others may wait before it.
+
+        BufferExhaustedError after max.block.ms.
+        """
+        deadline = Deadline(self.runtime.clock, self._config.max_block_ms)
+        try:
+            return append()
+        except NoRoomError as full:
+            reserve = full.reserve
+        try:
+            await within(self.runtime.scheduler, deadline.left_ms, self._first.acquire(), "no room")
+        except KafkaTimeoutError:
+            raise self.accumulator.exhausted(reserve) from None
+        self.accumulator.begin_wait()
+        try:
+            return await self._append_when_room(append, deadline)
+        finally:
+            self.accumulator.end_wait()
+            self._first.release()
+
+    async def _append_when_room(self, append: Callable[[], T], deadline: Deadline) -> T:
+        while True:
+            try:
+                return append()
+            except NoRoomError as full:
+                if deadline.has_passed:
+                    raise self.accumulator.exhausted(full.reserve) from None
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.accumulator.on_room = partial(resolve, room)
+            try:
+                await within(self.runtime.scheduler, deadline.left_ms, room, "no room")
+            except KafkaTimeoutError:
+                pass  # it is tried once more
+
+    @property
+    def delivery_limit_ms(self) -> int:
+        """By then each queued record is delivered, or has failed."""
+        return self._config.delivery_timeout_ms + 1000
+
+    async def flush(self, limit_ms: int) -> bool:
+        """Send the queued records now; False if some are not done after `limit_ms`."""
+        batches = self.accumulator.begin_flush()
+        try:
+            return await self.sender.settled(batches, Deadline(self.runtime.clock, limit_ms))
+        finally:
+            self.accumulator.end_flush()
+
+    def longest_finish_ms(self, limit_ms: int | None) -> int:
+        """How long `finish` takes at most."""
+        return sum(self._finish_limits(limit_ms))
+
+    def _finish_limits(self, limit_ms: int | None) -> tuple[int, int]:
+        """How long an abort, and the delivery of the rest, may take."""
+        if limit_ms is None:
+            return self._config.request_timeout_ms, self.delivery_limit_ms
+        return limit_ms, limit_ms
+
+    async def finish(self, limit_ms: int | None = None) -> None:
+        """Take no more records, abort an open transaction, deliver the others, and close.
+
+        Records that are not delivered after `limit_ms` fail.
+        """
+        abort_ms, deliver_ms = self._finish_limits(limit_ms)
+        self.accumulator.close(RuntimeError("the producer is closed"))
+        if self.transactions is not None and self.transactions.is_open:
+            # So that readers need not wait for the transaction's timeout.
+            try:
+                await self.transactions.abort(Deadline(self.runtime.clock, abort_ms))
+            except KafkaError as error:
+                logger.warning("the broker has to abort the open transaction: %s", error)
+        await self.flush(deliver_ms)
+        await self.close()
 
     async def close(self) -> None:
         """Fail undelivered records, and close the connections."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.producer.partitioner import StickyPartition
 from ottla.clients.producer.producer_batch import (
@@ -25,6 +26,9 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
 from ottla.structs import TopicPartition, Value
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 logger = logging.getLogger(__name__)
 
 MEMORY_STEP: Final = 16_384
@@ -37,7 +41,8 @@ class RecordAccumulator:
     Invariants, under the one lock: `_used` is the sum of the bytes that unfinished batches have
     reserved, and `_active` holds exactly the queues that have batches. `wake` is called from the
     sending thread when a batch has become ready, or has begun to linger, since the sender last
-    looked.
+    looked. `on_room` is called when memory was given back, or batches are refused, while a caller
+    waits for it.
     """
 
     def __init__(
@@ -46,7 +51,12 @@ class RecordAccumulator:
         limits: AccumulatorLimits,
         randrange: Callable[[int], int],
         wake: Callable[[], object],
+        *,
+        may_block: bool = True,
     ) -> None:
+        """Unless the thread of a caller `may_block`, NoRoomError says that memory is used up."""
+        self.on_room: Callable[[], object] = lambda: None
+        self._may_block = may_block
         self.topics: dict[str, TopicQueues] = {}
         self.limits = limits
         self._clock = clock
@@ -94,7 +104,11 @@ class RecordAccumulator:
                 queue = topic.sticky_queue(size, self.limits.batch_size)
             batch = queue.open
             if batch is None or batch.size + size > batch.reserved:
-                batch = self._room_for(queue, size)
+                try:
+                    batch = self._room_for(queue, size)
+                except NoRoomError as error:
+                    error.again = partial(self.append, topic, queue, record, size, on_delivery)
+                    raise
             records = batch.records
             future = RecordFuture(
                 batch,
@@ -174,6 +188,8 @@ class RecordAccumulator:
         return self._clock.monotonic_ms() + self.limits.max_block_ms
 
     def _wait_for_room(self, reserve: int, deadline_ms: int) -> None:
+        if not self._may_block:
+            raise self._closed_with or self._refusal or NoRoomError(reserve)
         self._waiting += 1
         self._wake_sender()
         try:
@@ -181,14 +197,31 @@ class RecordAccumulator:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 refusal = self._closed_with or self._refusal
                 if left_ms <= 0 or refusal is not None:
-                    raise refusal or BufferExhaustedError(
-                        f"no room for {reserve} bytes in buffer.memory="
-                        f"{self.limits.buffer_memory} within max.block.ms="
-                        f"{self.limits.max_block_ms}"
-                    )
+                    raise refusal or self.exhausted(reserve)
                 self._room.wait(left_ms / 1000)
         finally:
             self._waiting -= 1
+
+    def exhausted(self, reserve: int) -> BufferExhaustedError:
+        """The error when there was no room in time."""
+        return BufferExhaustedError(
+            f"no room for {reserve} bytes in buffer.memory={self.limits.buffer_memory} within "
+            f"max.block.ms={self.limits.max_block_ms}"
+        )
+
+    def begin_wait(self) -> None:
+        """Have all batches sent at once, and `on_room` called, until `end_wait`."""
+        with self._lock:
+            self._waiting += 1
+            self._wake_sender()
+
+    def end_wait(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+
+    def _tell_waiting(self) -> None:
+        self._room.notify_all()
+        self.on_room()
 
     def _wake_sender(self) -> None:
         if not self._is_awake:
@@ -222,6 +255,13 @@ class RecordAccumulator:
         if hurry or first is not queue.open or first.size >= self.limits.batch_size:
             return 0
         return first.created_ms + self.limits.linger_ms
+
+    def shut(self, queue: PartitionQueue) -> ProducerBatch:
+        """Have the first batch of a queue that has one take no more records; it stays there."""
+        with self._lock:
+            if queue.open is queue.batches[0]:
+                queue.open = None
+            return queue.batches[0]
 
     def drain(self, queue: PartitionQueue) -> ProducerBatch:
         """Take the first batch of a queue that has one, closing it."""
@@ -275,7 +315,7 @@ class RecordAccumulator:
             self._used -= batch.reserved
             batch.reserved = 0
             if self._waiting:
-                self._room.notify_all()
+                self._tell_waiting()
 
     # Flushing and closing, from any thread.
 
@@ -302,13 +342,13 @@ class RecordAccumulator:
         """
         with self._lock:
             self._refusal = error
-            self._room.notify_all()
+            self._tell_waiting()
 
     def close(self, error: Exception) -> None:
         """Refuse further records with `error`, those that wait for room included."""
         with self._lock:
             self._closed_with = error
-            self._room.notify_all()
+            self._tell_waiting()
             self._wake_sender()
 
     def abort_all(self) -> list[ProducerBatch]:
@@ -323,6 +363,15 @@ class RecordAccumulator:
 
 class BufferExhaustedError(KafkaTimeoutError):
     """There was no room in buffer.memory within max.block.ms: the same call may have it later."""
+
+
+class NoRoomError(Exception):
+    """There is no room for so many bytes now; `again` appends the same record."""
+
+    def __init__(self, reserve: int) -> None:
+        super().__init__(reserve)
+        self.reserve = reserve
+        self.again: Callable[[], RecordFuture]
 
 
 class EncodedBatch(ProducerBatch):
@@ -351,11 +400,22 @@ class EncodedBatch(ProducerBatch):
         assert self._content is not None, f"{self} is done"
         _, count, payload, base_ms, max_ms, codec = self._content
         header = self.header(form)
+        if codec is None and self._has_section(form):
+            return self._build_of_section(form)
         if codec is not None:
             return build_batch_of_section(payload, (base_ms, max_ms), count, codec, **header)
         return build_batch_of_payload(
             payload, (base_ms, max_ms), count, form.codec, level=form.level, **header
         )
+
+    def _payload(self) -> tuple[Buffer, tuple[int, int]]:
+        assert self._content is not None, f"{self} is done"
+        content = self._content
+        return content.payload, (content.base_timestamp_ms, content.max_timestamp_ms)
+
+    def takes_long(self, form: BatchFormat) -> bool:
+        is_plain = self._content is not None and self._content.codec is None
+        return is_plain and super().takes_long(form)
 
     def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
         assert self._content is not None, f"{self} is done"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ottla.clients.client_metrics import ProducerMetrics
 from ottla.clients.metadata import Metadata
@@ -37,6 +37,8 @@ from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
 
+
+NEVER_FULL: Final = 1 << 62
 
 UNCERTAIN = frozenset(
     {
@@ -94,7 +96,12 @@ class Sender:
         )
         self._timer: Timer | None = None
         self._is_scheduled = False
+        self._compressing: set[ProducerBatch] = set()
         self.metrics: ProducerMetrics | None = None
+        self.turn_bytes = NEVER_FULL
+        """So much is sent in one turn, where the loop has others to serve in between."""
+        self.compresses_ahead = False
+        """Whether large batches are compressed in the background, for the same reason."""
 
     def use(self, manager: TransactionManager, transactions: Transactions) -> None:
         """Send all batches from now on in these transactions."""
@@ -155,6 +162,18 @@ class Sender:
                 await within(self._runtime.scheduler, left_ms, self._change(), what)
         finally:
             self._accumulator.end_flush()
+
+    async def settled(self, batches: Sequence[ProducerBatch], deadline: Deadline) -> bool:
+        """Wait until these batches are delivered or have failed; False after the deadline."""
+        for batch in batches:
+            while not batch.is_settled:
+                if deadline.has_passed:
+                    return False
+                try:
+                    await within(self._runtime.scheduler, deadline.left_ms, self._change(), "")
+                except KafkaTimeoutError:
+                    pass  # it was the deadline's
+        return True
 
     def close(self) -> None:
         if self._timer is not None:
@@ -219,10 +238,15 @@ class Sender:
                 self._metadata.request_update()
             return
         most = self._config.max_in_flight_requests_per_connection
+        left = self.turn_bytes
         while queues and self._in_flight.get(node_id, 0) < most:
+            if left <= 0:
+                self.wakeup()
+                return
             sent_batches = self._pack(queues)
             if not sent_batches:
                 return
+            left -= sum(sent.batch.size for sent in sent_batches)
             self._send(node_id, connection, sent_batches)
             queues = [queue for queue in queues if self._is_full(queue)]
 
@@ -242,6 +266,9 @@ class Sender:
                 continue
             if batch.size > room and sent_batches:
                 break
+            if self.compresses_ahead and batch.takes_long(self._format):
+                self._compress_ahead(queue)
+                continue
             room -= batch.size
             self._accumulator.drain(queue)
             if self._manager is not None and not batch.has_sequence:
@@ -249,6 +276,20 @@ class Sender:
             if self._encode(batch):
                 sent_batches.append(SentBatch(queue, batch))
         return sent_batches
+
+    def _compress_ahead(self, queue: PartitionQueue) -> None:
+        """Begin to compress the first batch of a queue, which waits there for it."""
+        batch = self._accumulator.shut(queue)
+        if batch in self._compressing:
+            return
+        self._compressing.add(batch)
+
+        def end(_: object) -> None:
+            self._compressing.discard(batch)
+            self.wakeup()  # after an error it is encoded there, and fails
+
+        job = partial(batch.compress, self._format)
+        self._runtime.background.submit(job, end, end)
 
     def _send(
         self, node_id: int, connection: NodeConnection, sent_batches: list[SentBatch]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.producer.transactions import PreparedTransaction, Transactions, group_metadata_of
-from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.clients.topic_offsets import OffsetAndMetadata, with_metadata
 from ottla.errors import ConfigError, KafkaError
 from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition
@@ -64,13 +64,7 @@ class TransactionalCalls:
         `offsets` are those of the next records to read; `group` is `consumer.group_metadata()`,
         so that a consumer which has lost its partitions is refused, or the name of the group.
         """
-        wanted = {
-            TopicPartition(*partition): OffsetAndMetadata(offset)
-            if isinstance(offset, int)
-            else offset
-            for partition, offset in offsets.items()
-        }
-        member = group_metadata_of(group)
+        wanted, member = with_metadata(offsets), group_metadata_of(group)
         self._run_in_transaction(
             lambda transactions, limit: transactions.send_offsets(wanted, member, limit), timeout
         )
@@ -123,17 +117,6 @@ class TransactionalCalls:
             self.abort_transaction()
         except KafkaError as error:
             logger.warning("the transaction could not be aborted: %s", error)
-
-    def _abort_open_transaction(self, timeout: float | None) -> None:
-        """Abort on close, so that readers need not wait for the transaction's timeout."""
-        transactions = self._transactions
-        if transactions is not None and transactions.is_open:
-            limit_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
-            deadline = Deadline(self._io.runtime.clock, limit_ms)
-            try:
-                self._io.run(transactions.abort(deadline), limit_ms + CLOSE_MARGIN_MS)
-            except KafkaError as error:
-                logger.warning("the broker has to abort the open transaction: %s", error)
 
     def _transactions_of_this(self) -> Transactions:
         if self._transactions is None:

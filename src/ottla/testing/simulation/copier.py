@@ -82,7 +82,7 @@ class Copier(SimulatedClient):
         consumer: ConsumerCore,
         records: list[ConsumerRecord],
     ) -> None:
-        offsets, group = consumer.positions(), await consumer.group_metadata()
+        offsets, group = consumer.positions(), consumer.group_metadata()
         for record in records:
             partition = TopicPartition(record.topic, record.partition)
             self._ledger.note_given(partition, record.offset, group.membership)

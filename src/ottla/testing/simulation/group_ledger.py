@@ -211,7 +211,7 @@ class GroupReader(SimulatedClient):
             self.owned.difference_update(event.partitions)
 
     async def _work(self, records: list[ConsumerRecord]) -> None:
-        membership = (await self.core.group_metadata()).membership
+        membership = self.core.group_metadata().membership
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for record in records:
             partition = TopicPartition(record.topic, record.partition)

@@ -224,32 +224,32 @@ def test_lookup_whose_error_nobody_asks_for_is_no_noise(runtime, cluster, caplog
 
 def test_group_metadata_are_those_of_the_last_poll(member, cluster):
     """A rebalance since then may have given the partitions to others."""
-    first = member.run(member.core.group_metadata()).membership
+    first = member.core.group_metadata().membership
     assert (first.generation, first.member_id) == (1, "member-0")
     cluster[0].on(HeartbeatRequest, REBALANCE, HeartbeatResponse())
     member.advance(3_000)
     poll_until_settled(member)
-    second = member.run(member.core.group_metadata()).membership
+    second = member.core.group_metadata().membership
     cluster[0].on(HeartbeatRequest, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     member.advance(3_000)
 
     assert second.generation == 2
     assert member.core.coordinator.member.membership == NO_MEMBERSHIP
-    assert member.run(member.core.group_metadata()).membership == second
+    assert member.core.group_metadata().membership == second
 
 
 def test_group_metadata_before_the_first_poll_are_those_of_no_member(runtime, cluster):
     """Assigned partitions have them as well; without a group there are none."""
     world = ConsumerWorld(runtime, cluster, group_id="g")
     world.subscribe()
-    assert world.run(world.core.group_metadata()) == ("g", NO_MEMBERSHIP)
+    assert world.core.group_metadata() == ("g", NO_MEMBERSHIP)
     other = ConsumerWorld(runtime, cluster, group_id="g")
     other.assign(0)
     other.poll(100)
-    assert other.run(other.core.group_metadata()) == ("g", NO_MEMBERSHIP)
+    assert other.core.group_metadata() == ("g", NO_MEMBERSHIP)
     alone = ConsumerWorld(runtime, cluster)
     with pytest.raises(KafkaError, match=r"group\.id"):
-        alone.run(alone.core.group_metadata())
+        alone.core.group_metadata()
 
 
 def test_automatic_commit_comes_after_each_interval(runtime, cluster):
@@ -324,11 +324,11 @@ def test_lag_is_not_known_without_a_position(runtime, cluster, level, lag):
 
     cluster[0].on(FetchRequest, fetch)
     world.assign(0)
-    lags = [world.run(world.core.current_lag(FIRST))]
+    lags = [world.core.current_lag(FIRST)]
     world.poll()
-    lags.append(world.run(world.core.current_lag(FIRST)))
+    lags.append(world.core.current_lag(FIRST))
     world.call(world.core.reset, [FIRST], -1)
-    lags.append(world.run(world.core.current_lag(FIRST)))
+    lags.append(world.core.current_lag(FIRST))
 
     assert lags == [None, lag, None]
 
@@ -490,7 +490,7 @@ def test_metrics_count_records_and_name_partitions_whose_lag_is_known(runtime, c
     world.assign(0, 1)
     world.poll()
     group = "consumer-fetch-manager-metrics"
-    metrics = world.run(world.core.read_metrics())
+    metrics = world.core.read_metrics()
     assert metrics[group]["records-consumed-total"] == 3
     assert metrics[group]["bytes-consumed-total"] == len(world.logs[0][0])
     assert metrics[f"{group}.pages-0"] == {"records-lag": 0}
@@ -500,7 +500,7 @@ def test_metrics_count_records_and_name_partitions_whose_lag_is_known(runtime, c
     (found,) = world.run(world.core.poll_for(collect, world.deadline()))
 
     assert (found.topic_partition, found.position, len(found.batches)) == (FIRST, 3, 1)
-    assert world.run(world.core.read_metrics())[group]["records-consumed-total"] == 5
+    assert world.core.read_metrics()[group]["records-consumed-total"] == 5
 
 
 def test_partition_without_a_position_is_not_committed(runtime, cluster):

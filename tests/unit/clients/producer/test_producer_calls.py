@@ -75,7 +75,7 @@ def test_calls_have_time_although_their_limits_are_short(producer_of, world, run
     ]
 
 
-@pytest.mark.parametrize("call", ["flush", "close", "commit_transaction", "prepare_transaction"])
+@pytest.mark.parametrize("call", ["flush", "commit_transaction", "prepare_transaction"])
 @pytest.mark.parametrize(("timeout", "expected"), [(None, 3.0), (7, 7.0)])
 def test_batches_are_waited_for_as_long_as_the_limit_lasts(
     producer_of, runtime, waits, call, timeout, expected
@@ -92,6 +92,23 @@ def test_batches_are_waited_for_as_long_as_the_limit_lasts(
     getattr(producer, call)(timeout)
 
     assert waits == [expected, expected - 1]
+
+
+@pytest.mark.parametrize(("timeout", "expected_ms"), [(None, 3000), (7, 7000), (0, 0)])
+def test_close_waits_for_records_as_long_as_its_limit_lasts(
+    producer_of, world, runtime, timeout, expected_ms
+):
+    """A leader that does not answer in time; the records fail then."""
+    settings = SHORT | {"delivery_timeout_ms": 20_000 if timeout else 2000}
+    producer = producer_of(**settings, retries=0, enable_idempotence=False)
+    runtime.advance(5000)
+    world.cluster[0].on(ProduceRequest, None)
+    future = producer.send("pages", b"a", partition=0)
+    began_ms = runtime.clock.monotonic_ms()
+    producer.close(timeout)
+
+    assert runtime.clock.monotonic_ms() - began_ms <= expected_ms
+    assert future.exception(0) is not None
 
 
 def test_records_linger_again_after_a_flush(producer_of, world, runtime, waits):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla import Producer
-from ottla.site.readers import TopicReader
+from ottla.site.readers import TopicScan
 from ottla.testing import wait_until
 
 
@@ -21,7 +21,7 @@ def servers(ottla_fresh_broker):
 
 def test_partitions_are_read_from_their_offsets(servers):
     """A partition that is not named begins at its beginning."""
-    reader = TopicReader(servers, "lines", {0: 3})
+    reader = TopicScan(servers, "lines", {0: 3})
     found = []
     wait_until(lambda: len(found) >= 7, "records", meanwhile=lambda: found.extend(reader.poll()))
     reader.close()
@@ -34,7 +34,7 @@ def test_partitions_are_read_from_their_offsets(servers):
 
 def test_rest_is_all_up_to_the_end(servers):
     """Partition by partition, each in order."""
-    reader = TopicReader(servers, "lines", {})
+    reader = TopicScan(servers, "lines", {})
     values = [record.value.decode() for record in reader.rest()]
     reader.close()
 

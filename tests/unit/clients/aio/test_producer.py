@@ -1,0 +1,344 @@
+"""`ottla.aio.Producer`: what its calls wait for, and what a cancelled one leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+from cancelling import cancelled_at
+
+from ottla import KafkaError, TopicPartition
+from ottla.aio import Producer
+from ottla.errors import ConfigError, ErrorCode, KafkaTimeoutError
+from ottla.protocol.produce import ProduceRequest
+from ottla.protocol.transactions import EndTxnRequest
+from ottla.record.record_batch import RecordBatch
+from ottla.runtime.scheduler import pause
+
+OFFSETS = {TopicPartition("pages", 0): 7}
+
+
+def codecs(world) -> set[str]:
+    """The codecs of all batches that were sent."""
+    return {
+        RecordBatch(data.records).compression.label
+        for request in world.cluster[0].sent(ProduceRequest)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    }
+
+
+def test_records_are_delivered_in_order(producer_of, world, virtual):
+    """Futures can be awaited, and callbacks are called in between."""
+    told = []
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            futures = [
+                await producer.send(
+                    "pages", b"%d" % n, partition=0, on_delivery=lambda m, e: told.append(m.offset)
+                )
+                for n in range(3)
+            ]
+            assert [(await future).offset for future in futures] == [0, 1, 2]
+            assert (await producer.send_and_wait("pages", "text", partition=0)).offset == 3
+
+    virtual.scheduler.run(use())
+    assert world.log == [b"0", b"1", b"2", b"text"]
+    assert told == [0, 1, 2]
+
+
+def test_loop_has_its_turns_while_one_task_sends_on_and_on(producer_of, world, virtual):
+    """The first batches are delivered before the last record is queued."""
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            first = await producer.send("pages", b"first", partition=0)
+            queued = 0
+            while not first.done():
+                await producer.send("pages", b"next", partition=0)
+                queued += 1
+                assert queued < 100_000
+
+    virtual.scheduler.run(use())
+
+
+def test_send_waits_for_room_and_those_that_came_first_are_first(producer_of, world, virtual):
+    """More tasks than fit into buffer.memory; all are delivered."""
+    small = {"buffer_memory": 4000, "batch_size": 1000}
+
+    async def use() -> None:
+        async with producer_of(**small) as producer:
+            sent = (producer.send("pages", b"%03d" % n * 100, partition=0) for n in range(40))
+            for future in await asyncio.gather(*sent):
+                await future
+
+    virtual.scheduler.run(use())
+    assert [int(value[:3]) for value in world.log] == list(range(40))
+
+
+def test_send_without_room_in_time_is_an_error(producer_of, world, virtual):
+    """After max.block.ms, with the setting's name; the next one that fits is sent."""
+    world.cluster[0].on(ProduceRequest, "hold")
+    small = {"buffer_memory": 2000, "max_block_ms": 500, "batch_size": 1000}
+
+    async def use() -> None:
+        async with producer_of(**small) as producer:
+            first = await producer.send("pages", bytes(1500), partition=0)
+            with pytest.raises(KafkaTimeoutError, match=r"buffer\.memory=2000"):
+                await producer.send("pages", bytes(1500), partition=0)
+            (held,) = world.cluster[0].held
+            world.cluster[0].on(ProduceRequest, world.append)
+            held.answer(world.append(held.request, 0))
+            await first
+            await producer.send_and_wait("pages", bytes(1500), partition=0)
+
+    virtual.scheduler.run(use())
+    assert len(world.log) == 2
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd"])
+def test_large_batches_are_compressed_in_the_background(producer_of, world, virtual, codec):
+    """Their records arrive in order, behind small ones that were compressed at once."""
+
+    async def use() -> None:
+        async with producer_of(compression_type=codec, linger_ms=10) as producer:
+            await producer.send_and_wait("pages", b"small", partition=0)
+            for n in range(100):
+                await producer.send("pages", b"%03d" % n * 300, partition=0)
+
+    virtual.scheduler.run(use())
+    assert world.log == [b"small", *(b"%03d" % n * 300 for n in range(100))]
+    assert codecs(world) == {codec}
+
+
+def test_many_values_are_sent_with_one_future(producer_of, world, virtual):
+    """The ranges of the result have all of them; keys have to be as many."""
+
+    async def use() -> None:
+        async with producer_of(buffer_memory=100_000) as producer:
+            values = [b"%d" % n for n in range(25_000)]
+            written = await (await producer.send_values("pages", values, partition=0))
+            assert sum(each.record_count for each in written) == len(values)
+            with pytest.raises(ValueError, match="1 keys for 2 values"):
+                await producer.send_values("pages", [b"a", b"b"], keys=[b"k"])
+            with pytest.raises(KafkaError, match="partition=7: topic pages has 2"):
+                await producer.send_values("pages", [b"a"], partition=7)
+
+    virtual.scheduler.run(use())
+    assert world.log == [b"%d" % n for n in range(25_000)]
+
+
+def test_interceptors_and_partitioner_see_each_record(producer_of, world, virtual):
+    """An interceptor may change the topic, whose metadata are then waited for."""
+    world.cluster.topics["other"] = 1
+    chosen = []
+
+    class Renaming:
+        def on_send(self, record):
+            return record._replace(topic="other")
+
+    def first(topic, key, value, partitions, available):
+        chosen.append(topic)
+        return 0
+
+    async def use() -> None:
+        settings = {"interceptor_classes": [Renaming], "partitioner_class": first}
+        async with producer_of(**settings) as producer:
+            await (await producer.send_values("pages", [b"a", b"b"]))
+
+    virtual.scheduler.run(use())
+    assert chosen == ["other", "other"]
+    assert world.log == [b"a", b"b"]
+
+
+def test_transactions_commit_and_abort(producer_of, world, virtual):
+    """A block commits at its end; one that raises, or is cancelled, is aborted."""
+
+    async def use() -> None:
+        async with producer_of(transactional_id="desk") as producer:
+            await producer.init_transactions()
+            async with producer.transaction():
+                await producer.send("pages", b"kept", partition=0)
+                await producer.send_offsets_to_transaction(OFFSETS, "copiers")
+
+            async def fail_in_transaction() -> None:
+                async with producer.transaction():
+                    await producer.send_and_wait("pages", b"dropped", partition=0)
+                    raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await fail_in_transaction()
+
+            async def wait_in_transaction() -> None:
+                async with producer.transaction():
+                    await producer.send_and_wait("pages", b"dropped", partition=0)
+                    await pause(virtual.scheduler, 3600000)
+
+            waiting = asyncio.create_task(wait_in_transaction())
+            await pause(virtual.scheduler, 1000)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            async with producer.transaction():
+                await producer.send("pages", b"kept too", partition=0)
+
+    virtual.scheduler.run(use())
+    ends = [word for word in world.conversation() if word in ("commit", "abort")]
+    assert ends == ["commit", "abort", "abort", "commit"]
+
+
+def test_transactional_calls_need_the_setting(producer_of, virtual):
+    """They are refused before anything is waited for."""
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            with pytest.raises(ConfigError, match=r"transactional\.id"):
+                await producer.begin_transaction()
+
+    virtual.scheduler.run(use())
+
+
+@pytest.mark.parametrize(
+    "call", ["init_transactions", "commit_transaction", "abort_transaction", "offsets"]
+)
+def test_transactional_call_that_was_cancelled_can_be_made_again(producer_of, world, virtual, call):
+    """At whichever of its waits; the coordinator may have had the request before."""
+
+    async def use(number: int) -> bool:
+        async with producer_of(transactional_id="desk") as producer:
+
+            async def made() -> None:
+                if call == "offsets":
+                    await producer.send_offsets_to_transaction(OFFSETS, "copiers")
+                else:
+                    await getattr(producer, call)()
+
+            if call != "init_transactions":
+                await producer.init_transactions()
+                await producer.begin_transaction()
+                await producer.send("pages", b"first", partition=0)
+            was_cancelled = await cancelled_at(made(), number)
+            if was_cancelled:
+                await made()
+            if call == "offsets":
+                await producer.commit_transaction()
+            async with producer.transaction():
+                await producer.send("pages", b"second", partition=0)
+            return was_cancelled
+
+    for number in count():
+        if not virtual.scheduler.run(use(number)):
+            break
+    assert number > 0
+
+
+def test_send_that_was_cancelled_is_not_sent(producer_of, world, virtual):
+    """While it waits for metadata, or for room; the others are, each once."""
+    small = {"buffer_memory": 3000, "batch_size": 1000, "enable_idempotence": False}
+
+    async def use(number: int) -> bool:
+        del world.log[:]
+        async with producer_of(**small) as producer:
+            if number >= 10:  # later ones wait for room, in a topic that is known
+                await producer.partitions_for("pages")
+                for n in range(3):
+                    await producer.send("pages", b"%d" % n * 900, partition=0)
+            was_cancelled = await cancelled_at(
+                producer.send("pages", b"x" * 900, partition=0), number % 10
+            )
+            await producer.send("pages", b"last", partition=0)
+        assert (b"x" * 900 in world.log) != was_cancelled
+        assert world.log[-1] == b"last"
+        return was_cancelled
+
+    for first in (0, 10):
+        for number in count(first):
+            if not virtual.scheduler.run(use(number)):
+                break
+        assert number > first
+
+
+def test_flush_that_was_cancelled_leaves_the_records_to_be_sent(producer_of, world, virtual):
+    """And a second flush waits for them."""
+
+    async def use(number: int) -> bool:
+        del world.log[:]
+        async with producer_of(linger_ms=60_000, enable_idempotence=False) as producer:
+            future = await producer.send("pages", b"a", partition=0)
+            was_cancelled = await cancelled_at(producer.flush(), number)
+            await producer.flush()
+            assert future.done()
+        assert world.log == [b"a"]
+        return was_cancelled
+
+    for number in count():
+        if not virtual.scheduler.run(use(number)):
+            break
+    assert number > 0
+
+
+def test_flush_that_takes_too_long_is_an_error(producer_of, world, virtual):
+    """Its limit is the argument's; the records stay in the queue."""
+    world.cluster[0].on(ProduceRequest, None)
+
+    async def use() -> None:
+        producer = producer_of()
+        await producer.send("pages", b"a", partition=0)
+        with pytest.raises(KafkaTimeoutError, match=r"within 0\.5 s"):
+            await producer.flush(0.5)
+        await producer.close(timeout=0.5)
+
+    virtual.scheduler.run(use())
+
+
+def test_open_transaction_is_aborted_when_the_producer_is_closed(producer_of, world, virtual):
+    """So that readers need not wait for its timeout."""
+
+    async def use() -> None:
+        async with producer_of(transactional_id="desk") as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send_and_wait("pages", b"a", partition=0)
+
+    virtual.scheduler.run(use())
+    (end,) = world.cluster[0].sent(EndTxnRequest)
+    assert not end.committed
+
+
+def test_future_of_the_blocking_producer_can_be_awaited(broker, unique):
+    """Its batch is answered in the producer's own thread."""
+    import ottla
+
+    topic = unique("aio")
+
+    async def use() -> None:
+        with ottla.Producer(broker.bootstrap_servers) as producer:
+            assert (await producer.send(topic, b"a")).offset == 0
+            assert (await producer.send_values(topic, [b"b", b"c"]))[0].record_count == 2
+
+    asyncio.run(use())
+
+
+def test_refused_record_makes_the_transaction_abortable(producer_of, world, virtual):
+    """As it does for the blocking producer."""
+
+    async def use() -> None:
+        async with producer_of(transactional_id="desk", max_request_size=1000) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            with pytest.raises(KafkaError, match="is larger than"):
+                await producer.send("pages", bytes(1000))
+            with pytest.raises(KafkaError, match="must be aborted") as caught:
+                await producer.commit_transaction()
+            assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+            await producer.abort_transaction()
+
+    virtual.scheduler.run(use())
+
+
+def test_wrong_settings_are_refused_when_it_is_made():
+    """Before there is a loop."""
+    with pytest.raises(ConfigError, match="acks"):
+        Producer("localhost:9092", acks="some")
