@@ -311,7 +311,7 @@ class Admin(ClosedOnExit):
         self, group_ids: Iterable[str]
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """All committed offsets of several groups, in one request to each coordinator (KIP-709)."""
-        return checked(self._run(self._offsets.list_groups_offsets(list(group_ids))))
+        return self._run(self._calls.list_groups_offsets(group_ids))
 
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]

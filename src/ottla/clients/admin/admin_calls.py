@@ -247,6 +247,11 @@ class AdminCalls:
         results = await self._offsets.list_group_offsets(group_id, wanted, require_stable)
         return checked(results)[group_id]
 
+    async def list_groups_offsets(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        return checked(await self._offsets.list_groups_offsets(list(group_ids)))
+
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
