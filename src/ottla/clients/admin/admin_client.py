@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from ottla.clients.group_coordination import find_coordinator
 from ottla.clients.metadata import Metadata
@@ -21,6 +22,8 @@ from ottla.structs import NO_LEADER, Node, TopicPartition
 K = TypeVar("K")
 V = TypeVar("V")
 Key = TypeVar("Key", bound=Hashable)
+GROUPS_OF_A_REQUEST: Final = 500
+"""About how many groups one request asks: a coordinator answers them in one turn."""
 
 
 class AdminClient:
@@ -98,6 +101,43 @@ class AdminClient:
                 await self.metadata.update(deadline)
             self._coordinators[known] = node
         return self._coordinators[known]
+
+    async def for_groups(
+        self,
+        group_ids: Sequence[str],
+        deadline: Deadline,
+        ask: Callable[[Node, list[str]], Awaitable[Mapping[str, V | KafkaError]]],
+    ) -> dict[str, V | KafkaError]:
+        """`ask` each coordinator once, concurrently; an answer or an error for each group."""
+
+        async def find(group: str) -> Node | KafkaError:
+            try:
+                return await self.coordinator(group, deadline)
+            except KafkaError as error:
+                return error
+
+        async def ask_one(node: Node, groups: list[str]) -> Mapping[str, V | KafkaError]:
+            try:
+                return await ask(node, groups)
+            except KafkaError as error:
+                return dict.fromkeys(groups, error)
+
+        results: dict[str, V | KafkaError] = {}
+        of_coordinators: dict[Node, list[str]] = {}
+        found = await asyncio.gather(*map(find, group_ids))
+        for group, node in zip(group_ids, found, strict=True):
+            if isinstance(node, KafkaError):
+                results[group] = node
+            else:
+                of_coordinators.setdefault(node, []).append(group)
+        requests = [
+            ask_one(node, groups[first : first + GROUPS_OF_A_REQUEST])
+            for node, groups in of_coordinators.items()
+            for first in range(0, len(groups), GROUPS_OF_A_REQUEST)
+        ]
+        for answer in await asyncio.gather(*requests):
+            results.update(answer)
+        return results
 
     def note_coordinator(self, broker: int, group_ids: Iterable[str]) -> None:
         """Keep the broker that lists groups as their coordinator, so that none is looked up."""

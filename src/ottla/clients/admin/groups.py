@@ -68,8 +68,7 @@ class GroupAdmin:
         async def attempt(
             pending: list[str], deadline: Deadline
         ) -> dict[str, GroupDescription | KafkaError]:
-            answers = await asyncio.gather(*(self._describe(group, deadline) for group in pending))
-            return dict(zip(pending, answers, strict=True))
+            return await self._admin.for_groups(pending, deadline, self._describe)
 
         return await self._admin.for_each(group_ids, attempt)
 
@@ -98,38 +97,43 @@ class GroupAdmin:
             for group in response.groups
         ]
 
-    async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription | KafkaError:
-        try:
-            coordinator = await self._admin.coordinator(group_id, deadline)
-            request = DescribeGroupsRequest(groups=[group_id])
-            answer = await self._admin.client.send(coordinator.id, request)
-        except KafkaError as error:
-            return error
-        (group,) = cast(DescribeGroupsResponse, answer).groups
-        if not group.error_code and group.group_state == DEAD:
+    async def _describe(
+        self, coordinator: Node, group_ids: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        request = DescribeGroupsRequest(groups=group_ids)
+        answer = await self._admin.client.send(coordinator.id, request)
+        found: dict[str, GroupDescription | KafkaError] = {
+            group.group_id: response_error(group.error_code, f"group {group.group_id}")
+            or description_of(group, coordinator)
+            for group in cast(DescribeGroupsResponse, answer).groups
+        }
+        dead = [
+            name
+            for name, each in found.items()
+            if not isinstance(each, KafkaError) and each.state == DEAD
+        ]
+        if dead:
             # DescribeGroups reports a consumer group as one that does not exist.
-            found = await self._describe_consumer_group(group_id, coordinator)
-            if found is not None:
-                return found
-        return response_error(group.error_code, f"group {group_id}") or description_of(
-            group, coordinator
-        )
+            found |= await self._describe_consumer_groups(coordinator, dead)
+        return found
 
-    async def _describe_consumer_group(
-        self, group_id: str, coordinator: Node
-    ) -> GroupDescription | KafkaError | None:
-        """Describe a group of KIP-848; None if it does not exist or the broker has no such kind."""
-        request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    async def _describe_consumer_groups(
+        self, coordinator: Node, group_ids: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """The groups of KIP-848 among them; older brokers have none."""
+        request = ConsumerGroupDescribeRequest(group_ids=group_ids)
         try:
             answer = await self._admin.client.send(coordinator.id, request)
         except KafkaError as error:
-            return None if error.error is ErrorCode.UNSUPPORTED_VERSION else error
-        (group,) = cast(ConsumerGroupDescribeResponse, answer).groups
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None
-        return response_error(group.error_code, f"group {group_id}") or consumer_group_of(
-            group, coordinator
-        )
+            if error.error is ErrorCode.UNSUPPORTED_VERSION:
+                return {}
+            raise
+        return {
+            group.group_id: response_error(group.error_code, f"group {group.group_id}")
+            or consumer_group_of(group, coordinator)
+            for group in cast(ConsumerGroupDescribeResponse, answer).groups
+            if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND
+        }
 
     async def _delete(self, group_id: str, deadline: Deadline) -> KafkaError | None:
         try:

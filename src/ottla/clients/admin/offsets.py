@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.clients.committed_offsets import (
     commit_offsets,
@@ -12,18 +11,16 @@ from ottla.clients.committed_offsets import (
     fetch_offsets_of_groups,
 )
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
-from ottla.errors import KafkaError
-from ottla.structs import IsolationLevel, TopicPartition
+from ottla.structs import IsolationLevel, Node, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
+    from ottla.errors import KafkaError
     from ottla.network.timing import Deadline
 
 Committed = dict[TopicPartition, OffsetAndMetadata]
-GROUPS_OF_A_REQUEST: Final = 500
-"""Of how many groups one OffsetFetch asks: a coordinator answers them in one turn."""
 
 
 class OffsetAdmin:
@@ -71,31 +68,10 @@ class OffsetAdmin:
     async def _fetch_of_groups(
         self, pending: list[str], deadline: Deadline
     ) -> dict[str, Committed | KafkaError]:
-        results: dict[str, Committed | KafkaError] = {}
-        of_coordinators: dict[int, list[str]] = {}
-        for group in pending:
-            try:
-                node = await self._admin.coordinator(group, deadline)
-            except KafkaError as error:
-                results[group] = error
-            else:
-                of_coordinators.setdefault(node.id, []).append(group)
-        requests = [
-            self._fetch_or_errors(node_id, groups[first : first + GROUPS_OF_A_REQUEST])
-            for node_id, groups in of_coordinators.items()
-            for first in range(0, len(groups), GROUPS_OF_A_REQUEST)
-        ]
-        for answer in await asyncio.gather(*requests):
-            results |= answer
-        return results
+        async def ask(node: Node, groups: list[str]) -> dict[str, Committed | KafkaError]:
+            return await fetch_offsets_of_groups(self._admin.client, node.id, groups)
 
-    async def _fetch_or_errors(
-        self, node_id: int, group_ids: list[str]
-    ) -> dict[str, Committed | KafkaError]:
-        try:
-            return await fetch_offsets_of_groups(self._admin.client, node_id, group_ids)
-        except KafkaError as error:
-            return dict.fromkeys(group_ids, error)
+        return await self._admin.for_groups(pending, deadline, ask)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]

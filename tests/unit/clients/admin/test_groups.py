@@ -369,6 +369,29 @@ def test_old_coordinators_are_asked_for_one_group(virtual_admin, cluster, versio
     assert [(each.name, each.partition_indexes) for each in request.topics] == [("pages", [1])]
 
 
+def test_groups_are_described_by_one_request(virtual_admin, cluster):
+    """Another one is about those that may be of the newer kind."""
+    groups = [
+        DescribedGroup(group_id=name, group_state=state, protocol_type="consumer")
+        for name, state in (("f", "Empty"), ("g", "Dead"), ("h", "Dead"))
+    ]
+    cluster[COORDINATOR].on(DescribeGroupsRequest, DescribeGroupsResponse(groups=groups))
+    newer = modern()
+    gone = DescribedConsumerGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_id="h")
+    newer.groups.append(gone)
+    cluster[COORDINATOR].on(ConsumerGroupDescribeRequest, newer)
+    found = virtual_admin.describe_groups(["f", "g", "h"])
+
+    assert {name: each.state for name, each in found.items()} == {
+        "f": "Empty",
+        "g": "Reconciling",
+        "h": "Dead",
+    }
+    assert [each.groups for _, each in asked(cluster, DescribeGroupsRequest)] == [["f", "g", "h"]]
+    ((_, second),) = asked(cluster, ConsumerGroupDescribeRequest)
+    assert second.group_ids == ["g", "h"]
+
+
 def group_offsets(*answers: tuple[str, int, int]) -> OffsetFetchResponse:
     """An answer for several groups: their ids, error codes and offsets."""
     return OffsetFetchResponse(
