@@ -290,6 +290,16 @@ ELSEWHERE = (
         "cli/cluster_checks cli/finding cli/host_checks cli/machine cli/setting_checks",
     ),
     Elsewhere(
+        "tests/unit/console/test_planted_causes.py",
+        "groups are looked at, and evidence is fetched, where a cause of lag was planted",
+        "console/group_look console/lag_evidence",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_lag.py",
+        "lag is read for the command that prints it",
+        "console/lag_reader",
+    ),
+    Elsewhere(
         "tests/unit/cli/test_offset_reset.py",
         "a plan is a row for each partition that the command prints",
         "clients/admin/offset_reset",

@@ -47,6 +47,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "tail",
     ),
     "Look after a cluster": (
+        "lag",
         "consumer-groups",
         "configs",
         "users",
@@ -92,6 +93,7 @@ COMMANDS: Final[dict[str, str]] = {
     "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",
     "tail": "ottla.cli.tail:TailCommand",
     "consumer-groups": "ottla.cli.consumer_groups:ConsumerGroupsCommand",
+    "lag": "ottla.cli.lag:LagCommand",
     "transactions": "ottla.cli.transactions:TransactionsCommand",
     "features": "ottla.cli.features:FeaturesCommand",
     "configs": "ottla.cli.configs:ConfigsCommand",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ottla import Admin, Consumer, Producer
+    from ottla.console.lag_reader import LagReader
 
 
 CONNECT_TIMEOUT_S = 5.0
@@ -66,6 +67,12 @@ class Clients:
 
         check_reachable(servers, settings)
         return Consumer(servers, without_servers(settings))
+
+    def lag_reader(self, servers: str, settings: Mapping[str, str]) -> LagReader:
+        from ottla.console.lag_reader import LagReader
+
+        check_reachable(servers, settings)
+        return LagReader(servers, without_servers(settings))
 
 
 def escape_of(character: str) -> str:

@@ -1,0 +1,254 @@
+"""The history of lag: rings of numbers in arrays, whose memory is bounded.
+
+| kept | for each | slots | bytes |
+|---|---|---|---|
+| lag, new records | group and topic | 5 s x 1 h, 1 min x 24 h, 15 min x 14 days | 28 KB |
+| log ends | partition | 5 s x 1 h | 7 KB |
+| committed offsets | group and partition | 5 s x 5 min | 0.6 KB |
+
+Of each kind the least recently written are dropped beyond a limit. Nothing is kept over a restart.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import pairwise
+from math import isnan, nan
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from ottla.structs import TopicPartition
+
+SECOND_MS: Final = 1000
+LOOK_MS: Final = 5 * SECOND_MS
+"""The length of the shortest slots, and how often the collector looks."""
+SPANS: Final = {"1h": (LOOK_MS, 720), "24h": (60 * SECOND_MS, 1440), "14d": (900 * SECOND_MS, 1344)}
+"""Length and number of the slots of each ring, by the span that they cover together."""
+WINDOW_SLOTS: Final = 60
+"""Committed offsets are kept for five minutes: lag is explained by these."""
+MOST_SERIES: Final = 2_000
+MOST_PARTITIONS: Final = 4_000
+MOST_COMMITS: Final = 10_000
+NO_VALUE: Final = -1
+"""In a ring of offsets: nothing was seen in that slot."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class OffsetSample(NamedTuple):
+    """An offset that was seen at a moment, in milliseconds since 1970."""
+
+    time_ms: int
+    offset: int
+
+
+class LagPoint(NamedTuple):
+    """The lag of a slot at its highest, and the records that came in; None: nothing was seen."""
+
+    time_ms: int
+    lag: float | None
+    records_in: float | None
+
+
+class LagHistory:
+    """What was seen of groups and logs up to now; its times come with what is recorded."""
+
+    def __init__(self) -> None:
+        self._series: Recent[tuple[str, str], LagSeries] = Recent(MOST_SERIES)
+        self._ends: Recent[TopicPartition, OffsetRing] = Recent(MOST_PARTITIONS)
+        self._commits: Recent[tuple[str, TopicPartition], OffsetRing] = Recent(MOST_COMMITS)
+
+    def record_ends(self, time_ms: int, ends: Mapping[TopicPartition, int]) -> None:
+        """The log ends of partitions."""
+        for partition, end in ends.items():
+            ring = self._ends.put(
+                partition, self._ends.get(partition) or OffsetRing(SPANS["1h"][1])
+            )
+            ring.record(time_ms, end)
+
+    def record_commits(
+        self, time_ms: int, group: str, committed: Mapping[TopicPartition, int]
+    ) -> None:
+        """The committed offsets of a group."""
+        for partition, offset in committed.items():
+            key = (group, partition)
+            ring = self._commits.get(key) or OffsetRing(WINDOW_SLOTS)
+            self._commits.put(key, ring).record(time_ms, offset)
+
+    def record_lag(self, time_ms: int, group: str, topic: str, lag: int, records_in: int) -> None:
+        """The lag of a group in a topic, and the records that have come since the last look."""
+        key = (group, topic)
+        series = self._series.get(key) or LagSeries()
+        self._series.put(key, series).record(time_ms, lag, records_in)
+
+    def points(self, group: str, topic: str, span: str) -> list[LagPoint]:
+        """The lag of a group in a topic over a span of `SPANS`; none if it was never seen."""
+        series = self._series.get((group, topic))
+        return [] if series is None else series.points(span)
+
+    def ends(self, partition: TopicPartition) -> list[OffsetSample]:
+        """The log ends of a partition within the last hour."""
+        ring = self._ends.get(partition)
+        return [] if ring is None else list(ring.samples())
+
+    def commits(self, group: str, partition: TopicPartition) -> list[OffsetSample]:
+        """The offsets that a group has committed within the last five minutes."""
+        ring = self._commits.get((group, partition))
+        return [] if ring is None else list(ring.samples())
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that a group has a history of."""
+        return sorted(topic for known, topic in self._series if known == group)
+
+    def seconds_behind(
+        self, partition: TopicPartition, committed: int, now_ms: int
+    ) -> float | None:
+        """For how long the record at the committed offset has waited; None: for over an hour.
+
+        It is the time since the log end passed the offset, between two looks by interpolation.
+        """
+        return seconds_behind(self.ends(partition), committed, now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop all about a topic: it was deleted, and another one has its name."""
+        self._ends.drop([each for each in self._ends if each.topic == topic])
+        self._commits.drop([each for each in self._commits if each[1].topic == topic])
+        self._series.drop([each for each in self._series if each[1] == topic])
+
+
+class Ring:
+    """Numbers in equal slots of time; a slot takes the place of the one a whole ring before it."""
+
+    __slots__ = ("_empty", "_newest", "_values", "step_ms")
+
+    def __init__(self, step_ms: int, size: int, code: str, empty: float) -> None:
+        """`code` is that of `array`, and `empty` the number of a slot without a look."""
+        self.step_ms = step_ms
+        self._empty = empty
+        self._values = array(code, [empty]) * size
+        self._newest = NO_VALUE
+
+    def get(self, slot: int) -> float:
+        """The number of a slot, which may be `empty`."""
+        size = len(self._values)
+        if not self._newest - size < slot <= self._newest:
+            return self._empty
+        return self._values[slot % size]
+
+    def put(self, slot: int, value: float) -> None:
+        """Set a slot; the slots that were passed over are empty. One that is too old is ignored."""
+        size = len(self._values)
+        if slot > self._newest:
+            first = max(self._newest + 1, slot - size + 1)
+            for skipped in range(first, slot):
+                self._values[skipped % size] = self._empty
+            self._newest = slot
+        elif slot <= self._newest - size:
+            return
+        self._values[slot % size] = value
+
+    def slots(self) -> range:
+        """The slots that the ring has now, the oldest first."""
+        return range(max(0, self._newest - len(self._values) + 1), self._newest + 1)
+
+    def slot(self, time_ms: int) -> int:
+        """The slot of a moment."""
+        return time_ms // self.step_ms
+
+
+class LagSeries:
+    """The lag of a group in a topic, and the topic's new records, in three resolutions."""
+
+    __slots__ = ("_rings",)
+
+    def __init__(self) -> None:
+        self._rings = {
+            span: (Ring(step_ms, size, "f", nan), Ring(step_ms, size, "f", nan))
+            for span, (step_ms, size) in SPANS.items()
+        }
+
+    def record(self, time_ms: int, lag: int, records_in: int) -> None:
+        """Of a slot the highest lag and the sum of the records are kept."""
+        for highest, total in self._rings.values():
+            slot = highest.slot(time_ms)
+            before, came = highest.get(slot), total.get(slot)
+            highest.put(slot, lag if isnan(before) else max(before, lag))
+            total.put(slot, records_in if isnan(came) else came + records_in)
+
+    def points(self, span: str) -> list[LagPoint]:
+        """The slots of a ring that have been written, the oldest first; KeyError: another span."""
+        highest, total = self._rings[span]
+        return [
+            LagPoint(slot * highest.step_ms, _known(highest.get(slot)), _known(total.get(slot)))
+            for slot in highest.slots()
+        ]
+
+
+class OffsetRing:
+    """Offsets of a partition over time: of its log end, or of a group's commits."""
+
+    __slots__ = ("_parts", "_ring")
+
+    def __init__(self, size: int) -> None:
+        self._ring = Ring(LOOK_MS, size, "q", NO_VALUE)
+        self._parts = Ring(LOOK_MS, size, "H", 0)  # the moment within its slot
+
+    def record(self, time_ms: int, offset: int) -> None:
+        """Keep the newest offset of a slot, with its moment."""
+        slot = self._ring.slot(time_ms)
+        self._ring.put(slot, offset)
+        self._parts.put(slot, time_ms % LOOK_MS)
+
+    def samples(self) -> Iterator[OffsetSample]:
+        """The offsets, the oldest first."""
+        for slot in self._ring.slots():
+            offset = int(self._ring.get(slot))
+            if offset != NO_VALUE:
+                yield OffsetSample(slot * LOOK_MS + int(self._parts.get(slot)), offset)
+
+
+class Recent(Generic[K, V]):
+    """A mapping of bounded size: the least recently written is dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> V:
+        """Set or touch an entry."""
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return value
+
+    def drop(self, keys: list[K]) -> None:
+        for key in keys:
+            self._kept.pop(key, None)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def seconds_behind(ends: list[OffsetSample], committed: int, now_ms: int) -> float | None:
+    """The seconds since the log end passed an offset; 0 if it has not, None if it did before."""
+    if not ends or ends[0].offset > committed:
+        return None
+    for before, after in pairwise(ends):
+        if before.offset <= committed < after.offset:
+            share = (committed - before.offset) / (after.offset - before.offset)
+            passed_ms = before.time_ms + share * (after.time_ms - before.time_ms)
+            return max(0.0, (now_ms - passed_ms) / SECOND_MS)
+    return 0.0
+
+
+def _known(value: float) -> float | None:
+    return None if isnan(value) else value

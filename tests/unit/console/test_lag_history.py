@@ -1,0 +1,121 @@
+"""The rings of the lag's history: what they keep, for how long, and in how much memory."""
+
+from __future__ import annotations
+
+from ottla.console import lag_history
+from ottla.console.lag_history import (
+    LOOK_MS,
+    SPANS,
+    LagHistory,
+    LagPoint,
+    OffsetSample,
+)
+from ottla.structs import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+BEGIN_MS = 1_000_000 * LOOK_MS
+MINUTE_MS = 60_000
+TWO_WEEKS_MS = 14 * 86_400_000
+
+
+def known(points: list[LagPoint]) -> list[LagPoint]:
+    return [point for point in points if point.lag is not None]
+
+
+def test_lag_is_kept_in_three_resolutions():
+    """A slot has its highest lag and the sum of its records."""
+    history = LagHistory()
+    begin_ms = BEGIN_MS // 900_000 * 900_000
+    for step in range(24):
+        history.record_lag(begin_ms + step * LOOK_MS, "g", "orders", step, 10)
+
+    fine, middle, coarse = (known(history.points("g", "orders", span)) for span in SPANS)
+    assert fine[-1] == LagPoint(begin_ms + 23 * LOOK_MS, 23, 10)
+    assert len(fine) == 24
+    assert middle == [LagPoint(begin_ms, 11, 120), LagPoint(begin_ms + MINUTE_MS, 23, 120)]
+    assert coarse == [LagPoint(begin_ms, 23, 240)]
+
+
+def test_ring_has_gaps_and_forgets_what_is_older():
+    """Slots without a look have no lag; each ring ends after its span."""
+    history = LagHistory()
+    history.record_lag(BEGIN_MS, "g", "orders", 1, 0)
+    history.record_lag(BEGIN_MS + 3 * LOOK_MS, "g", "orders", 4, 0)
+    assert [point.lag for point in history.points("g", "orders", "1h")][-4:] == [1, None, None, 4]
+
+    history.record_lag(BEGIN_MS + 3_600_000, "g", "orders", 9, 0)
+    hour = history.points("g", "orders", "1h")
+    assert len(hour) == SPANS["1h"][1]
+    assert [point.lag for point in known(hour)] == [4, 9]
+    history.record_lag(BEGIN_MS + TWO_WEEKS_MS, "g", "orders", 2, 0)
+    for span, (step_ms, size) in SPANS.items():
+        points = history.points("g", "orders", span)
+        assert points[-1].time_ms - points[0].time_ms == (size - 1) * step_ms
+
+
+def test_clock_that_goes_back_changes_nothing_older_than_the_ring():
+    """A look in the past of a ring is kept in its slot, one from before it is ignored."""
+    history = LagHistory()
+    history.record_lag(BEGIN_MS, "g", "orders", 5, 0)
+    history.record_lag(BEGIN_MS - LOOK_MS, "g", "orders", 3, 0)
+    history.record_lag(BEGIN_MS - 7_200_000, "g", "orders", 8, 0)
+
+    assert [point.lag for point in known(history.points("g", "orders", "1h"))] == [3, 5]
+
+
+def test_unknown_group_has_no_history():
+    """Nothing is made by looking."""
+    history = LagHistory()
+    assert history.points("g", "orders", "1h") == []
+    assert history.topics_of("g") == []
+    assert history.seconds_behind(ORDERS, 0, BEGIN_MS) is None
+
+
+def test_seconds_behind_is_the_time_since_the_end_passed_the_offset():
+    """Between two looks it is interpolated; before the first look it is not known."""
+    history = LagHistory()
+    for time_s, end in [(0, 100), (5, 200), (10, 200), (15, 400)]:
+        history.record_ends(BEGIN_MS + 1000 * time_s, {ORDERS: end})
+    now_ms = BEGIN_MS + 20_000
+
+    assert history.seconds_behind(ORDERS, 150, now_ms) == 17.5
+    assert history.seconds_behind(ORDERS, 200, now_ms) == 10
+    assert history.seconds_behind(ORDERS, 300, now_ms) == 7.5
+    assert history.seconds_behind(ORDERS, 400, now_ms) == 0
+    assert history.seconds_behind(ORDERS, 99, now_ms) is None
+
+
+def test_commits_are_kept_for_five_minutes():
+    """The newest of a slot, with its moment."""
+    history = LagHistory()
+    for second in range(0, 600, 5):
+        history.record_commits(BEGIN_MS + 1000 * second + 7, "g", {ORDERS: second})
+    commits = history.commits("g", ORDERS)
+
+    assert commits[-1] == OffsetSample(BEGIN_MS + 595_007, 595)
+    assert commits[0] == OffsetSample(BEGIN_MS + 300_007, 300)
+
+
+def test_partitions_are_bounded(monkeypatch):
+    """The least recently written are dropped."""
+    monkeypatch.setattr(lag_history, "MOST_PARTITIONS", 10)
+    history = LagHistory()
+    for number in range(12):
+        history.record_ends(BEGIN_MS, {TopicPartition("t", number): 1})
+    assert history.ends(TopicPartition("t", 1)) == []
+    assert history.ends(TopicPartition("t", 2)) == [OffsetSample(BEGIN_MS, 1)]
+
+
+def test_topic_is_forgotten_with_all_that_is_about_it():
+    """Another topic has its name now."""
+    history = LagHistory()
+    other = TopicPartition("other", 0)
+    history.record_ends(BEGIN_MS, {ORDERS: 5, other: 6})
+    history.record_commits(BEGIN_MS, "g", {ORDERS: 5, other: 6})
+    history.record_lag(BEGIN_MS, "g", "orders", 1, 0)
+    history.record_lag(BEGIN_MS, "g", "other", 1, 0)
+    history.forget_topic("orders")
+
+    assert history.ends(ORDERS) == history.commits("g", ORDERS) == []
+    assert history.topics_of("g") == ["other"]
+    assert history.ends(other) == history.commits("g", other) == [OffsetSample(BEGIN_MS, 6)]
