@@ -102,6 +102,8 @@ class Metadata:
 
         Raises UnusableConnectionError if waiting is pointless.
         """
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
         self.request_update(is_urgent=is_urgent)
         wanted = self._requested
         while self._completed < wanted:
@@ -182,6 +184,13 @@ class Metadata:
         self._age_timer.cancel()
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self._end_waits(RuntimeError("the client is closed"))
+
+    def _end_waits(self, error: Exception) -> None:
+        if self._next_update is not None:
+            self._next_update.set_exception(error)
+            self._next_update.exception()  # mark as retrieved: no call may be waiting
+            self._next_update = None
 
     async def _refresh(self) -> None:
         try:
@@ -206,10 +215,8 @@ class Metadata:
         except KafkaError as error:
             self._failures += 1
             logger.debug("metadata could not be refreshed: %s", error)
-            if isinstance(error, UnusableConnectionError) and self._next_update is not None:
-                self._next_update.set_exception(error)
-                self._next_update.exception()  # mark as retrieved: no call may be waiting
-                self._next_update = None
+            if isinstance(error, UnusableConnectionError):
+                self._end_waits(error)
             return
         self._failures = 0
         self._completed = request

@@ -7,14 +7,19 @@ import re
 from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.aio.loop_client import LoopClient, documented_by
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.consumer.consumer import ITERATION_POLL_MS, place_of
 from ottla.clients.consumer.consumer import Consumer as BlockingConsumer
-from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, no_group_id
+from ottla.clients.consumer.consumer_core import (
+    ConsumerCore,
+    OnCommit,
+    WakeupError,
+    no_group_id,
+)
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.topic_offsets import OffsetSpec, with_metadata
 from ottla.config.client_config import ConsumerConfig
@@ -24,6 +29,7 @@ from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
+        Awaitable,
         Callable,
         Collection,
         Iterable,
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.clients.committed_offsets import ConsumerGroupMetadata
     from ottla.clients.consumer.consumer import OffsetsToCommit
     from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
+    from ottla.clients.consumer.unread_records import UnreadRecords
     from ottla.clients.metadata import PartitionInfo
     from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
     from ottla.runtime import Runtime
@@ -92,7 +99,7 @@ class Consumer(LoopClient):
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         if self._topics and self._config.group_id is None:
             raise no_group_id()
-        self._is_polled = False
+        self._polling: asyncio.Future[None] | None = None
 
     # The partitions and positions to read
 
@@ -170,14 +177,8 @@ class Consumer(LoopClient):
         """Records, one by one, without an end; those not taken yet are not committed either."""
         return self.records()
 
-    async def records(self, idle_timeout_ms: int | None = None) -> AsyncIterator[ConsumerRecord]:
-        unread = self._opened().unread
-        while True:
-            if not unread and not await self._refill(idle_timeout_ms):
-                return
-            while unread:
-                yield unread.pop()
-            self._opened()
+    def records(self, idle_timeout_ms: int | None = None) -> AsyncIterator[ConsumerRecord]:
+        return _RecordIterator(self._opened().unread, partial(self._refill, idle_timeout_ms))
 
     def wakeup(self) -> None:
         """Make the current poll, or the next one, raise WakeupError; its task may be cancelled too.
@@ -306,6 +307,9 @@ class Consumer(LoopClient):
     async def _finish(self, timeout_ms: int | None) -> None:
         core = self._core
         limit_ms = core.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if self._polling is not None:
+            core.wakeup()
+            await asyncio.wait([self._polling], timeout=limit_ms / 1000)
         try:
             await self._tell(core.last_event())
         finally:
@@ -315,17 +319,19 @@ class Consumer(LoopClient):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let in one task at a time: each record is returned once, in order."""
-        if self._is_polled:
+        if self._polling is not None:
             raise RuntimeError("the consumer is polled by another task, or by its own listener")
-        self._is_polled = True
+        self._polling = asyncio.get_running_loop().create_future()
         try:
             yield
         finally:
-            self._is_polled = False
+            self._polling.set_result(None)
+            self._polling = None
 
     async def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         core = self._core
         await asyncio.sleep(0)  # others have their turns, however many records have arrived
+        self._here()
         await core.fetcher.decompress_ahead()
         records, has_room = core.collect_settled()
         if has_room:
@@ -338,7 +344,11 @@ class Consumer(LoopClient):
         """What has arrived; the listener is told of rebalances."""
         core, deadline = self._core, self._deadline(timeout_ms)
         while True:
-            outcome = await core.poll_for(collect, deadline)
+            try:
+                outcome = await core.poll_for(collect, deadline)
+            except WakeupError:
+                self._here()  # it may have been closed meanwhile
+                raise
             if not isinstance(outcome, RebalanceEvent):
                 return outcome
             try:
@@ -358,7 +368,6 @@ class Consumer(LoopClient):
         idle = Deadline(core.runtime.clock, idle_timeout_ms)
         with self._alone():
             while not core.unread:
-                self._here()  # it may have been closed meanwhile
                 records = await self._poll(min(ITERATION_POLL_MS, idle.left_ms))
                 core.unread.fill(core.interceptors.on_consume(records))
                 if not core.unread and idle.has_passed:
@@ -385,3 +394,19 @@ class Consumer(LoopClient):
         core = self._opened()
         limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Deadline(core.runtime.clock, limit_ms)
+
+
+class _RecordIterator:
+    """Not a generator: one that was cancelled, as by `wait_for`, returns the next record later."""
+
+    def __init__(self, unread: UnreadRecords, refill: Callable[[], Awaitable[bool]]) -> None:
+        self._unread = unread
+        self._refill = refill
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        if not self._unread and not await self._refill():
+            raise StopAsyncIteration
+        return self._unread.pop()

@@ -28,7 +28,7 @@ from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import get_ident
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 
     from ottla.clients.client_metrics import Metrics
     from ottla.clients.committed_offsets import ConsumerGroupMetadata
@@ -77,7 +77,7 @@ class Producer(RecordSending, LoopClient):
         RecordSending.__init__(self, merge_settings(bootstrap_servers, settings, keywords))
         LoopClient.__init__(self)
         self._sends_left = SENDS_IN_A_TURN
-        self._aborting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def send(
         self,
@@ -216,8 +216,8 @@ class Producer(RecordSending, LoopClient):
 
     async def begin_transaction(self) -> None:
         self._here()
-        if self._aborting is not None and not self._aborting.done():
-            await asyncio.shield(self._aborting)
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
         await self._in_transaction(lambda transactions, limit: transactions.begin(), None)
 
     async def send_offsets_to_transaction(
@@ -251,13 +251,11 @@ class Producer(RecordSending, LoopClient):
         await self.begin_transaction()
         try:
             yield
-            await self.commit_transaction()
         except BaseException:
             if self._transactions_of_this().is_open and not self._is_closed:
-                # Where this wait is cancelled too, the next `begin_transaction` has the rest of it.
-                self._aborting = asyncio.ensure_future(self._abort_after_error())
-                await asyncio.shield(self._aborting)
+                await self._end_with(self._abort_after_error())
             raise
+        await self._end_with(self._commit_or_abort())
 
     # Internals
 
@@ -265,6 +263,9 @@ class Producer(RecordSending, LoopClient):
         self._use(ProducerCore(runtime, self._config, _call, shares_loop=True))
 
     async def _finish(self, timeout_ms: int | None) -> None:
+        if self._ending is not None:
+            limit_ms = self._core.longest_finish_ms(timeout_ms)
+            await asyncio.wait([self._ending], timeout=limit_ms / 1000)
         try:
             await self._core.finish(timeout_ms)
         finally:
@@ -329,6 +330,20 @@ class Producer(RecordSending, LoopClient):
         transactions = self._transactions_of_this()
         limit_ms = self._config.max_block_ms if timeout is None else int(timeout * 1000)
         await work(transactions, Deadline(self._runtime.clock, limit_ms))
+
+    async def _end_with(self, call: Coroutine[Any, Any, None]) -> None:
+        """End a transaction; where this wait is cancelled, in the background of what follows."""
+        self._ending = asyncio.ensure_future(call)
+        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._ending)
+
+    async def _commit_or_abort(self) -> None:
+        try:
+            await self.commit_transaction()
+        except BaseException:
+            if self._transactions_of_this().is_open:
+                await self._abort_after_error()
+            raise
 
     async def _abort_after_error(self) -> None:
         try:

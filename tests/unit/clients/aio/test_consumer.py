@@ -11,6 +11,7 @@ from cancelling import cancelled_at
 from ottla import KafkaError, Producer, RebalanceListener, TopicPartition
 from ottla.aio import AsyncRebalanceListener, Consumer
 from ottla.clients.consumer.consumer import WakeupError
+from ottla.protocol.group import LeaveGroupRequest
 from ottla.protocol.offsets import OffsetCommitRequest
 from ottla.record.compression import CompressionType
 from ottla.runtime.scheduler import pause
@@ -223,6 +224,42 @@ def test_iteration_that_was_cancelled_goes_on_with_the_next_record(consumer_of, 
             assert await values_of(consumer, 1) == ["c"]
 
     virtual.scheduler.run(use())
+
+
+def test_iterator_goes_on_after_a_time_limit(consumer_of, logs, virtual):
+    """`wait_for` cancels the wait for the next record; the same iterator has it later."""
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            consumer.assign([FIRST])
+            records = aiter(consumer)
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(records), 1)
+            logs.write("a")
+            assert (await anext(records)).value == b"a"
+
+    virtual.scheduler.run(use())
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_poll_ends_when_another_task_closes_the_consumer(consumer_of, logs, virtual, is_member):
+    """With an error that says so; the member leaves its group in order."""
+
+    async def use() -> None:
+        consumer = consumer_of(group_id="g")
+        if is_member:
+            await consumer.subscribe(["pages"])
+        else:
+            consumer.assign([FIRST])
+        reading = asyncio.create_task(values_of(consumer, 1))
+        await pause(virtual.scheduler, 1000)
+        await consumer.close()
+        with pytest.raises(RuntimeError, match="the consumer is closed"):
+            await reading
+
+    virtual.scheduler.run(use())
+    assert len(logs.cluster[0].sent(LeaveGroupRequest)) == is_member
 
 
 @pytest.mark.parametrize("call", ["commit", "committed", "unsubscribe", "end_offsets", "subscribe"])

@@ -11,6 +11,7 @@ from cancelling import cancelled_at
 from ottla import KafkaError, TopicPartition
 from ottla.aio import Producer
 from ottla.errors import ConfigError, ErrorCode, KafkaTimeoutError
+from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import EndTxnRequest
 from ottla.record.record_batch import RecordBatch
@@ -189,6 +190,33 @@ def test_transactions_commit_and_abort(producer_of, world, virtual):
     assert ends == ["commit", "abort", "abort", "commit"]
 
 
+def test_block_of_a_transaction_may_be_cancelled_at_each_wait(producer_of, world, virtual):
+    """It is aborted, or its commit is done in the background; the next one begins after that."""
+
+    async def use(number: int) -> bool:
+        before = len(world.conversation())
+
+        async with producer_of(transactional_id="desk") as producer:
+            await producer.init_transactions()
+
+            async def transfer() -> None:
+                async with producer.transaction():
+                    await producer.send("pages", b"first", partition=0)
+                    await producer.send_offsets_to_transaction(OFFSETS, "copiers")
+
+            was_cancelled = await cancelled_at(transfer(), number)
+            async with producer.transaction():
+                await producer.send("pages", b"second", partition=0)
+        ends = [word for word in world.conversation()[before:] if word in ("commit", "abort")]
+        assert ends in (["commit"], ["abort", "commit"], ["commit", "commit"])
+        return was_cancelled
+
+    for number in count():
+        if not virtual.scheduler.run(use(number)):
+            break
+    assert number > 2
+
+
 def test_transactional_calls_need_the_setting(producer_of, virtual):
     """They are refused before anything is waited for."""
 
@@ -289,6 +317,34 @@ def test_flush_that_takes_too_long_is_an_error(producer_of, world, virtual):
         with pytest.raises(KafkaTimeoutError, match=r"within 0\.5 s"):
             await producer.flush(0.5)
         await producer.close(timeout=0.5)
+
+    virtual.scheduler.run(use())
+
+
+@pytest.mark.parametrize("waits_for", ["room", "metadata"])
+def test_send_that_waits_ends_when_the_producer_is_closed(producer_of, world, virtual, waits_for):
+    """With an error that says so, and not when its own time is over."""
+    small = {"buffer_memory": 1000, "batch_size": 1000, "linger_ms": 60_000}
+
+    async def use() -> None:
+        producer = producer_of(**small)
+        if waits_for == "metadata":
+            world.cluster[0].on(MetadataRequest, None)
+        else:
+            await producer.send("pages", bytes(800), partition=0)
+            world.cluster[0].on(ProduceRequest, None)
+        waiting = [
+            asyncio.ensure_future(producer.send("pages", bytes(800), partition=0)) for _ in range(9)
+        ]
+        await pause(virtual.scheduler, 10)
+        began_ms = virtual.clock.monotonic_ms()
+        await producer.close(timeout=1)
+        await asyncio.wait(waiting)
+        assert virtual.clock.monotonic_ms() - began_ms <= 1100
+        assert {str(each.exception()) for each in waiting} <= {
+            "the producer is closed",
+            "the client is closed",
+        }
 
     virtual.scheduler.run(use())
 
