@@ -6,15 +6,25 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.acl_source import AclSource, named, parsed
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.clients.admin.descriptions import ConfigResource
 from ottla.errors import KafkaError
+from ottla.protocol.configs import ConfigResourceType
+from ottla.security.acls import (
+    CLUSTER,
+    WILDCARD_PRINCIPAL,
+    AclOperation,
+    AclTable,
+    Resource,
+    ResourceType,
+    parse_super_users,
+)
+from ottla.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.security.acls import AclOperation, AclTable, Resource
-    from ottla.security.principal import KafkaPrincipal
 
 VERDICTS: Final = {"allow": True, "deny": False}
 
@@ -41,7 +51,6 @@ def explain(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
     """List the principals that may do all the operations: those that ACLs name, and super users."""
-    from ottla.security.acls import WILDCARD_PRINCIPAL
 
     table = load_table(source, terminal)
     resource, host = asked_resource(arguments), arguments.host or "*"
@@ -85,7 +94,6 @@ def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperation, Resource]:
     """A line of the file: verdict, principal, host, operation and resource."""
-    from ottla.security.acls import AclOperation, Resource, ResourceType
 
     host = "*"
     if len(words) > 2 and words[-2] == "from":
@@ -108,7 +116,6 @@ def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperat
 
 
 def principal(text: str) -> KafkaPrincipal:
-    from ottla.security.principal import KafkaPrincipal
 
     try:
         return KafkaPrincipal.parse(text)
@@ -117,13 +124,11 @@ def principal(text: str) -> KafkaPrincipal:
 
 
 def asked_operations(arguments: Namespace) -> list[AclOperation]:
-    from ottla.security.acls import AclOperation
 
     return [parsed(AclOperation, word, "--operation") for word in arguments.operation]
 
 
 def asked_resource(arguments: Namespace) -> Resource:
-    from ottla.security.acls import CLUSTER, Resource, ResourceType
 
     if arguments.cluster:
         return CLUSTER
@@ -133,7 +138,6 @@ def asked_resource(arguments: Namespace) -> Resource:
 
 def load_table(source: AclSource, terminal: Terminal) -> AclTable:
     """All ACLs, with the brokers' settings of super users and of resources without an ACL."""
-    from ottla.security.acls import AclTable, parse_super_users
 
     settings = broker_settings(source)
     if settings is None:
@@ -155,8 +159,6 @@ def broker_settings(source: AclSource) -> dict[str, str | None] | None:
     describe = getattr(source, "describe_configs", None)
     if describe is None:
         return None
-    from ottla.clients.admin.descriptions import ConfigResource
-    from ottla.protocol.configs import ConfigResourceType
 
     admin: Admin = source  # type: ignore[assignment]  # it has an admin client's methods
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import bootstrap_server, key_values
 from ottla.cli.property_files import command_settings, zookeeper_settings
+from ottla.cli.zookeeper_acls import stored_acls
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -60,7 +61,6 @@ def open_source(arguments: Namespace, terminal: Terminal) -> Iterator[AclSource]
     connect = properties.get("zookeeper.connect")
     if not connect:
         raise UsageError("--authorizer-properties needs zookeeper.connect=HOST:PORT/PATH")
-    from ottla.cli.zookeeper_acls import stored_acls
 
     with stored_acls(zookeeper_settings(connect, arguments)) as stored:
         yield stored

@@ -25,20 +25,28 @@ from ottla.cli.options import (
 from ottla.cli.property_files import add_zookeeper_security
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import KafkaError
+from ottla.security.acls import (
+    CLUSTER,
+    CLUSTER_NAME,
+    OPERATIONS,
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+    check_binding,
+    check_host,
+)
+from ottla.security.principal import USER_TYPE, KafkaPrincipal
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Mapping
 
     from ottla.cli.terminal import Terminal
-    from ottla.security.acls import (
-        AccessControlEntry,
-        AclBinding,
-        AclOperation,
-        PatternType,
-        ResourcePattern,
-        ResourceType,
-    )
 
 
 ACTIONS: Final = ("explain", "who-can", "test")
@@ -56,7 +64,6 @@ class AclsCommand(Command):
     """Shows and changes ACLs, and decides by them."""
 
     name = "acls"
-    help = "List, add and remove access control lists; explain who may do what."
     examples = (
         "ottla acls --bootstrap-server localhost:9092 --list --topic orders",
         "ottla acls --add --allow-principal User:alice --producer --topic orders",
@@ -196,8 +203,6 @@ def check(arguments: Namespace) -> None:
 
 def check_who(arguments: Namespace) -> None:
     """UsageError for a principal or a host that nobody has: such an ACL would do nothing."""
-    from ottla.security.acls import check_host
-    from ottla.security.principal import USER_TYPE, KafkaPrincipal
 
     for option, principals_or_hosts, parse in (
         ("--allow-principal", arguments.allow_principal, KafkaPrincipal.parse),
@@ -244,7 +249,6 @@ def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def add(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """Add the ACLs that the options describe."""
-    from ottla.security.acls import PatternType
 
     pattern_type = parse_pattern_type(arguments)
     if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -267,7 +271,6 @@ def checked_bindings(
     pattern: ResourcePattern, entries: Iterable[AccessControlEntry]
 ) -> list[AclBinding]:
     """One binding for each entry; UsageError for one that can apply to nothing."""
-    from ottla.security.acls import AclBinding, check_binding
 
     bindings = [AclBinding(pattern, entry) for entry in entries]
     try:
@@ -280,7 +283,6 @@ def checked_bindings(
 
 def remove(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """Remove ACLs of the resources: those that the options describe, or all of them."""
-    from ottla.security.acls import AclBindingFilter
 
     wanted = wanted_acls(arguments)
     for pattern, entries in wanted.items():
@@ -316,7 +318,6 @@ def is_confirmed(terminal: Terminal, question: str) -> bool:
 
 def show(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """List the ACLs of the resources that the options name, or all."""
-    from ottla.security.acls import AclBindingFilter
 
     filters = [
         AclBindingFilter(pattern.type, pattern.name, pattern.pattern_type)
@@ -352,14 +353,12 @@ def print_acls(terminal: Terminal, title: str, entries: Iterable[AccessControlEn
 
 
 def parse_pattern_type(arguments: Namespace) -> PatternType:
-    from ottla.security.acls import PatternType
 
     return parsed(PatternType, arguments.resource_pattern_type, "--resource-pattern-type")
 
 
 def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
     """The patterns of the resources that the options name."""
-    from ottla.security.acls import CLUSTER_NAME, PatternType, ResourcePattern, ResourceType
 
     pattern_type = parse_pattern_type(arguments)
     found = [
@@ -372,7 +371,6 @@ def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
 
 def wanted_acls(arguments: Namespace) -> dict[ResourcePattern, list[AccessControlEntry]]:
     """The ACLs that the options describe, by resource; none where they name no principal."""
-    from ottla.security.acls import CLUSTER, OPERATIONS, AclOperation, ResourcePattern, ResourceType
 
     op = AclOperation
     patterns = resource_patterns(arguments)
@@ -409,7 +407,6 @@ def wanted_acls(arguments: Namespace) -> dict[ResourcePattern, list[AccessContro
 
 def entries(arguments: Namespace, operations: Iterable[AclOperation]) -> list[AccessControlEntry]:
     """One ACL for each principal, host and operation; hosts are `*` where none is named."""
-    from ottla.security.acls import AccessControlEntry, AclPermissionType
 
     return [
         AccessControlEntry(principal.strip(), host.strip(), operation, permission)

@@ -11,8 +11,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
+from ottla.cli.host_checks import warn_at_start
+from ottla.cli.jmx_options import metrics_listener
 from ottla.cli.json_log import log_as_json
+from ottla.cli.local_ports import in_use
 from ottla.cli.property_files import add_overrides, add_property_file, server_settings
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.known_keys import shown
+from ottla.runtime.disk import claim_shared_folder
+from ottla.server.broker_process import run_broker
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -30,7 +37,6 @@ class BrokerCommand(Command):
     """
 
     name = "broker"
-    help = "Start a broker and serve until SIGTERM or Ctrl-C; its data are in log.dirs."
     examples = (
         "ottla broker config/server.properties",
         "ottla broker --override listeners=PLAINTEXT://:9093 --override log.dirs=/tmp/ottla-1",
@@ -51,15 +57,8 @@ class BrokerCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         with collector_paused():
-            from ottla.cli.host_checks import warn_at_start
-            from ottla.config.broker_config import BrokerConfig
-            from ottla.config.known_keys import shown
-            from ottla.runtime.disk import claim_shared_folder
-
             settings = server_settings(arguments)
             if asks_for_jmx():
-                from ottla.cli.jmx_options import metrics_listener
-
                 settings |= metrics_listener(settings)
             adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
             config = BrokerConfig.parse({**settings, **adoption})
@@ -71,7 +70,6 @@ class BrokerCommand(Command):
             for log_dir in config.log_dirs:
                 claim_shared_folder(log_dir, "log.dirs")
             warn_at_start(config)
-            from ottla.server.broker_process import run_broker
 
         raise_open_files_limit()
         try:
@@ -79,7 +77,6 @@ class BrokerCommand(Command):
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            from ottla.cli.local_ports import in_use
 
             raise in_use(error) from error
 

@@ -8,6 +8,8 @@ from ottla.cli.command import Command
 from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server
 from ottla.cli.property_files import command_settings
 from ottla.errors import KafkaError
+from ottla.protocol.api_keys import MESSAGES, ApiKey
+from ottla.protocol.message import request_class
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,7 +23,6 @@ class BrokerApiVersionsCommand(Command):
     """Asks every broker for the APIs that it offers, and says which versions Ottla would use."""
 
     name = "broker-api-versions"
-    help = "Print which versions of each API the brokers speak."
     examples = ("ottla broker-api-versions --bootstrap-server localhost:9092",)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -49,7 +50,6 @@ def node_text(node: Node) -> str:
 
 def versions_text(offered: Mapping[int, tuple[int, int]]) -> str:
     """The APIs in order of their keys, also those that the broker lacks, in brackets."""
-    from ottla.protocol.api_keys import MESSAGES
 
     rows = [api_text(key, offered.get(key)) for key in sorted({*map(int, offered), *MESSAGES})]
     return "(\n\t" + ",\n\t".join(rows) + "\n)"
@@ -67,7 +67,6 @@ def api_text(key: int, offered: tuple[int, int] | None) -> str:
 
 def api_name(key: int) -> str:
     """`ListOffsets` for the key 2; UNKNOWN for one that has no name here."""
-    from ottla.protocol.api_keys import ApiKey
 
     try:
         return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
@@ -77,8 +76,6 @@ def api_name(key: int) -> str:
 
 def _usable(key: int, low: int, high: int) -> str:
     """The newest version that both sides know; nothing for an API that Ottla does not define."""
-    from ottla.protocol.api_keys import MESSAGES
-    from ottla.protocol.message import request_class
 
     if key not in MESSAGES:
         return ""

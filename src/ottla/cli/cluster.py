@@ -7,17 +7,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli import jmx_options
+from ottla.cli.cluster_servers import ClusterLayout, lock
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import whole_number
 from ottla.cli.property_files import add_overrides, overrides
+from ottla.cli.server_process import Child
 from ottla.cli.terminal import DEFAULT_PORT, Terminal
+from ottla.cli.zookeeper_server import java, zookeeper_jars
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from ottla.cli.cluster_servers import ClusterLayout, Server
-    from ottla.cli.server_process import Child
+    from ottla.cli.cluster_servers import Server
 
 
 DEFAULT_DATA_DIR: Final = Path(tempfile.gettempdir()) / "ottla-cluster"
@@ -30,9 +33,6 @@ class ClusterCommand(Command):
     """Starts the servers, says how they do, and stops them all in order."""
 
     name = "cluster"
-    help = (
-        "Start ZooKeeper (needs Java) and several brokers for development, until Ctrl-C or SIGTERM."
-    )
     examples = (
         "ottla cluster --brokers 3",
         "ottla cluster --data-dir /tmp/mine --base-port 19092 --zookeeper-port 12181 "
@@ -74,8 +74,6 @@ class ClusterCommand(Command):
         add_overrides(parser, "A setting of every broker; may be repeated.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.cluster_servers import ClusterLayout, lock
-        from ottla.cli.zookeeper_server import java, zookeeper_jars
 
         layout = ClusterLayout(
             arguments.data_dir.absolute(),
@@ -111,8 +109,6 @@ class ClusterRun:
             self._stop()
 
     def _start(self) -> None:
-        from ottla.cli import jmx_options
-        from ottla.cli.server_process import Child
 
         if variables := jmx_options.given():
             self._say(f"{' and '.join(variables)}: passed over, as servers cannot share a port")

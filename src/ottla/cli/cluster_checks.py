@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.finding import ERROR, WARNING, Finding
 from ottla.cli.host_checks import unreachable
-from ottla.structs import INTERNAL_TOPICS
+from ottla.clients.admin.admin_client import BulkError
+from ottla.clients.topic_offsets import ListOffsetsResult
+from ottla.log.log_retention import FUTURE_MS
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,10 +45,6 @@ def future_records(
     admin: Admin, topics: Mapping[str, TopicDescription], now_s: float
 ) -> Iterator[Finding]:
     """Records that say they are of a time to come, which no retention by time deletes."""
-    from ottla.clients.admin.admin_client import BulkError
-    from ottla.clients.topic_offsets import ListOffsetsResult
-    from ottla.log.log_retention import FUTURE_MS
-    from ottla.structs import TopicPartition
 
     future_ms = int(now_s * 1000) + FUTURE_MS
     led = {

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_ports import require_free
+from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.runtime.disk import claim_folder
 from ottla.runtime.free_port import free_port
@@ -121,7 +122,6 @@ class ClusterLayout:
 
     def write(self) -> None:
         """Check that the servers can run as they are set up, and write their property files."""
-        from ottla.config.broker_config import BrokerConfig
 
         for broker in self.brokers:
             BrokerConfig.parse(broker.settings)

@@ -33,7 +33,6 @@ class CompletionCommand(Command):
     """Prints the lines that a shell reads to complete the words after `ottla`."""
 
     name = "completion"
-    help = "Print a script that has bash, zsh or fish complete commands and options."
     examples = (
         "source <(ottla completion bash)",
         "ottla completion fish > ~/.config/fish/completions/ottla.fish",
@@ -72,8 +71,8 @@ def bash_script() -> str:
 def fish_script() -> str:
     """A line for each command and for each option."""
     lines = []
-    for name in COMMANDS:
-        lines.append(FISH % (name, load_command(name).help.replace("'", "")))
+    for name, entry in COMMANDS.items():
+        lines.append(FISH % (name, entry.help.replace("'", "")))
         for option, text in options_of(name).items():
             lines.append(FISH_OPTION % (name, option.removeprefix("--"), text))
     return "\n".join(lines)

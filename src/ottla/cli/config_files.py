@@ -24,7 +24,6 @@ class ConfigCommand(Command):
     """Writes the files into a folder; one that is there already is left as it is."""
 
     name = "config"
-    help = "Write the property files that come with Ottla: broker, ZooKeeper, Connect, mirror."
     examples = ("ottla config write", "ottla config write /etc/ottla")
 
     def add_arguments(self, parser: ArgumentParser) -> None:

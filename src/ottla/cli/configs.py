@@ -20,7 +20,7 @@ from ottla.cli.options import (
     one_of,
     only_with,
 )
-from ottla.cli.property_files import command_settings
+from ottla.cli.property_files import command_settings, load_properties
 from ottla.cli.scram_users import (
     alter_scram,
     describe_scram,
@@ -30,7 +30,18 @@ from ottla.cli.scram_users import (
 )
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.users import MECHANISMS
+from ottla.cli.zookeeper_configs import (
+    change_client,
+    client_entities,
+    client_settings,
+    configured,
+    settings_of,
+)
+from ottla.cli.zookeeper_session import session
+from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.config.config_type import DOUBLE
+from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
+from ottla.protocol.configs import ConfigResourceType
 from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource
+    from ottla.clients.admin.descriptions import ConfigEntry
 
 LONG_MAX: Final = 2**63 - 1
 TIMES: Final = (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
@@ -88,8 +99,6 @@ class Entity(NamedTuple):
 
     def resource(self) -> ConfigResource:
         """The entity as the admin client calls it."""
-        from ottla.clients.admin.descriptions import ConfigResource
-        from ottla.protocol.configs import ConfigResourceType
 
         if self.type == "client-metrics":
             return ConfigResource.client_metrics(self.name)
@@ -100,7 +109,6 @@ class ConfigsCommand(Command):
     """Shows and changes the settings of topics, brokers and groups, and the quotas of clients."""
 
     name = "configs"
-    help = "Show and change settings of topics, brokers and groups, and quotas of clients."
     examples = (
         "ottla configs --bootstrap-server localhost:9092 --describe --topic test",
         "ottla configs --bootstrap-server localhost:9092 --alter --entity-type topics"
@@ -288,7 +296,6 @@ class Changes(NamedTuple):
 
     @classmethod
     def of(cls, arguments: Namespace) -> Changes:
-        from ottla.cli.property_files import load_properties
 
         added = load_properties(arguments.add_config_file) if arguments.add_config_file else {}
         added |= parse_added(arguments.add_config or "")
@@ -394,8 +401,6 @@ def in_words(name: str, value: str | None) -> str | None:
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
     """Print the settings that ZooKeeper has of the entity, or of all entities, a line for each."""
-    from ottla.cli.zookeeper_configs import configured, settings_of
-    from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:
         for each in configured(client, kind) if name is None else [name]:
@@ -418,7 +423,6 @@ def quota_changes(
     changes: Changes, components: Mapping[str, str | None]
 ) -> dict[str, float | None]:
     """The limits to set, and None for those to remove; a name that is no quota is refused."""
-    from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, parse_limit
 
     types = IP_QUOTA_TYPES if "ip" in components else QUOTA_TYPES
     unexpected = [key for key in (*changes.added, *changes.deleted) if key not in types]
@@ -473,9 +477,6 @@ def _alter_scram(
         raise CommandError("SCRAM credentials are of users, each by its own --entity-name")
     changes = scram_changes(wanted.added, wanted.deleted)
     if arguments.zookeeper and not arguments.bootstrap_server:
-        from ottla.cli.zookeeper_configs import change_client
-        from ottla.cli.zookeeper_session import session
-
         target = ClientEntity(user=user)
         with session(arguments.zookeeper, arguments.log_level) as client:
             change_client(client, target, partial(scram_stored, changes))
@@ -525,8 +526,6 @@ def in_nodes(
     terminal: Terminal,
 ) -> None:
     """Describe or change client entities in ZooKeeper itself, as Kafka 2.3's tool does."""
-    from ottla.cli.zookeeper_configs import change_client, client_entities, client_settings
-    from ottla.cli.zookeeper_session import session
 
     with session(arguments.zookeeper, arguments.log_level) as client:
         if changes is not None:
@@ -548,7 +547,6 @@ def _title(entity: ClientEntity) -> str:
 
 def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:
     """The stored settings of an entity after the changes."""
-    from ottla.config.quota_config import format_limit
 
     _refuse_missing(changes, before)
     after = dict(before)
@@ -601,7 +599,6 @@ def _shown(value: str | None) -> str:
 
 def alter(admin: Admin, what: Entity, changes: Changes) -> None:
     """Make the changes all at once."""
-    from ottla.clients.admin.descriptions import AlterConfigOp
 
     if changes.deleted:
         _check_deleted(admin, what, changes.deleted)

@@ -29,6 +29,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -44,7 +45,6 @@ class ConnectStandaloneCommand(Command):
     """Runs connectors in one process; it reads their property files at its start."""
 
     name = "connect-standalone"
-    help = "Run connectors in one process: files into topics, topics into files, and others."
     examples = (
         "ottla connect-standalone config/connect-standalone.properties "
         "config/connect-file-source.properties config/connect-file-sink.properties",
@@ -64,7 +64,6 @@ class ConnectStandaloneCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.connect.connect_worker import ConnectWorker
-        from ottla.errors import KafkaError
 
         properties = load_properties(arguments.worker) if arguments.worker else {}
         connectors = [read_connector(file) for file in arguments.connectors]
@@ -88,7 +87,6 @@ class ConnectDistributedCommand(Command):
     """Runs a worker of a group; connectors are given to it by REST."""
 
     name = "connect-distributed"
-    help = "Run a worker of a group that shares connectors, and takes over when one dies."
     examples = ("ottla connect-distributed config/connect-distributed.properties",)
     default_log_level = "INFO"
 
@@ -168,7 +166,6 @@ class ConnectCommand(Command):
     """Runs, tries, lists and controls connectors; CONNECTOR is a property file or a Python file."""
 
     name = "connect"
-    help = "Try, run and look after connectors."
     examples = (
         "ottla connect preview mine.py --set topic=ticks -n 5",
         "ottla connect run mine.py --set topic=ticks",
@@ -220,7 +217,6 @@ class ConnectCommand(Command):
         add_redrive_options(parser.add_argument_group("redrive"))
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.errors import KafkaError
 
         actions: dict[str, Callable[[Namespace, Terminal], int]] = {
             "run": _run,

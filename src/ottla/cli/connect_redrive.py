@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ottla import Consumer, Producer
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     Options,
@@ -23,11 +24,13 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import TABLE, Row, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, without_servers
 from ottla.cli.times import moment_ms
+from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily, Left, Redrive, group_of
+from ottla.connect.worker_clients import LARGEST_LETTER
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ottla.connect.redrive import Choice, DeadLetter, Left
+    from ottla.connect.redrive import DeadLetter
 
 
 SHOWN: Final = 1000
@@ -92,9 +95,6 @@ def add_redrive_options(group: Options) -> None:
 
 
 def redrive(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla import Consumer, Producer
-    from ottla.connect.redrive import Redrive, group_of
-    from ottla.connect.worker_clients import LARGEST_LETTER
 
     queue = single_word(arguments, "one QUEUE, a topic of dead letters")
     choice = _choice(arguments, terminal)
@@ -142,7 +142,6 @@ class _RedriveResult:
 
     def note(self, letter: DeadLetter, verdict: str, error: str) -> None:
         """A letter that goes to a topic, or is left, for a reason that is a `Left`."""
-        from ottla.connect.redrive import Left
 
         if isinstance(verdict, Left):
             self._left[verdict] += 1
@@ -205,7 +204,6 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
 
 def _choice(arguments: Namespace, terminal: Terminal) -> Choice:
     """The letters that the options ask for."""
-    from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily
 
     for option, number in (("-n", arguments.n), ("--max-tries", arguments.max_tries)):
         if number is not None and number < 1:

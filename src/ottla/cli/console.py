@@ -30,7 +30,6 @@ class ConsoleCommand(Command):
     """Serves the pages until SIGTERM or Ctrl-C; it works with any cluster of Kafka."""
 
     name = "console"
-    help = "Look at a cluster in a browser: topics, records as they come, groups, brokers."
     examples = (
         "ottla console",
         "ottla console -b kafka-1:9092 --read-only --mask 'orders.*:value.card'",

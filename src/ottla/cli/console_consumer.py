@@ -47,7 +47,6 @@ class ConsoleConsumerCommand(Command):
     """Prints the records of topics until it is stopped."""
 
     name = "console-consumer"
-    help = "Print the records of topics, a line each."
     examples = (
         "ottla console-consumer --bootstrap-server localhost:9092 --topic test --from-beginning",
         "ottla console-consumer --bootstrap-server localhost:9092 --topic test --partition 0"

@@ -60,7 +60,6 @@ class ConsoleProducerCommand(Command):
     """Sends each line of standard input as a record."""
 
     name = "console-producer"
-    help = "Send each line of standard input as a record."
     examples = (
         "ottla console-producer --broker-list localhost:9092 --topic test",
         "ottla console-producer --bootstrap-server localhost:9092 --topic test"

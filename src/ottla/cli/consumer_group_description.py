@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.consumer_group_listing import chosen_groups
+from ottla.cli.group_records import topics_of
 from ottla.cli.options import bootstrap_server
 from ottla.cli.output import one_line
 from ottla.cli.property_files import command_settings
@@ -218,7 +219,6 @@ def topics_once_read(consumer: Consumer, group_id: str) -> set[str]:
     No request returns the subscriptions of an empty group's former members. Compaction removes
     the records in time; then nothing is found, as without the permission to read the topic.
     """
-    from ottla.cli.group_records import topics_of
 
     try:
         count = len(consumer.partitions_for(OFFSETS_TOPIC))

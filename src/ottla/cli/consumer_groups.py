@@ -9,6 +9,7 @@ from ottla.cli.command_error import UsageError
 from ottla.cli.consumer_group_deletion import delete_groups, delete_offsets
 from ottla.cli.consumer_group_description import describe_groups
 from ottla.cli.consumer_group_listing import chosen_groups, list_groups
+from ottla.cli.offset_reset import reset_offsets
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -49,7 +50,6 @@ class ConsumerGroupsCommand(Command):
     """Lists, describes and deletes consumer groups, and resets or deletes their offsets."""
 
     name = "consumer-groups"
-    help = "List, describe and delete consumer groups, and reset or delete their offsets."
     examples = (
         "ottla consumer-groups --bootstrap-server localhost:9092 --list",
         "ottla consumer-groups --bootstrap-server localhost:9092 --describe --group my-group",
@@ -81,7 +81,6 @@ class ConsumerGroupsCommand(Command):
                 return delete_groups(admin, arguments, terminal)
             if action == "--delete-offsets":
                 return delete_offsets(admin, arguments, terminal)
-            from ottla.cli.offset_reset import reset_offsets
 
             return reset_offsets(admin, chosen_groups(admin, arguments), arguments, terminal)
 

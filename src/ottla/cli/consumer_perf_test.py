@@ -7,6 +7,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
@@ -110,7 +111,6 @@ class ConsumerPerfTestCommand(Command):
     """Consumes so many records of a topic as a group, and says how fast that was."""
 
     name = "consumer-perf-test"
-    help = "Measure how fast the records of a topic are consumed."
     examples = (
         "ottla consumer-perf-test --bootstrap-server localhost:9092 --topic test "
         "--messages 1000000",
@@ -199,7 +199,6 @@ def _consume(
     written: Callable[[int], str],
 ) -> None:
     """Read until all have come, or none has for the timeout."""
-    from ottla import RebalanceListener
 
     class Joins(RebalanceListener):
         """Measures how long rebalances take."""

@@ -22,6 +22,7 @@ from ottla.cli.options import (
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.times import moment_text
+from ottla.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ottla import Admin
     from ottla.cli.terminal import Terminal
     from ottla.security.delegation_tokens import DelegationToken
-    from ottla.security.principal import KafkaPrincipal
 
 ACTIONS: Final = ("--create", "--renew", "--expire", "--describe")
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {"--renew": ("--hmac",), "--expire": ("--hmac",)}
@@ -57,7 +57,6 @@ class DelegationTokensCommand(Command):
     """Makes, renews, ends and lists tokens, as whom the --command-config logs in."""
 
     name = "delegation-tokens"
-    help = "Make, renew, end and list delegation tokens."
     examples = (
         "ottla delegation-tokens --create --max-life-time-period -1 "
         "--renewer-principal User:jobs --command-config alice.properties",
@@ -221,7 +220,6 @@ def period(ms: int | None) -> int:
 
 def principals(texts: Iterable[str]) -> list[KafkaPrincipal]:
     """The principals that an option names."""
-    from ottla.security.principal import KafkaPrincipal
 
     try:
         return [KafkaPrincipal.parse(text.strip()) for text in texts]

@@ -24,7 +24,6 @@ class DeleteRecordsCommand(Command):
     """Moves the start of partitions up to the offsets that a JSON file names."""
 
     name = "delete-records"
-    help = "Delete the records of partitions below given offsets."
     examples = (
         "ottla delete-records --bootstrap-server localhost:9092 --offset-json-file offsets.json",
     )

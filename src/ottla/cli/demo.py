@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_integer
+from ottla.cli.pipeline import log_source
 from ottla.cli.terminal import Terminal
+from ottla.pipelines.pipeline import FeedRequest
+from ottla.pipelines.site_traffic import DEFAULT_EVENTS, DEFAULT_SEED
 
 if TYPE_CHECKING:
     from ottla.cli.pipeline_run import EventSource
@@ -24,7 +27,6 @@ class DemoCommand(Command):
     """Starts a broker, publishes web-site events, runs a pipeline, checks and reports."""
 
     name = "demo"
-    help = "Run events through a broker and a Spark pipeline into a report."
     examples = ("ottla demo --events 20000", "ottla demo --log access.log --output report")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -57,10 +59,7 @@ class DemoCommand(Command):
 
 def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
-    from ottla.cli.pipeline import log_source
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.pipeline import FeedRequest
-    from ottla.pipelines.site_traffic import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.web_traffic import PIPELINE
 
     feed = PIPELINE.feeds["sample"]

@@ -22,6 +22,7 @@ from ottla.cli.property_files import (
     server_settings,
 )
 from ottla.cli.setting_checks import parsed, rules, secrets_in
+from ottla.cli.table import TEXT, add_format, show_rows
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -33,7 +34,6 @@ class DoctorCommand(Command):
     """Examines this host, a broker's property file and, if it is named, a running cluster."""
 
     name = "doctor"
-    help = "Examine a host, a property file and a cluster: what will hurt, why, and what mends it."
     examples = (
         "ottla doctor config/server.properties",
         "ottla doctor config/server.properties --bootstrap-server localhost:9092 --format json",
@@ -43,7 +43,6 @@ class DoctorCommand(Command):
         self.host = host or Machine()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from ottla.cli.table import add_format
 
         add_property_file(parser, "SERVER.PROPERTIES", "The broker's property file.")
         add_overrides(parser, "A setting that wins over the property file; may be repeated.")
@@ -52,7 +51,6 @@ class DoctorCommand(Command):
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.table import TEXT, show_rows
 
         settings = server_settings(arguments)
         config, found = parsed(settings)

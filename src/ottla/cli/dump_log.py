@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli import index_dump, state_dump
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
+from ottla.cli.log_dump import LogDump, decoding_parser, parse_offsets
 from ottla.cli.options import add_flag, add_integer, require
+from ottla.cli.positional_dump import PositionalDump
+from ottla.cli.segment_conversion import SegmentConversion
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
 
     from ottla.cli.log_dump import RecordParser
-    from ottla.cli.segment_conversion import SegmentConversion
     from ottla.cli.terminal import Terminal
 
     Dump = Callable[[Path, Namespace, Terminal], bool]
@@ -29,7 +32,6 @@ class DumpLogCommand(Command):
     """Shows segments, indexes, snapshots and checkpoints of a partition, file by file."""
 
     name = "dump-log"
-    help = "Show what the files of a partition hold: segments, indexes, snapshots, checkpoints."
     examples = (
         "ottla dump-log --files /tmp/ottla-logs/test-0/00000000000000000000.log --print-data-log",
         "ottla dump-log --files 00000000000000000000.index --index-sanity-check",
@@ -126,7 +128,6 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
     """The parser of keys and values; None where neither is asked for."""
-    from ottla.cli.log_dump import decoding_parser, parse_offsets
 
     if arguments.offsets_decoder:
         return parse_offsets
@@ -138,14 +139,12 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
 
 def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
     """The conversion that --convert-to asks for; None without it."""
-    from ottla.cli.segment_conversion import SegmentConversion
 
     return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None
 
 
 def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
     """The dump for a file of this name; it returns whether all was sound."""
-    from ottla.cli import index_dump, state_dump
 
     if is_positional:
         return _dump_positional if path.suffix == ".kafka" else None
@@ -162,7 +161,6 @@ def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
 
 
 def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.log_dump import LogDump
 
     parser = record_parser(arguments)
     deep = arguments.deep_iteration or parser is not None
@@ -171,6 +169,5 @@ def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
 
 
 def _dump_positional(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-    from ottla.cli.positional_dump import PositionalDump
 
     return PositionalDump(path, record_parser(arguments), arguments.conversion, terminal).run()

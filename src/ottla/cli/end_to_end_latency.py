@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from ottla import NewTopic, TopicPartition
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.producer_perf_test import LATENCY_POLL_MS, percentile, text_payloads
@@ -31,7 +32,6 @@ class EndToEndLatencyCommand(Command):
     """Sends a record, waits until a consumer has it, and sends the next one."""
 
     name = "e2e-latency"
-    help = "Measure how long a record takes from a producer to a consumer."
     examples = ("ottla e2e-latency localhost:9092 test 10000 1 20",)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -83,7 +83,6 @@ def _positive(name: str, text: str) -> int:
 def _create_if_missing(
     topic: str, servers: str, settings: Mapping[str, str], terminal: Terminal
 ) -> None:
-    from ottla import NewTopic
 
     with terminal.admin(servers, settings) as admin:
         if topic not in admin.list_topics():
@@ -95,7 +94,6 @@ def _create_if_missing(
 
 
 def _seek_to_end(consumer: Consumer, topic: str) -> None:
-    from ottla import TopicPartition
 
     partitions = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
     consumer.assign(partitions)

@@ -17,6 +17,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.errors import KafkaError
+from ottla.protocol.features import UpgradeType
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -42,7 +43,6 @@ class FeaturesCommand(Command):
     """Describes features and changes their levels."""
 
     name = "features"
-    help = "Show which levels of features are in force in the cluster, and change them."
     examples = (
         "ottla features --bootstrap-server localhost:9092 describe",
         "ottla features --bootstrap-server localhost:9092 upgrade --feature transaction.version=2",
@@ -105,7 +105,6 @@ def describe(admin: Admin, terminal: Terminal) -> int:
 
 def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal: Terminal) -> int:
     """Change the levels; 1, and a line for each that cannot be changed, if there is one."""
-    from ottla.protocol.features import UpgradeType
 
     down = UpgradeType.UNSAFE_DOWNGRADE if arguments.unsafe else UpgradeType.SAFE_DOWNGRADE
     direction = UpgradeType.UPGRADE if arguments.action == "upgrade" else down

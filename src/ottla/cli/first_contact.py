@@ -13,7 +13,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
+from ottla.config.ssl_config import SslSettings
 from ottla.errors import RemoteProtocolError
+from ottla.network.channel import TLS_ALERT
+from ottla.network.tls_context import client_context
+from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.metadata import MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,8 +71,6 @@ def difference(host: str, port: int, protocol: str, settings: Mapping[str, str])
 
 def with_tls(plain: socket.socket, host: str, settings: Mapping[str, str]) -> ssl.SSLSocket | None:
     """The connection after its handshake; None where the other side does not speak TLS."""
-    from ottla.config.ssl_config import SslSettings
-    from ottla.network.tls_context import client_context
 
     own = {name: text for name, text in settings.items() if name in SslSettings.keys}
     context = client_context(SslSettings.parse(own))
@@ -82,8 +86,6 @@ def with_tls(plain: socket.socket, host: str, settings: Mapping[str, str]) -> ss
 
 def answer_to_versions(endpoint: socket.socket) -> dict[int, tuple[int, int]] | None:
     """The versions of APIs that the broker has; None where it closes the connection."""
-    from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-    from ottla.protocol.header import decode_response
 
     answer = exchange(endpoint, 0, ApiVersionsRequest())
     if answer is None:
@@ -95,7 +97,6 @@ def answer_to_versions(endpoint: socket.socket) -> dict[int, tuple[int, int]] | 
 
 def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) -> bool:
     """Whether a request without a login is answered: the metadata of no topic."""
-    from ottla.protocol.metadata import MetadataRequest
 
     low, high = versions.get(MetadataRequest.api_key, (0, -1))
     version = max(low, 1)  # 0 would ask for all topics
@@ -106,8 +107,6 @@ def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) ->
 
 def exchange(endpoint: socket.socket, version: int, request: Request) -> bytes | None:
     """The answer to a request; None where the connection is closed, or an alert of TLS comes."""
-    from ottla.network.channel import TLS_ALERT
-    from ottla.protocol.header import encode_request
 
     try:
         endpoint.sendall(encode_request(version, 1, "ottla", request))

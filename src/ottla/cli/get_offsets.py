@@ -42,7 +42,6 @@ class GetOffsetsCommand(Command):
     """Prints the offsets at which partitions start or end, or those at a time."""
 
     name = "get-offsets"
-    help = "Print the offsets of partitions: latest, earliest, or at a time."
     examples = (
         "ottla get-offsets --broker-list localhost:9092 --topic test",
         "ottla get-offsets --bootstrap-server localhost:9092 --topic-partitions 'test:0-2,web.*'"

@@ -6,18 +6,32 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
+from ottla.protocol.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    decode_assignment,
+    partitions_of,
+)
+from ottla.protocol.message import Struct, decode_versioned
+from ottla.protocol.offsets_topic import (
+    VALUES,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_key,
+)
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, encode_uuid
 
 if TYPE_CHECKING:
-    from ottla.protocol.offsets_topic import GroupMetadataValue, OffsetCommitValue, StoredMember
+    from ottla.protocol.offsets_topic import StoredMember
 
 KAFKA_NAMES = {"group": "group_id", "partition_count": "num_partitions"}
 
 
 def offset_line(key: bytes | None, value: bytes | None) -> str | None:
     """`[group,topic,partition]::OffsetAndMetadata(...)`; None for a record of another kind."""
-    from ottla.protocol.message import decode_versioned
-    from ottla.protocol.offsets_topic import OffsetCommitKey, OffsetCommitValue, decode_key
 
     found = decode_key(key) if key else None
     if not isinstance(found, OffsetCommitKey):
@@ -38,8 +52,6 @@ def _commit_text(commit: OffsetCommitValue) -> str:
 
 def group_line(key: bytes | None, value: bytes | None) -> str | None:
     """`group::GroupMetadata(...)`; None for a record of another kind."""
-    from ottla.protocol.message import decode_versioned
-    from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, decode_key
 
     found = decode_key(key) if key else None
     if not isinstance(found, GroupMetadataKey):
@@ -66,17 +78,6 @@ def _group_text(group_id: str, group: GroupMetadataValue) -> str:
 
 def topics_of(group_id: str, key: bytes | None, value: bytes | None) -> set[str]:
     """The topics that a record of this group names: subscribed to by a member, or committed."""
-    from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
-    from ottla.protocol.message import decode_versioned
-    from ottla.protocol.offsets_topic import (
-        VALUES,
-        ConsumerGroupMemberMetadataKey,
-        ConsumerGroupRegularExpressionKey,
-        GroupMetadataKey,
-        GroupMetadataValue,
-        OffsetCommitKey,
-        decode_key,
-    )
 
     fields: dict[type, str] = {
         ConsumerGroupMemberMetadataKey: "subscribed_topic_names",
@@ -106,15 +107,6 @@ def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None,
 
     Commits and classic groups look as in Kafka 3, records of consumer groups as in Kafka 4.
     """
-    from ottla.protocol.message import decode_versioned
-    from ottla.protocol.offsets_topic import (
-        VALUES,
-        GroupMetadataKey,
-        GroupMetadataValue,
-        OffsetCommitKey,
-        OffsetCommitValue,
-        decode_key,
-    )
 
     found = decode_key(key) if key else None
     if found is None:
@@ -157,7 +149,6 @@ def _group_json(group: GroupMetadataValue) -> str:
 
 def _assignment_text(protocol_type: str, member: StoredMember) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
-    from ottla.protocol.consumer_protocol import decode_assignment, partitions_of
 
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not member.assignment:
         return bytes(member.assignment).hex().upper()
@@ -170,8 +161,6 @@ def _assignment_text(protocol_type: str, member: StoredMember) -> str:
 def _document(value: object) -> object:
     """A message, or a value in it, as JSON has it: Kafka's names, ids in base 64."""
     from uuid import UUID
-
-    from ottla.protocol.message import Struct
 
     if isinstance(value, Struct):
         return {

@@ -119,7 +119,6 @@ class RunClassCommand(Command):
     """Names the classes that stand for commands; `without_script_name` has put in the command."""
 
     name = "run-class"
-    help = "Run the tool that a class of Kafka's names: kafka.tools.GetOffsetShell, ..."
     examples = (
         "ottla run-class kafka.tools.GetOffsetShell --broker-list localhost:9092 --topic test",
     )

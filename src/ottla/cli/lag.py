@@ -43,7 +43,6 @@ class LagCommand(Command):
     """
 
     name = "lag"
-    help = "Show how far consumer groups are behind, and explain why."
     examples = (
         "ottla lag",
         "ottla lag billing --explain",

@@ -17,8 +17,9 @@ from ottla.cli.options import (
 )
 from ottla.cli.partition_files import read_partitions
 from ottla.cli.property_files import load_properties
+from ottla.cli.zookeeper_election import start_preferred_election
 from ottla.errors import ErrorCode
-from ottla.structs import TopicPartition
+from ottla.structs import ElectionType, TopicPartition
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.structs import ElectionType
 
 
 class LeaderElectionCommand(Command):
     """Elects preferred leaders, or unclean ones where no in-sync replica is alive."""
 
     name = "leader-election"
-    help = "Elect preferred leaders, or unclean leaders for partitions without one."
     examples = (
         "ottla leader-election --bootstrap-server localhost:9092 --election-type preferred "
         "--all-topic-partitions",
@@ -57,7 +56,6 @@ class LeaderElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.structs import ElectionType
 
         servers = bootstrap_server(arguments)
         require(arguments, "--election-type")
@@ -83,7 +81,6 @@ class PreferredReplicaElectionCommand(Command):
     """Elects preferred leaders, with the options of the older tool."""
 
     name = "preferred-replica-election"
-    help = "Elect the preferred leaders of partitions (older name of leader-election)."
     examples = (
         "ottla preferred-replica-election --bootstrap-server localhost:9092",
         "ottla preferred-replica-election --zookeeper localhost:2181/kafka",
@@ -96,12 +93,9 @@ class PreferredReplicaElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.structs import ElectionType
 
         path = arguments.path_to_json_file
         if arguments.zookeeper and not arguments.bootstrap_server:
-            from ottla.cli.zookeeper_election import start_preferred_election
-
             partitions = None if path is None else read_partitions(path)
             start_preferred_election(arguments.zookeeper, arguments.log_level, partitions, terminal)
             return 0

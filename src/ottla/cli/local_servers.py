@@ -77,7 +77,6 @@ class BrokerStopCommand(StopCommand):
     """Stops brokers in order: leadership is handed over, logs are flushed."""
 
     name = "broker-stop"
-    help = "Stop the brokers that this installation of Ottla runs on this machine."
     examples = ("ottla broker-stop",)
     server = "broker"
     missing = "No kafka server to stop"
@@ -87,7 +86,6 @@ class ZooKeeperStopCommand(StopCommand):
     """Stops the ZooKeeper servers that `ottla zookeeper` runs."""
 
     name = "zookeeper-stop"
-    help = "Stop the ZooKeeper servers that `ottla zookeeper` runs on this machine."
     examples = ("ottla zookeeper-stop",)
     server = "zookeeper"
     missing = "No zookeeper server to stop"

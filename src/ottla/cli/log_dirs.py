@@ -31,7 +31,6 @@ class LogDirsCommand(Command):
     """Asks brokers for their log directories and the sizes of the replicas in them."""
 
     name = "log-dirs"
-    help = "Print the log directories of brokers and the sizes of the partitions in them."
     examples = ("ottla log-dirs --bootstrap-server localhost:9092 --describe --topic-list test",)
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.group_records import key_and_payload
 from ottla.cli.output import text_decoder
 from ottla.cli.segment_file import base_offset, mapped
 from ottla.record.record_batch import MAGIC, CorruptRecordError, Record, RecordBatch, batches
@@ -37,7 +38,6 @@ def decoding_parser(key_decoder: str, value_decoder: str) -> RecordParser:
 
 def parse_offsets(record: Record) -> Texts:
     """Reads records as those of __consumer_offsets."""
-    from ottla.cli.group_records import key_and_payload
 
     return key_and_payload(record.key, record.value)
 

@@ -124,8 +124,8 @@ def overview() -> str:
     """The list of commands that `ottla --help` prints."""
     width = max(map(len, COMMANDS)) + 2
     parts = [
-        f"{title}:\n" + "".join(f"  {name:<{width}}{load_command(name).help}\n" for name in names)
-        for title, names in COMMAND_GROUPS.items()
+        f"{title}:\n" + "".join(f"  {name:<{width}}{entry.help}\n" for name, entry in group.items())
+        for title, group in COMMAND_GROUPS.items()
     ]
     return (
         "usage: ottla <command> [options]\n\n" + "\n".join(parts) + "\n"
@@ -156,7 +156,6 @@ class VersionCommand(Command):
     """Prints the version of Ottla."""
 
     name = "version"
-    help = "Print the version of Ottla."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         pass

@@ -29,7 +29,6 @@ class MetricsCommand(Command):
     """Reads MBeans over HTTP from `metrics.listener`."""
 
     name = "metrics"
-    help = "Look at a broker's metrics, by Kafka's names; watch those that change."
     examples = (
         "ottla metrics lag",
         "ottla metrics 'kafka.network:type=RequestMetrics,name=TotalTimeMs,*'",

@@ -17,17 +17,34 @@ from ottla.cli.options import add_flag, add_integer, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, interruptible, without_servers
+from ottla.clients.consumer.consumer import Consumer
+from ottla.clients.legacy import Blacklist, Whitelist
+from ottla.clients.producer.producer import Producer
+from ottla.errors import KafkaError
+from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints
+from ottla.mirror.failback import Failback
+from ottla.mirror.failover import rehearse
+from ottla.mirror.flow import parse_plan
+from ottla.mirror.mirror_maker import (
+    PRODUCER_SETTINGS,
+    MirrorMaker,
+    MirrorMakerRules,
+    message_handler,
+    open_source,
+)
+from ottla.mirror.topic_sync import TopicSync, refused_topics
+from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
+from ottla.testing import InProcessBroker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla import Producer
     from ottla.mirror.failback import Returned
     from ottla.mirror.failover import Rehearsed
     from ottla.mirror.flow import Flow, MirrorPlan
     from ottla.mirror.mirror import Mirror
-    from ottla.mirror.mirror_maker import MirrorMaker, MirrorSource
+    from ottla.mirror.mirror_maker import MirrorSource
 
 T = TypeVar("T")
 STATUS_S: Final = 10
@@ -52,7 +69,6 @@ class MirrorCommand(Command):
     """Runs all flows of a properties file, until it is stopped."""
 
     name = "mirror"
-    help = "Copy topics, groups and settings between clusters, as Kafka's MirrorMaker 2 does."
     examples = (
         "ottla mirror --demo",
         "ottla mirror mm2.properties --plan",
@@ -103,7 +119,6 @@ class MirrorCommand(Command):
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.mirror.flow import parse_plan
 
         given = [arguments.plan, arguments.failover, arguments.failback]
         if arguments.rehearse and not (arguments.failover or arguments.failback):
@@ -136,7 +151,6 @@ class MirrorCommand(Command):
 def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
     """Run until a signal; a line for each flow now and then, and at the end."""
     from ottla.mirror.mirror import TURN_S, Mirror
-    from ottla.runtime import SystemClock
 
     is_over = threading.Event()
     clock = SystemClock()
@@ -188,10 +202,7 @@ class Shown:
 
 def run_demo(terminal: Terminal) -> int:
     """Two clusters, a topic and a group in one of them, and a flow until the other has both."""
-    from ottla.mirror.flow import parse_plan
     from ottla.mirror.mirror import TURN_S, Mirror
-    from ottla.runtime import SystemClock
-    from ottla.testing import InProcessBroker
 
     is_over = threading.Event()
     topic, copy = DEMO_PLACE.topic, f"lisbon.{DEMO_PLACE.topic}"
@@ -222,8 +233,6 @@ def run_demo(terminal: Terminal) -> int:
 
 def fill_demo(servers: str) -> None:
     """The records, and a group that has read all of them."""
-    from ottla.clients.consumer.consumer import Consumer
-    from ottla.clients.producer.producer import Producer
 
     with Producer(servers) as producer:
         for number in range(DEMO_RECORDS):
@@ -236,7 +245,6 @@ def fill_demo(servers: str) -> None:
 def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
     """The plan of each enabled flow, from both of its clusters as they are now."""
     from ottla.mirror.mirror import check_plan
-    from ottla.mirror.topic_sync import TopicSync, refused_topics
 
     check_plan(plan)
     for flow in plan.enabled():
@@ -289,9 +297,6 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
 
     1 if a group cannot be moved, since it has members there.
     """
-    from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints
-    from ottla.mirror.failover import rehearse
-    from ottla.runtime import SystemClock
 
     with terminal.admin(*at(flow.target.settings("admin"))) as target:
         checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, SystemClock())
@@ -318,9 +323,6 @@ def failback(
 
     1 if a group cannot be moved, since it has members at the source.
     """
-    from ottla.mirror.checkpoint import IDLE_STATES
-    from ottla.mirror.failback import Failback
-    from ottla.runtime import SystemClock
 
     flow = plan.flow(name)
     ends = (flow.target.alias, flow.source.alias)
@@ -364,7 +366,6 @@ class MirrorMakerCommand(Command):
     """Reads the topics of source clusters and writes them to a target, until it is stopped."""
 
     name = "mirror-maker"
-    help = "Copy topics from source clusters to a target, as Kafka's first MirrorMaker does."
     examples = (
         "ottla mirror-maker --consumer.config site-a.properties --consumer.config "
         "site-b.properties --producer.config config/producer.properties --whitelist 'pages|clicks'",
@@ -420,9 +421,6 @@ class MirrorMakerCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         given = {name.replace(".", "_"): value for name, value in vars(arguments).items()}
         check(given)
-        from ottla.errors import KafkaError
-        from ottla.mirror.mirror_maker import MirrorMaker, MirrorMakerRules, message_handler
-        from ottla.runtime import SystemClock
 
         interval_ms = given["offset_commit_interval_ms"]
         rules = MirrorMakerRules(
@@ -459,8 +457,6 @@ def check(given: dict[str, Any]) -> None:
 
 def open_sources(given: dict[str, Any]) -> list[MirrorSource]:
     """The consumers of all source clusters; none stays open if one cannot be made."""
-    from ottla.clients.legacy import Blacklist, Whitelist
-    from ottla.mirror.mirror_maker import open_source
 
     white = given["whitelist"]
     topics = Blacklist(given["blacklist"]) if white is None else Whitelist(white)
@@ -483,8 +479,6 @@ def open_sources(given: dict[str, Any]) -> list[MirrorSource]:
 
 def open_producer(file: str) -> Producer:
     """The producer of a property file, which waits while the target is away."""
-    from ottla.clients.producer.producer import Producer
-    from ottla.mirror.mirror_maker import PRODUCER_SETTINGS
 
     settings = load_properties(file)
     servers = settings.get("bootstrap.servers") or settings.get("metadata.broker.list")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.terminal import USUAL_WIDTH, with_port
+from ottla.cli.zookeeper_brokers import registered_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -208,7 +209,6 @@ def bootstrap_server_or_zookeeper(
     """The brokers to ask; with --zookeeper those that are registered there."""
     if not arguments.zookeeper or arguments.bootstrap_server:
         return bootstrap_server(arguments)
-    from ottla.cli.zookeeper_brokers import registered_brokers
 
     protocol = settings.get("security.protocol", "PLAINTEXT")
     return registered_brokers(arguments.zookeeper, protocol, arguments.log_level)

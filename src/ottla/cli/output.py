@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.group_records import group_line, offset_line
 from ottla.cli.terminal import TURNING, escape_of
 
 if TYPE_CHECKING:
@@ -179,7 +180,6 @@ class OffsetsMessageFormatter(MessageFormatter):
     """Committed offsets, for reading __consumer_offsets: `[group,topic,partition]::value`."""
 
     def write(self, record: Record, out: BinaryIO) -> None:
-        from ottla.cli.group_records import offset_line
 
         line = offset_line(record.key, record.value)
         if line is not None:
@@ -190,7 +190,6 @@ class GroupMetadataMessageFormatter(MessageFormatter):
     """Groups and their members, for reading __consumer_offsets: `group::value`."""
 
     def write(self, record: Record, out: BinaryIO) -> None:
-        from ottla.cli.group_records import group_line
 
         line = group_line(record.key, record.value)
         if line is not None:

@@ -12,6 +12,19 @@ from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
+from ottla.pipelines.access_log import AccessLog, LogError
+from ottla.pipelines.pipeline import (
+    PIPELINES,
+    FeedRequest,
+    OutputGoneError,
+    Pipeline,
+    PipelineError,
+    installed_pipelines,
+    load_installed,
+    load_pipeline,
+    own_frames,
+    write_pipeline,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -19,7 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.cli.pipeline_run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
-    from ottla.pipelines.pipeline import Feed, Pipeline, PipelineError
+    from ottla.pipelines.pipeline import Feed
 
 
 ACTIONS = ("list", "new", "run", "reset")
@@ -44,7 +57,6 @@ class PipelineCommand(Command):
     """
 
     name = "pipeline"
-    help = "List, run and reset the data pipelines on Spark, and write one of your own."
     examples = (
         "ottla pipeline list",
         "ottla pipeline new orders",
@@ -214,13 +226,6 @@ def feeds_of(pipeline: Pipeline) -> list[str]:
 
 def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
     """Name, package and pipeline of all, or why it cannot be had: no one ends the list."""
-    from ottla.pipelines.pipeline import (
-        PIPELINES,
-        PipelineError,
-        installed_pipelines,
-        load_installed,
-        load_pipeline,
-    )
 
     for name in PIPELINES:
         yield name, "ottla", load_pipeline(name)
@@ -233,7 +238,6 @@ def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
 
 
 def _list(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.pipelines.pipeline import Pipeline
 
     if arguments.format != TEXT:
         rows = [
@@ -277,7 +281,6 @@ def _describe(pipeline: Pipeline, terminal: Terminal) -> None:
 
 
 def _new(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.pipelines.pipeline import PipelineError, write_pipeline
 
     if arguments.pipeline is None:
         raise UsageError("'new' needs a name for the pipeline")
@@ -293,7 +296,6 @@ def _new(arguments: Namespace, terminal: Terminal) -> int:
 
 def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
     """The pipeline that is named, over the topics that it is to read."""
-    from ottla.pipelines.pipeline import PipelineError, load_pipeline
 
     if arguments.pipeline is None:
         raise UsageError(f"'{arguments.action}' needs the name of a pipeline")
@@ -317,7 +319,6 @@ def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[
 
     Of a query whose state is that of another one, or whose input is, it names the remedy.
     """
-    from ottla.pipelines.pipeline import OutputGoneError, PipelineError, own_frames
 
     try:
         yield
@@ -408,7 +409,6 @@ def _pairs(option: str, form: str, pairs: Sequence[str]) -> dict[str, str]:
 def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> EventSource | None:
     """The feed that was asked for; none where there is nothing to publish."""
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.pipeline import FeedRequest
 
     if arguments.again and arguments.log is None and not arguments.input:
         raise UsageError("--again goes with --log or --input")
@@ -448,7 +448,6 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Even
 def sample_source(pipeline: Pipeline, rate: float) -> EventSource:
     """The files that come with a pipeline."""
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.access_log import LogError
     from ottla.pipelines.topics import sample_files
 
     try:
@@ -464,7 +463,6 @@ def input_source(
 ) -> EventSource:
     """Files of rows, each for the topic that is named, or for the only one."""
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.access_log import LogError
     from ottla.pipelines.topics import LogFeed
 
     sources = {each.topic: each for each in pipeline.fed_topics}
@@ -492,7 +490,6 @@ def log_source(
 ) -> EventSource:
     """The lines of a log, or the reports that follow from them; refuses a file that is no log."""
     from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.access_log import AccessLog, LogError
     from ottla.pipelines.topics import LogFeed
 
     try:

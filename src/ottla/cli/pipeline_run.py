@@ -40,6 +40,7 @@ from ottla.pipelines.runner import spark_session
 from ottla.pipelines.tables import ResultTable
 from ottla.pipelines.topics import Pace, create_topics, delete_outputs, publish
 from ottla.structs import Value, field
+from ottla.testing.processes import BrokerProcess
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -386,7 +387,6 @@ def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
     if plan.servers is not None:
         yield plan.servers
         return
-    from ottla.testing.processes import BrokerProcess
 
     broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
     try:

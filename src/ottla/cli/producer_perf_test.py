@@ -17,6 +17,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_flag, add_integer, key_values, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
+from ottla.clients.client_metrics import metric_lines
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -163,7 +164,6 @@ class ProducerPerfTestCommand(Command):
     """Sends records as fast as it can, or at a rate, and measures until they are acknowledged."""
 
     name = "producer-perf-test"
-    help = "Measure how fast records are produced, and how long each takes to be acknowledged."
     examples = (
         "ottla producer-perf-test --topic test --num-records 1000000 --record-size 100 "
         "--throughput -1 --producer-props bootstrap.servers=localhost:9092 acks=1",
@@ -311,8 +311,6 @@ def _delivered(
 
 def print_metrics(metrics: Metrics | None, terminal: Terminal) -> None:
     if metrics is not None:
-        from ottla.clients.client_metrics import metric_lines
-
         for line in metric_lines(metrics):
             terminal.print(line)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.config_files import hint
 from ottla.cli.options import add_repeated, key_values
+from ottla.config.properties import parse_properties
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -15,13 +17,9 @@ def load_properties(path: str) -> dict[str, str]:
     """The settings in a property file."""
     from pathlib import Path
 
-    from ottla.config.properties import parse_properties
-
     try:
         return parse_properties(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        from ottla.cli.config_files import hint
-
         more = hint(path) if isinstance(error, FileNotFoundError) else ""
         text = f"cannot read the property file {path}: {error.strerror}{more}"
         raise CommandError(text) from error

@@ -30,6 +30,7 @@ from ottla.cli.partition_files import (
 from ottla.cli.property_files import command_settings
 from ottla.cli.reassignment_throttle import ReassignmentThrottle
 from ottla.cli.replica_dirs import COMPLETED, IN_PROGRESS, ReplicaDirs, TargetDirs
+from ottla.controller.topic_assignment import assign_new_topic
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ class ReassignPartitionsCommand(Command):
     """Moves replicas between brokers as JSON files say."""
 
     name = "reassign-partitions"
-    help = "Move partitions between brokers, or change how many replicas they have."
     examples = (
         "ottla reassign-partitions --bootstrap-server localhost:9092 "
         '--topics-to-move-json-file topics.json --broker-list "5,6" --generate',
@@ -147,8 +147,6 @@ class ReassignPartitionsCommand(Command):
 def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Print the replicas of the topics as they are, and as they would be on those brokers."""
     from secrets import randbelow
-
-    from ottla.controller.topic_assignment import assign_new_topic
 
     topics = read_topics(arguments.topics_to_move_json_file)
     brokers = integers(arguments.broker_list, "--broker-list")

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
+from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+from ottla.protocol.configs import ConfigOperation
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -37,7 +38,6 @@ class ReassignmentThrottle:
         The limit is in force on all brokers when this returns. Each applies changes in their
         order, so one that has the rate has the throttled replicas, too.
         """
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
         changes: dict[ConfigResource, list[AlterConfigOp]] = {}
         for topic in sorted({partition.topic for partition in after}):
@@ -55,7 +55,6 @@ class ReassignmentThrottle:
 
     def change_rate(self, bytes_per_s: int) -> None:
         """Set the rate of the throttled replicas; it is in force when this returns."""
-        from ottla.clients.admin.descriptions import AlterConfigOp
 
         rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
         self.admin.incremental_alter_configs(dict.fromkeys(self._brokers(), rates))
@@ -63,7 +62,6 @@ class ReassignmentThrottle:
 
     def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
         """Limit the rate at which these brokers copy between their log directories."""
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
         change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]
         changes = {ConfigResource.broker(broker): change for broker in brokers}
@@ -87,8 +85,6 @@ class ReassignmentThrottle:
 
     def remove(self, topics: Iterable[str]) -> bool:
         """Remove the limit from these topics and all brokers; returns whether there was one."""
-        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-        from ottla.protocol.configs import ConfigOperation
 
         existing = self.admin.list_topics()
         keys_of_brokers = (*RATES, LOG_DIR_RATE)
@@ -110,7 +106,6 @@ class ReassignmentThrottle:
         return bool(changes)
 
     def _brokers(self) -> list[ConfigResource]:
-        from ottla.clients.admin.descriptions import ConfigResource
 
         return [ConfigResource.broker(node.id) for node in self.admin.describe_cluster().nodes]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
+from ottla.clients.admin.log_dirs import TopicPartitionReplica
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 
@@ -29,7 +30,6 @@ class ReplicaDirs:
 
         A replica that its broker does not have yet will be created in its directory.
         """
-        from ottla.clients.admin.log_dirs import TopicPartitionReplica
 
         targets = {
             TopicPartitionReplica(partition.topic, partition.partition, broker): path

@@ -12,12 +12,13 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_bootstrap_server, bootstrap_server, topic_pattern
 from ottla.cli.terminal import Terminal, interruptible
+from ottla.clients.partition_reader import ReplicaReader
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.partition_reader import ReplicaData, ReplicaReader
+    from ottla.clients.partition_reader import ReplicaData
 
 FETCH_BYTES: Final = 1_048_576
 MAX_WAIT_MS: Final = 1000
@@ -108,7 +109,6 @@ class ReplicaVerificationCommand(Command):
     """Compares until it is stopped, and reports how far it has come."""
 
     name = "replica-verification"
-    help = "Compare the replicas of partitions, batch by batch, until Ctrl-C."
     examples = (
         "ottla replica-verification --bootstrap-server localhost:9092 --topics-include 'orders.*' "
         "--time -2",
@@ -139,7 +139,6 @@ class ReplicaVerificationCommand(Command):
             )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.clients.partition_reader import ReplicaReader
 
         servers = bootstrap_server(arguments)
         pattern = topic_pattern(arguments.topics)

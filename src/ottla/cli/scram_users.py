@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.users import DEFAULT_ITERATIONS, ITERATIONS, MECHANISMS
+from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.errors import ErrorCode, KafkaError
+from ottla.security.scram import ScramCredential
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +57,6 @@ def scram_changes(
 
 def alter_scram(admin: Admin, user: str, changes: Mapping[str, NewPassword | None]) -> None:
     """Make, replace and remove credentials by a broker."""
-    from ottla.clients.admin.scram_users import UserScramCredential
 
     admin.alter_user_scram_credentials(
         [
@@ -71,7 +72,6 @@ def scram_stored(
     changes: Mapping[str, NewPassword | None], before: dict[str, str]
 ) -> dict[str, str]:
     """The settings of a user after the changes, as ZooKeeper keeps them."""
-    from ottla.security.scram import ScramCredential
 
     after = dict(before)
     for mechanism, new in changes.items():

@@ -7,6 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from ottla.cli.finding import ERROR, WARNING, Finding
+from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import shown
 from ottla.errors import ConfigError
 
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ottla.cli.machine import Machine
-    from ottla.config.broker_config import BrokerConfig
 
 
 def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
     """Settings that are nearly settings."""
-    from ottla.config.broker_config import BrokerConfig
 
     for name, value in settings.items():
         if name in BrokerConfig.known_names():
@@ -39,7 +38,6 @@ def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
 
 def parsed(settings: Mapping[str, str]) -> tuple[BrokerConfig, list[Finding]]:
     """The settings of a file, as far as their names and values are valid, and the findings."""
-    from ottla.config.broker_config import BrokerConfig
 
     misspelt = {name: list(misspelt_settings({name: settings[name]})) for name in settings}
     findings = [finding for each in misspelt.values() for finding in each]

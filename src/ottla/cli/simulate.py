@@ -17,6 +17,7 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal
+from ottla.testing.simulation import HASH_SEED
 
 if TYPE_CHECKING:
     from ottla.testing.scenario import ScenarioOutcome
@@ -29,7 +30,6 @@ class SimulateCommand(Command):
     """Runs a module's `scenario`, or its `main` and `check`, for many seeds or for one."""
 
     name = "simulate"
-    help = "Run your own asyncio app in simulated clusters with faults, by seed."
     examples = ("ottla simulate my_app.py --seeds 1000", "ottla simulate my_app.py --seed 42")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -112,7 +112,6 @@ def outcomes_of(
     Seeds that have not begun are dropped when the iterator is closed.
     """
     from ottla.testing.scenario import scenario_of, tell_file
-    from ottla.testing.simulation import HASH_SEED
 
     try:
         scenario_of(path, settings)

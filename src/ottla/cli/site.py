@@ -12,6 +12,8 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal, interruptible
+from ottla.pipelines.access_log import AccessLog, LogError
+from ottla.pipelines.site_traffic import DEFAULT_SEED
 
 if TYPE_CHECKING:
     from ottla.site.ledger import Entry
@@ -25,7 +27,6 @@ class SiteCommand(Command):
     """Publishes the activity of a site once, has all its readers read it, and counts."""
 
     name = "site"
-    help = "Publish a site's activity once, for eight readers at the same time."
     examples = (
         "ottla site --duration 60",
         "ottla site --cluster 3 --incidents",
@@ -86,7 +87,6 @@ class SiteCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         _check(arguments)
         require_packages("deltalake")
-        from ottla.pipelines.site_traffic import DEFAULT_SEED
         from ottla.site.whole_site import PAGE, SiteError, SiteOptions, WholeSite
 
         folder = Path(arguments.output)
@@ -129,7 +129,6 @@ def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:
 
 def _check(arguments: Namespace) -> None:
     """Refuse options that contradict each other, before anything is started."""
-    from ottla.pipelines.access_log import AccessLog, LogError
 
     made_up = {"--duration": arguments.duration, "--rate": arguments.rate, "--seed": arguments.seed}
     if arguments.log is not None:

@@ -16,12 +16,12 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.streams.naming import STATE_DIR
+from ottla.streams.reset import Reset
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from ottla.cli.terminal import Terminal
-    from ottla.streams.reset import Reset
 
 ACTIONS = ("reset",)
 
@@ -30,7 +30,6 @@ class StreamsCommand(Command):
     """Resets a stopped application: its offsets, its state and its output."""
 
     name = "streams"
-    help = "Reset an application of the stream API, so that it reads its input from the start."
     examples = (
         "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count",
         "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count "
@@ -59,7 +58,6 @@ class StreamsCommand(Command):
         add_flag(parser, "--dry-run", "Say what would be deleted, and delete nothing.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.streams.reset import Reset
 
         require(arguments, "--application-id")
         servers = bootstrap_server(arguments)

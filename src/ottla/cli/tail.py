@@ -112,7 +112,6 @@ class TailCommand(Command):
     """Prints the last records of a topic with their time, place and key; and those that follow."""
 
     name = "tail"
-    help = "Print the last records of a topic, and with -f those that follow."
     examples = (
         "ottla tail orders",
         "ottla tail orders -n 100 --since 1h --where customer.country=PT",

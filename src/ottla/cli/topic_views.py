@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import did_you_mean, topic_pattern
 from ottla.cli.table import show_rows
+from ottla.clients.admin.descriptions import ConfigResource
 from ottla.structs import EARLIEST_TIMESTAMP, INTERNAL_TOPICS, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,7 +125,6 @@ def _names(topics: Collection[str], arguments: Namespace) -> list[str]:
 
 
 def _settings(admin: Admin, names: list[str]) -> dict[str, Mapping[str, ConfigEntry]]:
-    from ottla.clients.admin.descriptions import ConfigResource
 
     described = admin.describe_configs([ConfigResource.topic(name) for name in names])
     return {resource.name: entries for resource, entries in described.items()}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.console_consumer import partitions_of
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -25,19 +26,27 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format
-from ottla.cli.topic_views import existing_topics
+from ottla.cli.tail import Tail
+from ottla.cli.topic_views import (
+    describe_nodes,
+    describe_topics,
+    existing_topics,
+    list_nodes,
+    list_topics,
+    show_topics,
+)
 from ottla.cli.zookeeper_session import session
+from ottla.cli.zookeeper_topics import ZooKeeperTopics
+from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import INTERNAL_TOPICS
+from ottla.structs import INTERNAL_TOPICS, ConfigSource
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Collection
 
-    from ottla import Admin, NewTopic, Producer
-    from ottla.cli.tail import Tail
+    from ottla import Admin, Producer
     from ottla.cli.terminal import Progress, Terminal
-    from ottla.cli.zookeeper_topics import ZooKeeperTopics
     from ottla.clients.producer.producer_batch import RecordFuture
 
 
@@ -56,7 +65,6 @@ class TopicsCommand(Command):
     """Creates, lists, describes, copies, alters and deletes topics."""
 
     name = "topics"
-    help = "Create, list, describe, copy, alter and delete topics."
     examples = (
         "ottla topics --create --bootstrap-server localhost:9092 --partitions 3 --topic test",
         "ottla topics --list --bootstrap-server localhost:9092",
@@ -75,8 +83,6 @@ class TopicsCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = check(arguments)
         if arguments.zookeeper and not arguments.bootstrap_server and action in ZOOKEEPER_ACTIONS:
-            from ottla.cli.zookeeper_topics import ZooKeeperTopics
-
             with session(arguments.zookeeper, arguments.log_level) as client:
                 run_in_zookeeper(action, ZooKeeperTopics(client), arguments, terminal)
             return 0
@@ -94,16 +100,10 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
     elif action == "--copy":
         copy_topic(admin, arguments, terminal)
     elif action in ("--list", "--describe") and arguments.format != TEXT:
-        from ottla.cli.topic_views import show_topics
-
         show_topics(admin, arguments, terminal)
     elif action == "--list":
-        from ottla.cli.topic_views import list_topics
-
         list_topics(admin, arguments, terminal)
     elif action == "--describe":
-        from ottla.cli.topic_views import describe_topics
-
         describe_topics(admin, arguments, terminal)
     elif action == "--alter":
         alter_topics(admin, arguments, terminal)
@@ -116,12 +116,8 @@ def run_in_zookeeper(
 ) -> None:
     """Run an action on ZooKeeper's nodes; deletions are requested of the brokers."""
     if action == "--list":
-        from ottla.cli.topic_views import list_nodes
-
         list_nodes(nodes, arguments, terminal)
     elif action == "--describe":
-        from ottla.cli.topic_views import describe_nodes
-
         describe_nodes(nodes, arguments, terminal)
     else:
         settings = command_settings(arguments)
@@ -278,7 +274,6 @@ COLLISION_WARNING = (
 
 def create_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Create the topic and say so."""
-    from ottla.clients.admin.descriptions import NewTopic
 
     name: str = arguments.topic
     if "." in name or "_" in name:
@@ -351,8 +346,6 @@ def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     Partition, key, value, headers and timestamp stay. Offsets do not where the log has gaps: of
     compaction, markers, and aborted transactions.
     """
-    from ottla.cli.console_consumer import partitions_of
-    from ottla.cli.tail import Tail
 
     source, target = arguments.topic, arguments.to
     settings, servers = command_settings(arguments), bootstrap_server(arguments)
@@ -369,8 +362,6 @@ def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 
 def topic_like(admin: Admin, source: str, target: str) -> NewTopic:
     """A topic with as many partitions and replicas, and the settings made for the source."""
-    from ottla.clients.admin.descriptions import ConfigResource, NewTopic
-    from ottla.structs import ConfigSource
 
     partitions = admin.describe_topics([source])[source].partitions
     resource = ConfigResource.topic(source)
@@ -506,7 +497,6 @@ def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
 def _change_settings(
     admin: Admin, names: list[str], arguments: Namespace, terminal: Terminal
 ) -> None:
-    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
     settings = topic_settings(arguments.config)
     operations = [AlterConfigOp(key, value, "SET") for key, value in settings.items()]

@@ -19,6 +19,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format, print_table, show_rows
+from ottla.clients.admin.transactions import HangingTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.transactions import HangingTransaction
 
 
 FORCE_TERMINATE: Final = "force-terminate"
@@ -54,7 +54,6 @@ class TransactionsCommand(Command):
     """Shows transactions and producers, and ends transactions that hang."""
 
     name = "transactions"
-    help = "List and describe transactions and producers, and end transactions that hang."
     examples = (
         "ottla transactions --bootstrap-server localhost:9092 list",
         "ottla transactions --bootstrap-server localhost:9092 describe --transactional-id till-1",
@@ -205,7 +204,6 @@ def force_terminate(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
 
 
 def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> HangingTransaction:
-    from ottla.clients.admin.transactions import HangingTransaction
 
     for producer in admin.describe_producers([partition])[partition]:
         if producer.transaction_start_offset == offset:
@@ -219,7 +217,6 @@ def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> Hangi
 
 
 def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransaction:
-    from ottla.clients.admin.transactions import HangingTransaction
 
     return HangingTransaction(
         partition,

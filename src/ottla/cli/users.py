@@ -19,13 +19,22 @@ from ottla.cli.options import (
     only_with,
 )
 from ottla.cli.property_files import add_zookeeper_security, command_settings, zookeeper_settings
+from ottla.cli.zookeeper_session import address, reachable
+from ottla.clients.admin.scram_users import UserScramCredential
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.entity_configs import EntityConfigs
+from ottla.registry import paths
+from ottla.registry.tree import ensure_path
+from ottla.runtime import real_runtime
+from ottla.security.scram import ScramCredential
+from ottla.server.membership import cluster_registry
+from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Awaitable, Callable
 
     from ottla.cli.terminal import Terminal
-    from ottla.controller.entity_configs import EntityConfigs
 
 T = TypeVar("T")
 Users = dict[str, dict[str, int]]
@@ -45,7 +54,6 @@ class UsersCommand(Command):
     """Adds, lists and removes SCRAM users, by a broker or in its registry."""
 
     name = "users"
-    help = "Show, add and remove the users who log in by SCRAM."
     examples = (
         "ottla users add admin --log-dir /var/lib/ottla --password-file admin.password",
         "ottla users add alice --bootstrap-server localhost:9092 --command-config admin.properties",
@@ -170,8 +178,6 @@ def _change(
 ) -> None:
     """Make the credentials of these mechanisms, or remove those whose password is None."""
     if not is_offline(arguments):
-        from ottla.clients.admin.scram_users import UserScramCredential
-
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:
             admin.alter_user_scram_credentials(
@@ -181,9 +187,6 @@ def _change(
                 ]
             )
         return
-
-    from ottla.security.scram import ScramCredential
-    from ottla.structs import ClientEntity
 
     made = {
         mechanism: None
@@ -205,7 +208,6 @@ def is_offline(arguments: Namespace) -> bool:
 
 async def stored_users(entities: EntityConfigs) -> Users:
     """The users in the registry and their credentials."""
-    from ottla.security.scram import ScramCredential
 
     found: Users = {}
     for entity in await entities.client_entities():
@@ -230,14 +232,6 @@ def in_registry(arguments: Namespace, use: Callable[[EntityConfigs], Awaitable[T
 
 async def _in_registry(arguments: Namespace, use: Callable[[EntityConfigs], Awaitable[T]]) -> T:
     import asyncio
-
-    from ottla.cli.zookeeper_session import address, reachable
-    from ottla.config.broker_config import BrokerConfig
-    from ottla.controller.entity_configs import EntityConfigs
-    from ottla.registry import paths
-    from ottla.registry.tree import ensure_path
-    from ottla.runtime import real_runtime
-    from ottla.server.membership import cluster_registry
 
     where = arguments.zookeeper
     if where:

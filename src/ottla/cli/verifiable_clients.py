@@ -6,6 +6,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
 from ottla.cli.producer_perf_test import Throttle
@@ -43,7 +44,6 @@ class VerifiableProducerCommand(Command):
     """Sends 0, 1, 2, ... and prints which of them were acknowledged, until it is stopped."""
 
     name = "verifiable-producer"
-    help = "Produce increasing numbers, and print as JSON which of them were acknowledged."
     examples = (
         "ottla verifiable-producer --bootstrap-server localhost:9092 --topic test "
         "--max-messages 100",
@@ -170,7 +170,6 @@ class VerifiableConsumerCommand(Command):
     """Reads a topic as a member of a group, and prints each event of its membership."""
 
     name = "verifiable-consumer"
-    help = "Consume a topic in a group, and print assignments, records and commits as JSON."
     examples = (
         "ottla verifiable-consumer --bootstrap-server localhost:9092 --topic test --group-id check",
     )
@@ -257,7 +256,6 @@ class VerifiableConsumer:
 
     def read(self, is_over: threading.Event) -> None:
         """Read until enough have come, or it is over."""
-        from ottla import RebalanceListener
 
         events = self.events
 

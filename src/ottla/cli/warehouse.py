@@ -76,7 +76,6 @@ class WarehouseCommand(Command):
     """Loads topics into tables and looks after the tables; only `load` needs Spark."""
 
     name = "warehouse"
-    help = "Load topics into Delta tables (or Parquet), each record once; query and compact them."
     examples = (
         "ottla warehouse load --bootstrap-server localhost:9092 --topic pages --table lake/pages "
         "--partition-by day",

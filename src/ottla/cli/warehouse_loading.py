@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 from ottla.cli.command_error import CommandError, UsageError, require_packages, spark_failures
 from ottla.cli.options import bootstrap_server, key_values, one_of
 from ottla.cli.terminal import Progress, Terminal, check_reachable, interruptible
+from ottla.config.connect_config import SPARK_CONF
+from ottla.pipelines.runner import spark_session
+from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ottla.warehouse.loads import Table
-    from ottla.warehouse.table_location import Place
     from ottla.warehouse.warehouse_load import Loaded, LoadOptions, WarehouseLoad
 
 
 def place_of(arguments: Namespace) -> Place:
     """Where the table is."""
-    from ottla.warehouse.table_location import Place
 
     return Place.of(arguments.table, key_values(arguments.storage_option))
 
@@ -55,14 +56,11 @@ DEFAULT_LOG = "warehouse-spark.log"
 def load(arguments: Namespace, terminal: Terminal) -> int:
     """Load, and print a line for each commit and one for all of them."""
     require_packages("deltalake")
-    from ottla.config.connect_config import SPARK_CONF
-    from ottla.pipelines.runner import spark_session
     from ottla.spark.data_loss import DataLossError
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import OptionError
     from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.plain_parquet import ParquetHome
-    from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import WarehouseLoad
 
     options = load_options(arguments)
@@ -96,7 +94,6 @@ def load_options(arguments: Namespace) -> LoadOptions:
     """The load that is asked for; mistakes are reported before anything is started."""
     from ottla.spark.options import OptionError
     from ottla.warehouse.layout import Layout
-    from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
 
     layout = Layout(

@@ -10,6 +10,8 @@ from ottla.cli.command_error import CommandError
 from ottla.cli.options import bootstrap_server
 from ottla.cli.terminal import Terminal, check_reachable
 from ottla.cli.warehouse_loading import place_of, source_options
+from ottla.pipelines.tables import ResultTable
+from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -42,8 +44,6 @@ def require_deltalake() -> None:
 def table_failures() -> Iterator[None]:
     """Turn the exceptions of tables and delta-rs into one line."""
     from deltalake.exceptions import DeltaError
-
-    from ottla.warehouse.table_location import WarehouseError
 
     try:
         yield
@@ -120,7 +120,6 @@ def show_history(arguments: Namespace, terminal: Terminal) -> int:
 
 def query(arguments: Namespace, terminal: Terminal) -> int:
     """The rows that an SQL query finds, as text."""
-    from ottla.pipelines.tables import ResultTable
     from ottla.warehouse.delta import sql
 
     with table_failures():

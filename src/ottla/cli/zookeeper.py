@@ -19,7 +19,6 @@ class ZooKeeperCommand(Command):
     """Runs the server with the settings of a property file and of --override."""
 
     name = "zookeeper"
-    help = "Start a ZooKeeper server (PySpark's own, needs Java) and serve until Ctrl-C."
     examples = (
         "ottla zookeeper config/zookeeper.properties",
         "ottla zookeeper --override clientPort=2182 --override dataDir=/tmp/zookeeper-2",

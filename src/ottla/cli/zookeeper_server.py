@@ -18,6 +18,10 @@ from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
 from ottla.cli.jmx_options import java_options
 from ottla.cli.local_ports import require_free
+from ottla.cli.server_process import die_with_parent
+from ottla.runtime.disk import claim_shared_folder
+from ottla.runtime.free_port import free_port
+from ottla.runtime.java import JavaMissingError, require_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,8 +71,6 @@ class ZooKeeperServer:
         self.settings = DEFAULTS | dict(settings)
         self.log_level = log_level
         if self.settings["clientPort"] == "0":
-            from ottla.runtime.free_port import free_port
-
             self.settings["clientPort"] = str(free_port(self.host))
         self.process: subprocess.Popen[bytes] | None = None
         self._folder: str | None = None
@@ -88,8 +90,6 @@ class ZooKeeperServer:
 
     def start(self) -> None:
         """Start the process; `wait_until_ready` says when it serves."""
-        from ottla.cli.server_process import die_with_parent
-        from ottla.runtime.disk import claim_shared_folder
 
         claim_shared_folder(self.settings["dataDir"], "dataDir")
         command = self._command(java(), zookeeper_jars())
@@ -175,7 +175,6 @@ def zookeeper_jars() -> Path:
 
 def java() -> Path:
     """The `java` program; CommandError with a hint where to get it if it is missing."""
-    from ottla.runtime.java import JavaMissingError, require_java
 
     try:
         return require_java()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import first_reachable
+from ottla.config.zookeeper_config import parse_connect
 from ottla.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ CONNECTION_TIMEOUT_S: Final = 30.0
 
 def address(text: str) -> tuple[tuple[str, ...], str]:
     """The servers and the chroot of a connect string."""
-    from ottla.config.zookeeper_config import parse_connect
 
     try:
         return parse_connect("HOST:PORT", text)

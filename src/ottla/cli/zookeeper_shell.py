@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
+from ottla.cli.four_letter_words import WORDS, ask
+from ottla.cli.registry_files import RegistryFiles
+from ottla.cli.znode_commands import ZnodeCommands
 from ottla.cli.zookeeper_session import address, connect, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.cli.terminal import Terminal
-    from ottla.cli.znode_commands import ZnodeCommands
 
 WORD: Final = re.compile(r"\"(.*?)\"|'(.*?)'|(\S+)")
 """As in zkCli: quotes group only a word that begins with one, so JSON needs none."""
@@ -29,7 +31,6 @@ class ZooKeeperShellCommand(Command):
     """Runs one command, or commands from stdin, one on a line."""
 
     name = "zookeeper-shell"
-    help = "Show and change what is in ZooKeeper: ls, get, set, create, delete, stat, ruok, mntr..."
     examples = (
         "ottla zookeeper-shell localhost:2181",
         "ottla zookeeper-shell localhost:2181 ls /brokers/ids",
@@ -55,8 +56,6 @@ class ZooKeeperShellCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         if os.path.isdir(arguments.server):
             return self._show_files(arguments, terminal)
-        from ottla.cli.four_letter_words import WORDS, ask
-        from ottla.cli.znode_commands import ZnodeCommands
 
         servers, chroot = address(arguments.server)
         host, port = reachable(servers)
@@ -75,8 +74,6 @@ class ZooKeeperShellCommand(Command):
         return 0
 
     def _show_files(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.registry_files import RegistryFiles
-        from ottla.cli.znode_commands import ZnodeCommands
 
         files = RegistryFiles(arguments.server)
         commands = ZnodeCommands(files, files.ask)

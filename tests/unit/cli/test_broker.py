@@ -3,7 +3,6 @@
 import resource
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
@@ -15,9 +14,7 @@ from ottla.config.broker_config import BrokerConfig
 def started(monkeypatch):
     """The settings with which brokers were started; none is started for real."""
     configs: list[BrokerConfig] = []
-    module = ModuleType("ottla.server.broker_process")
-    module.run_broker = lambda config: configs.append(config) or 0
-    monkeypatch.setitem(sys.modules, "ottla.server.broker_process", module)
+    monkeypatch.setattr("ottla.cli.broker.run_broker", lambda config: configs.append(config) or 0)
     return configs
 
 
