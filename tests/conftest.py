@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_timeout
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from breadth import IS_FULL
 
 from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
@@ -61,8 +62,15 @@ SPARK_LIMIT_S = 600
 DAY_MS = 24 * 3600 * 1000
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark get more time, unless they name a limit of their own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests with Spark get more time, unless they name a limit of their own.
+
+    Those marked as wide are for CI, and for who asks for them (`-m wide`, OTTLA_BREADTH=full).
+    """
+    if not (IS_FULL or config.option.markexpr == "wide"):
+        wide = [item for item in items if item.get_closest_marker("wide")]
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if item not in wide]
     for item in items:
         is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
         if is_slow and not item.get_closest_marker("timeout"):

@@ -156,6 +156,7 @@ def check_report(output, *texts):
     assert set(texts) <= set(page.text)
 
 
+@pytest.mark.wide
 def test_demo_of_a_real_log(run_here, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
     lines = access_log.read_text(encoding="utf-8").splitlines()

@@ -71,6 +71,7 @@ def late_source(spark, tmp_path):
     (tmp_path / "over").touch()
 
 
+@pytest.mark.wide
 def test_query_is_started_again_when_its_python_was_late(late_source, tmp_path, caplog):
     """It reads everything once: the query failed as "Python worker failed to connect back"."""
     rows = []

@@ -73,6 +73,7 @@ def test_the_word_count_of_the_page_goes_on_after_a_restart(
     ]
 
 
+@pytest.mark.wide
 def test_a_reset_application_begins_anew(spark, broker, unique, tmp_path):
     """Its own topics, groups and state are gone; input and output stay."""
     servers, name = broker.bootstrap_servers, unique("app")

@@ -201,7 +201,7 @@ ReplicaMachine.TestCase.settings = settings(
 TestReplicas = ReplicaMachine.TestCase
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(examples(100)))
 def test_story_by_chance_loses_nothing(seed):
     """The same machine by weighted chance, which comes to more elections in bad moments."""
     chance = random.Random(seed)

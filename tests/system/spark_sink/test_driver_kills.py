@@ -27,6 +27,7 @@ def test_copy_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_pa
 
 
 @pytest.mark.spark
+@pytest.mark.wide
 def test_counts_are_exact_although_the_checkpoint_is_lost(start_broker, spark, tmp_path):
     """Killed twice; the folder is deleted the second time, and comes back from its changelog.
 

@@ -42,6 +42,7 @@ def crash(servers, folder, moment, batch):
 
 
 @pytest.mark.parametrize("moment", ["some are committed"])
+@pytest.mark.wide
 def test_figures_and_alerts_are_there_once_although_the_driver_dies(
     start_broker, spark, tmp_path, moment
 ):

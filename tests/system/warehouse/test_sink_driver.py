@@ -40,6 +40,7 @@ def java_of_load():
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.wide
 def test_driver_that_is_killed_is_followed_by_one_that_ends_the_load(
     start_broker, java, fork_server, tmp_path, caplog
 ):

@@ -7,6 +7,7 @@ from breadth import some
 from sink_kills import SETTINGS, sink_through_kills
 
 
+@pytest.mark.wide
 @pytest.mark.ottla_settings(**SETTINGS)
 @pytest.mark.parametrize("seed", some([1, 2]))
 def test_table_equals_its_topic(ottla_fresh_broker, tmp_path, seed):

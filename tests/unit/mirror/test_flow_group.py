@@ -101,7 +101,11 @@ def test_partition_has_one_task_whatever_others_are_known():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("is_exact", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "is_exact",
+    [pytest.param(False, marks=pytest.mark.wide), True],
+    ids=["at-least-once", "exactly-once"],
+)
 def test_other_process_takes_over_from_one_that_is_killed(two, tmp_path, is_exact):
     """kill -9 under load: nothing is lost, and with exactly-once nothing is there twice."""
     settings = {"tasks_max": "3", "topics": "pages", "b_consumer_session_timeout_ms": "6000"}

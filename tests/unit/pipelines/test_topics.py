@@ -6,6 +6,7 @@ import gzip
 from contextlib import nullcontext
 
 import pytest
+from breadth import some
 
 import ottla
 from ottla.pipelines import topics
@@ -158,11 +159,11 @@ def test_topic_that_was_made_again_has_nothing_of_the_log(broker, pipeline, tmp_
     path.write_bytes(lines(0, 50))
     publish(broker, pipeline, path)
     names = [each.topic for each in pipeline.fed_topics]
-    for some in [names[:1], names] if len(names) > 1 else [names]:
+    for deleted in [names[:1], names] if len(names) > 1 else [names]:
         with ottla.Admin(broker.bootstrap_servers) as admin:
-            admin.delete_topics(some)
+            admin.delete_topics(deleted)
         create_topics(broker.bootstrap_servers, pipeline)
-        if some != names:
+        if deleted != names:
             with pytest.raises(LogError, match="was deleted and made again"):
                 publish(broker, pipeline, path)
 
@@ -196,7 +197,7 @@ class MortalProducer(ottla.Producer):
         self._count()
 
 
-@pytest.mark.parametrize("pipeline", NAMES, indirect=True)
+@pytest.mark.parametrize("pipeline", some(NAMES), indirect=True)
 def test_killed_run_is_continued(broker, pipeline, tmp_path, monkeypatch):
     """Killed at any call: what it has committed counts once, and the next run adds the rest."""
     path = tmp_path / "access.log"

@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 
 import pytest
+from breadth import some
 from message_sets import NOW, message, wrapper
 
 from ottla.errors import ErrorCode, KafkaError
@@ -271,7 +272,7 @@ def test_need_of_conversion_is_seen_in_the_headers():
     assert needs_down_conversion(memoryview(bytes(30)), 1)
 
 
-@pytest.mark.parametrize("codec", [*CompressionType][:4])
+@pytest.mark.parametrize("codec", some([*CompressionType][:4]))
 def test_small_batch_of_very_many_records_takes_the_memory_of_its_bytes(codec):
     """Old readers get such a batch in sets of some records, and begin within it again."""
     batch = bytes(build_batch([(NOW, None, b"", ())] * 100_000, codec))

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 import sqlalchemy
+from breadth import examples
 from sql_tables import NOON, UPSERT, insert, record
 
 from ottla.connect.connector import TryAgainError
@@ -79,7 +80,7 @@ def test_a_bad_record_takes_no_other_along(database, sink):
 
 
 @pytest.mark.parametrize("key_type", ["INTEGER", "TEXT", "TEXT COLLATE NOCASE", "NUMERIC"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(2)))
 def test_batches_are_as_their_records_one_by_one(database, sink, key_type, seed):
     """Rows of parts of the columns, deletions and bad records, in batches of any size."""
     chance = Random(seed)
@@ -152,7 +153,7 @@ def test_null_keys_and_nested_values_are_refused(database, sink):
     assert "primary.key id must not be null" in reported[1][1]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(examples(5)))
 def test_a_table_is_copied_whatever_happens(database, read, sink, seed):
     """Through source and sink, with restarts: the copy equals the table."""
     random = Random(seed)

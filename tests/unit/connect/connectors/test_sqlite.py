@@ -84,8 +84,8 @@ ISO = {"time.precision.mode": "isostring"}
     ("spread", "kind", "is_indexed"),
     [
         (timedelta(hours=3), "TIMESTAMP", True),
-        (timedelta(days=9), "VARCHAR(40)", False),
-        (timedelta(days=4000), "TIMESTAMP", False),
+        pytest.param(timedelta(days=9), "VARCHAR(40)", False, marks=pytest.mark.wide),
+        pytest.param(timedelta(days=4000), "TIMESTAMP", False, marks=pytest.mark.wide),
         (timedelta(days=4000), "VARCHAR(40)", True),
     ],
 )
